@@ -1,0 +1,9 @@
+//! GGUF to tokens to logits to text.
+//!
+//! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
+
+pub mod request;
+
+pub use request::{
+    Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
+};

@@ -1,0 +1,265 @@
+//! What goes into the engine and what comes out: a conversation with permitted tools in, a stream of events out.
+//!
+//! These are plain values. They know nothing of tokens, templates or models, so the harness can build and fold
+//! them without touching the engine's insides.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A named piece of the system text that stays the same from request to request.
+///
+/// The engine joins the texts of a request's segments with a blank line into one system message. The name serves
+/// reports only; reuse is decided by comparing tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// What a report calls this segment, for example `directive` or `skill:git`.
+    pub name: String,
+    /// The text, without surrounding blank lines.
+    pub text: String,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Standing instructions.
+    System,
+    /// The person, or the agent that delegates.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of a tool call.
+    Tool,
+}
+
+/// One message of a conversation, in the shape that Hugging Face chat templates expect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// The text; empty for an assistant message that only calls tools.
+    #[serde(default)]
+    pub content: String,
+    /// What a reasoning model thought before it spoke.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// The calls that an assistant message makes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// For a tool message: the `id` of the call that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// For a tool message: the name of the tool that ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Message {
+    fn plain(role: Role, content: impl Into<String>) -> Self {
+        Message {
+            role,
+            content: content.into(),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
+        }
+    }
+
+    /// A user message.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::plain(Role::User, content)
+    }
+
+    /// An assistant message that says `content` and makes `tool_calls`.
+    pub fn assistant(content: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+        Message { tool_calls, ..Self::plain(Role::Assistant, content) }
+    }
+
+    /// The result of `call`, as text.
+    pub fn tool_result(call: &ToolCall, content: impl Into<String>) -> Self {
+        Message {
+            tool_call_id: Some(call.id.clone()),
+            name: Some(call.name.clone()),
+            ..Self::plain(Role::Tool, content)
+        }
+    }
+}
+
+/// A call that the model made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Unique within a conversation; made by the engine where the model's format has none.
+    #[serde(default)]
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments, in the order in which the model wrote them.
+    pub arguments: Map<String, Value>,
+}
+
+/// A tool that the model may call. The list of a request is its permission set: no other name can be emitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tool {
+    /// The name, `[A-Za-z0-9_-]+`.
+    pub name: String,
+    /// What the tool does, for the model.
+    pub description: String,
+    /// JSON schema of the arguments: an object schema.
+    pub parameters: Value,
+}
+
+/// Whether the model must, may or must not call a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// No call.
+    None,
+    /// At least one call.
+    Required,
+    /// A call of this tool.
+    Named(String),
+}
+
+/// How the next token is drawn from the logits. The steps apply in the order of the fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sampling {
+    /// Divides the logit of a seen token if positive, multiplies it if negative. 1 = off.
+    pub repetition_penalty: f32,
+    /// Subtracted once from the logit of each seen token. 0 = off.
+    pub presence_penalty: f32,
+    /// Subtracted from the logit of a seen token once per occurrence. 0 = off.
+    pub frequency_penalty: f32,
+    /// How many of the latest tokens the penalties look at. Default 64.
+    pub penalty_last_n: usize,
+    /// Divides the logits. 0 = always the most likely token.
+    pub temperature: f32,
+    /// Keeps the k most likely tokens. 0 = all.
+    pub top_k: usize,
+    /// Keeps the fewest tokens whose probabilities sum to at least this. 1 = all.
+    pub top_p: f32,
+    /// Drops tokens less likely than this share of the most likely one. 0 = none.
+    pub min_p: f32,
+    /// Seed of the random draws: the same seed, model and request give the same text.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling {
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_last_n: 64,
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+/// One turn to generate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// The static part of the system text, in canonical order; may be empty.
+    pub system: Vec<Segment>,
+    /// The conversation so far. A system message may only stand first, and only if `system` is empty.
+    pub messages: Vec<Message>,
+    /// The tools that this turn may call.
+    pub tools: Vec<Tool>,
+    /// Whether a call is wanted.
+    #[serde(default)]
+    pub tool_choice: ToolChoice,
+    /// Whether one turn may make several calls.
+    #[serde(default)]
+    pub parallel_tool_calls: bool,
+    /// How tokens are drawn.
+    #[serde(default)]
+    pub sampling: Sampling,
+    /// Most tokens to generate; `None` = up to the context's end.
+    #[serde(default)]
+    pub max_tokens: Option<usize>,
+    /// Texts that end the turn; not part of the answer.
+    #[serde(default)]
+    pub stop: Vec<String>,
+    /// For models with switchable reasoning: on or off; `None` = the template's default.
+    #[serde(default)]
+    pub thinking: Option<bool>,
+}
+
+/// What happens while a turn is generated, in order; `Done` comes last, exactly once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// The next piece of the answer.
+    Text {
+        /// Never splits a character.
+        text: String,
+    },
+    /// The next piece of the model's reasoning.
+    Reasoning {
+        /// Never splits a character.
+        text: String,
+    },
+    /// A complete call, valid for its tool's schema.
+    ToolCall(ToolCall),
+    /// The turn has ended.
+    Done {
+        /// Why it ended.
+        finish: Finish,
+        /// What it cost.
+        usage: Usage,
+    },
+}
+
+/// Why a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended its turn, or a stop text came.
+    Stop,
+    /// The turn ends with tool calls.
+    ToolCalls,
+    /// `max_tokens` or the context's end was reached; a call that was under way is not reported.
+    Length,
+}
+
+/// What a turn cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt, cached ones included.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt whose keys and values were reused.
+    pub cached_tokens: usize,
+    /// Tokens generated.
+    pub completion_tokens: usize,
+    /// Time from the request to the first generated token.
+    #[serde(with = "seconds")]
+    pub time_to_first_token: Duration,
+    /// Time from the first generated token to the last.
+    #[serde(with = "seconds")]
+    pub decode_time: Duration,
+}
+
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(value.as_secs_f64())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(deserializer)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
+    }
+}
