@@ -1,1 +1,39 @@
-fn main() {}
+//! The `alara` binary: arguments, terminal output and exit codes. One file a command.
+
+mod commands;
+mod model;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Run agents on local models, fully offline.
+#[derive(Parser)]
+#[command(name = "alara", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Args),
+    Bench(commands::bench::Args),
+    Models(commands::models::Args),
+    Debug(commands::debug::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Run(args) => commands::run::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Models(args) => commands::models::run(&args),
+        Command::Debug(args) => commands::debug::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => ui::report(&error),
+    }
+}

@@ -1,0 +1,6 @@
+//! One file a command: its arguments, whose doc comments are the help, and one function.
+
+pub mod bench;
+pub mod debug;
+pub mod models;
+pub mod run;

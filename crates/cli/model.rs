@@ -1,0 +1,1 @@
+//! From what the user typed after `-m` to a model file.
