@@ -2,6 +2,7 @@
 //!
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
+pub mod chat;
 pub mod request;
 
 pub use request::{
