@@ -7,4 +7,5 @@ pub mod formats;
 mod json;
 pub mod template;
 
+pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Turn};
 pub use template::{ChatTemplate, Prompt, TemplateError};

@@ -4,10 +4,10 @@
 
 use jiff::civil::DateTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 
-use crate::chat::json::{Style, dumps_styled};
+use crate::chat::json::{Style, dumps_styled, float};
 
 /// Carries the text of `raise_exception` through minijinja's errors.
 #[derive(Debug, thiserror::Error)]
@@ -26,10 +26,23 @@ pub(super) fn hugging_face() -> Environment<'static> {
     });
     environment.add_filter("tojson", tojson);
     // minijinja calls none iterable.
-    environment.add_test("iterable", |value: &Value| {
-        !value.is_none() && !value.is_undefined() && value.try_iter().is_ok()
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.set_formatter(|out, state, value| match as_float(value) {
+        Some(value) => out.write_str(&float(value)).map_err(Error::from),
+        None => minijinja::escape_formatter(out, state, value),
+    });
+    environment.add_filter("string", |value: Value| match as_float(&value) {
+        Some(value) => Value::from(float(value)),
+        None if value.kind() == ValueKind::String => value,
+        None => Value::from(value.to_string()),
     });
     environment
+}
+
+/// The value of a float, which Python prints in its own way.
+fn as_float(value: &Value) -> Option<f64> {
+    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
+    is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
 }
 
 /// `strftime_now`, for a clock that stands at `now`.

@@ -64,6 +64,14 @@ fn render(template: &ChatTemplate, record: &Value, scenarios: &Value) -> Outcome
     }
 }
 
+/// The place where two texts part.
+fn difference(expected: &str, actual: &str) -> String {
+    let at = common_prefix(expected, actual);
+    let around = |text: &str| text[..at].chars().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<String>()
+        + &text[at..].chars().take(60).collect::<String>();
+    format!("expected …{}…, got …{}…", around(expected), around(actual))
+}
+
 #[test]
 fn fixtures_agree() {
     let Some(chat) = fixtures() else { return };
@@ -89,7 +97,7 @@ fn fixtures_agree() {
                 continue;
             }
             let scenario = record["scenario"].as_str().unwrap();
-            println!("{name} {scenario}:\n  expected {expected:?}\n  actual   {actual:?}");
+            println!("{name} {scenario}: {}", difference(&format!("{expected:?}"), &format!("{actual:?}")));
             wrong.entry(name).or_default().push(scenario.to_owned());
         }
     }
@@ -147,7 +155,7 @@ fn errors_name_the_line() {
         let error = ChatTemplate::new(source, "", "").and_then(|t| t.render_values(&Map::new(), NOON)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     };
-    check("a\n{% if %}", "line 2 of the chat template: syntax error: unexpected end of block, expected expression");
+    check("a\n{% if %}", "line 2 of the chat template: syntax error: unexpected end of block");
     check(
         "a\n\n{{ raise_exception('no tools') }}",
         "the chat template refuses this conversation (its line 3): no tools",
