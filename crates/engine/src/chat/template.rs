@@ -124,8 +124,14 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// As [`ChatTemplate::render_values`], and [`TemplateError::NoStandIn`].
-    pub fn render(&self, request: &Request, control: &[String], now: DateTime) -> Result<Prompt, TemplateError> {
-        let mut messages: Vec<_> = system_message(&request.system).as_ref().map(message_value).into_iter().collect();
+    pub fn render(
+        &self,
+        request: &Request,
+        control: &[String],
+        now: DateTime,
+    ) -> Result<Prompt, TemplateError> {
+        let mut messages: Vec<_> =
+            system_message(&request.system).as_ref().map(message_value).into_iter().collect();
         messages.extend(request.messages.iter().map(message_value));
         let mut messages = serde_json::Value::Array(messages);
         let mut tools = serde_json::Value::Array(request.tools.iter().map(tool_value).collect());

@@ -12,10 +12,12 @@ use crate::request::{ToolCall, ToolChoice};
 pub(super) const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
-/// Other families use the same tag around XML.
+/// Other families put XML or lists into the same tag, so what matters is the first word that the template shows inside
+/// it, past the braces and quotes of JSON and Jinja.
 pub(super) fn detect(template: &str) -> bool {
-    let has = |text| template.contains(text);
-    has(OPEN) && has("arguments") && !has("<function=") && !has("<arg_key>")
+    let glue = |character: char| character.is_whitespace() || "{}\"'\\-".contains(character);
+    let word = |inside: &str| inside.trim_start_matches("\\n").trim_start_matches(glue).starts_with("name");
+    template.split(OPEN).skip(1).any(word)
 }
 
 pub(super) fn render_call(call: &ToolCall) -> serde_json::Result<String> {
@@ -24,7 +26,9 @@ pub(super) fn render_call(call: &ToolCall) -> serde_json::Result<String> {
 }
 
 pub(super) fn read_call(text: &str, scan: &mut Scan) -> Read {
-    let Some(start) = text.find(|character: char| !character.is_whitespace()) else { return Read::Unfinished };
+    let Some(start) = text.find(|character: char| !character.is_whitespace()) else {
+        return Read::Unfinished;
+    };
     if !text[start..].starts_with('{') {
         return Read::NotACall;
     }
@@ -99,7 +103,9 @@ pub(super) fn grammar(turn: &Turn, schemas: &[Value], token: &dyn Fn(&str) -> Op
         rules.push(format!("body: {}", names.join(" | ")));
         for (index, (tool, schema)) in turn.permitted().zip(schemas).enumerate() {
             let head = literal(&format!("{{\"name\": {}, \"arguments\": ", Value::from(tool.name.as_str())));
-            rules.push(format!("call_{index}: {head} arguments_{index} \"}}\"\narguments_{index}: %json {schema}"));
+            rules.push(format!(
+                "call_{index}: {head} arguments_{index} \"}}\"\narguments_{index}: %json {schema}"
+            ));
         }
     }
     rules.join("\n")

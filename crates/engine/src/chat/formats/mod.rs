@@ -55,7 +55,12 @@ impl Format {
 
     /// The grammar of one turn, as Lark for llguidance. `schemas` are the JSON schemas of the permitted tools' arguments,
     /// `token` gives the id of a text that is one token.
-    pub(crate) fn grammar(self, turn: &Turn, schemas: &[Value], token: &dyn Fn(&str) -> Option<u32>) -> String {
+    pub(crate) fn grammar(
+        self,
+        turn: &Turn,
+        schemas: &[Value],
+        token: &dyn Fn(&str) -> Option<u32>,
+    ) -> String {
         match self {
             Format::Hermes => hermes::grammar(turn, schemas, token),
         }

@@ -116,8 +116,11 @@ impl Parser {
 
     fn text(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         let opener = self.format.opener();
-        let (length, found) =
-            if self.tools.is_empty() { (self.pending.len(), false) } else { up_to(&self.pending, opener, end) };
+        let (length, found) = if self.tools.is_empty() {
+            (self.pending.len(), false)
+        } else {
+            up_to(&self.pending, opener, end)
+        };
         // Whitespace before an opener belongs to the text only if no call follows.
         let piece = self.take(length, end && !found);
         out.extend(piece.map(Parsed::Text));
@@ -180,6 +183,7 @@ fn up_to(text: &str, marker: &str, end: bool) -> (usize, bool) {
     if let Some(at) = text.find(marker) {
         return (at, true);
     }
-    let partial = if end { 0 } else { (1..marker.len()).rev().find(|&n| text.ends_with(&marker[..n])).unwrap_or(0) };
+    let partial =
+        if end { 0 } else { (1..marker.len()).rev().find(|&n| text.ends_with(&marker[..n])).unwrap_or(0) };
     (text.len() - partial, false)
 }

@@ -71,7 +71,10 @@ fn parses_turns() {
     check("<thin", &[text("<thin")]);
     check("Hi <think>x</think>", &[text("Hi <think>x</think>")]);
     check(ping, &[call("ping", json!({}))]);
-    check(&format!("Now:\n{ping}\n\n{ping}\n"), &[text("Now:"), call("ping", json!({})), call("ping", json!({}))]);
+    check(
+        &format!("Now:\n{ping}\n\n{ping}\n"),
+        &[text("Now:"), call("ping", json!({})), call("ping", json!({}))],
+    );
     check(&format!("{ping}\nDone!"), &[call("ping", json!({})), text("Done!")]);
     check(&format!("<tool_call>{ping}"), &[text("<tool_call>"), call("ping", json!({}))]);
     check(&format!("<think>{ping}</think>"), &[thought(ping)]);
@@ -101,8 +104,11 @@ fn one_call_without_parallel_calls() {
 #[test]
 fn a_call_reads_back_from_its_rendering() {
     let arguments = json!({"z": "é\n\"</tool_call>", "a": [1, 2.5, null, {"b": true}]});
-    let original =
-        ToolCall { id: String::new(), name: "ping".into(), arguments: arguments.as_object().unwrap().clone() };
+    let original = ToolCall {
+        id: String::new(),
+        name: "ping".into(),
+        arguments: arguments.as_object().unwrap().clone(),
+    };
     let rendered = Format::Hermes.render_call(&original).unwrap();
     assert_eq!(parse(&turn(Reasoning::Never), [rendered.as_str()]), [call("ping", arguments)]);
 }
@@ -139,8 +145,10 @@ proptest! {
 }
 
 fn records(file: &str) -> Vec<Value> {
-    let shared = std::env::var_os("ALARA_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+    let shared = std::env::var_os("ALARA_SHARED").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+        PathBuf::from,
+    );
     let path = shared.join("fixtures/chat").join(file);
     let Ok(text) = std::fs::read_to_string(&path) else {
         println!("SKIPPED: no fixture {}", path.display());
@@ -206,8 +214,13 @@ fn detects_families_by_their_templates() {
     let shared = std::env::var("ALARA_SHARED")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
     for (template, family) in templates.collect::<std::collections::BTreeMap<_, _>>() {
-        let source = std::fs::read_to_string(format!("{shared}/fixtures/chat/templates/{template}.jinja")).unwrap();
-        let expected = (family == "qwen3-hermes").then_some(Format::Hermes);
+        let source =
+            std::fs::read_to_string(format!("{shared}/fixtures/chat/templates/{template}.jinja")).unwrap();
+        // SmolLM3's vectors are plain text: its template prints no tools. Granite and Reka write calls as Hermes does.
+        let hermes = (family == "qwen3-hermes" && !template.contains("SmolLM3"))
+            || template.contains("granite-4")
+            || template.contains("Reka");
+        let expected = hermes.then_some(Format::Hermes);
         assert_eq!(Format::detect(&source), expected, "{template}");
     }
 }

@@ -13,8 +13,10 @@ const EXACT: [&str; 6] =
     ["Qwen-Qwen3", "Qwen3", "Qwen-Qwen2.5", "Qwen-QwQ", "meta-llama-Llama-3", "NousResearch-Hermes"];
 
 fn fixtures() -> Option<PathBuf> {
-    let shared = std::env::var_os("ALARA_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
+    let shared = std::env::var_os("ALARA_SHARED").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+        PathBuf::from,
+    );
     let chat = shared.join("fixtures/chat");
     if !chat.is_dir() {
         println!("SKIPPED: no fixtures at {}", chat.display());
@@ -48,9 +50,10 @@ fn render(template: &ChatTemplate, record: &Value, scenarios: &Value) -> Outcome
         None if key == "tools" && scenario.ends_with("@tools_empty") => json!([]),
         None => scenarios[name][key].clone(),
     };
-    let mut variables = Map::from_iter([("messages", field("messages")), ("tools", field("tools"))].map(
-        |(key, value)| (key.to_owned(), value),
-    ));
+    let mut variables = Map::from_iter(
+        [("messages", field("messages")), ("tools", field("tools"))]
+            .map(|(key, value)| (key.to_owned(), value)),
+    );
     for (key, value) in record["kwargs"].as_object().unwrap() {
         match value {
             Value::Object(extra) if key == "extra" => variables.extend(extra.clone()),
@@ -67,8 +70,10 @@ fn render(template: &ChatTemplate, record: &Value, scenarios: &Value) -> Outcome
 /// The place where two texts part.
 fn difference(expected: &str, actual: &str) -> String {
     let at = common_prefix(expected, actual);
-    let around = |text: &str| text[..at].chars().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<String>()
-        + &text[at..].chars().take(60).collect::<String>();
+    let around = |text: &str| {
+        text[..at].chars().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect::<String>()
+            + &text[at..].chars().take(60).collect::<String>()
+    };
     format!("expected …{}…, got …{}…", around(expected), around(actual))
 }
 
@@ -83,14 +88,17 @@ fn fixtures_agree() {
         for line in read(file).split_terminator('\n') {
             let record: Value = serde_json::from_str(line).unwrap();
             let name = record["template"].as_str().unwrap().to_owned();
-            let template = templates.entry(name.clone()).or_insert_with(|| {
-                ChatTemplate::new(&read(&format!("templates/{name}.jinja")), "", "")
-            });
+            let template = templates
+                .entry(name.clone())
+                .or_insert_with(|| ChatTemplate::new(&read(&format!("templates/{name}.jinja")), "", ""));
             total += 1;
-            let (expected, actual) = (expected(&record), match template {
-                Ok(template) => render(template, &record, &scenarios),
-                Err(error) => Outcome::Raised(error.to_string()),
-            });
+            let (expected, actual) = (
+                expected(&record),
+                match template {
+                    Ok(template) => render(template, &record, &scenarios),
+                    Err(error) => Outcome::Raised(error.to_string()),
+                },
+            );
             // Python fails where we may well render: what a sandbox or a type error forbids is not the template's rule.
             if actual == expected || expected == Outcome::Failed {
                 agree += 1;
@@ -102,13 +110,18 @@ fn fixtures_agree() {
         }
     }
     println!("{agree} of {total} renderings agree; {wrong:#?}");
-    let exact: Vec<_> = wrong.keys().filter(|name| EXACT.iter().any(|family| name.starts_with(family))).collect();
+    let exact: Vec<_> =
+        wrong.keys().filter(|name| EXACT.iter().any(|family| name.starts_with(family))).collect();
     assert!(exact.is_empty(), "{exact:?}");
     assert!(agree >= 1600, "{agree} of {total}");
 }
 
 fn request() -> Request {
-    let call = ToolCall { id: "1".into(), name: "shell".into(), arguments: Map::from_iter([("c".into(), json!("ls"))]) };
+    let call = ToolCall {
+        id: "1".into(),
+        name: "shell".into(),
+        arguments: Map::from_iter([("c".into(), json!("ls"))]),
+    };
     Request {
         system: ["one", "two"].map(|text| Segment { name: text.into(), text: text.into() }).into(),
         messages: vec![
@@ -152,7 +165,8 @@ fn renders_a_request() {
 #[test]
 fn errors_name_the_line() {
     let check = |source: &str, expected: &str| {
-        let error = ChatTemplate::new(source, "", "").and_then(|t| t.render_values(&Map::new(), NOON)).unwrap_err();
+        let error =
+            ChatTemplate::new(source, "", "").and_then(|t| t.render_values(&Map::new(), NOON)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     };
     check("a\n{% if %}", "line 2 of the chat template: syntax error: unexpected end of block");
