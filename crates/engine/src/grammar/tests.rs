@@ -107,6 +107,7 @@ impl Vocabulary {
             }
             // Some entries more than the vocabulary, as padded embeddings have.
             let mut logits: Vec<f32> = (0..self.size() + 5).map(|n| (n * n % 7) as f32 / 3.0).collect();
+            self.tempt(&tokens, &mut logits);
             constraint.mask(&mut logits).unwrap();
             let token = sampler.sample(&mut logits, &[]).unwrap();
             assert!((token as usize) < self.size());
@@ -121,6 +122,17 @@ impl Vocabulary {
             tokens.push(token);
         }
         None
+    }
+
+    /// Makes it likely that a marker is begun, and that one which has been begun is spelled to its end.
+    fn tempt(&self, tokens: &[u32], logits: &mut [f32]) {
+        let trie = self.env.tok_trie();
+        let last: Vec<u8> =
+            tokens.iter().rev().take(16).rev().flat_map(|&token| trie.token(token)).copied().collect();
+        for marker in MARKERS.map(str::as_bytes) {
+            let begun = (0..marker.len()).rev().find(|&length| last.ends_with(&marker[..length]));
+            logits[usize::from(marker[begun.unwrap_or(0)])] += 4.0;
+        }
     }
 
     /// Whether a turn may begin with this text, spelled in single bytes where `bytes` says so.
