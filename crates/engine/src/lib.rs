@@ -2,6 +2,7 @@
 //!
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
+pub mod gguf;
 pub mod request;
 
 pub use request::{
