@@ -4,6 +4,7 @@
 
 pub mod gguf;
 pub mod request;
+pub mod tokenizer;
 
 pub use request::{
     Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
