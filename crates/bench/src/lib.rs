@@ -8,6 +8,7 @@ pub mod place;
 pub mod record;
 pub mod run_file;
 pub mod stats;
+pub mod speed;
 pub mod suite;
 mod suite_csv;
 pub mod task;

@@ -45,5 +45,10 @@ impl Probe {
     }
 }
 
+/// Threads that compute.
+pub fn threads() -> usize {
+    candle_core::utils::get_num_threads()
+}
+
 #[cfg(test)]
 mod tests;
