@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::model::ModelError;
+
 /// An error of the harness. A tool that fails or a model that stops early is none: that is a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -47,4 +49,79 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// A place that should be a team.
+    #[error(
+        "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",
+        path.display()
+    )]
+    NoTeam {
+        /// The place.
+        path: PathBuf,
+    },
+    /// A name that nothing has.
+    #[error("there is no {what} `{name}`{hint} (known: {known})")]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// A suggestion, or nothing.
+        hint: String,
+        /// All the names that there are.
+        known: String,
+    },
+    /// A file or directory that can't be read.
+    #[error("can't read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file that is no YAML, or not of the expected shape.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// The column, from 1.
+        column: u64,
+        /// What is wrong, with the lines around it.
+        message: String,
+    },
+    /// A file whose content makes no sense.
+    #[error("{}:{line}: {message}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A trace file that can't be written or read.
+    #[error("can't use the trace file {}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A line of a trace file that is no record.
+    #[error("{}:{line}: not a trace record", path.display())]
+    TraceLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why not.
+        source: serde_json::Error,
+    },
+    /// The model could not answer.
+    #[error("the model can't answer")]
+    Model(#[source] ModelError),
+    /// A model's events ended without `Done`.
+    #[error("the model broke off without ending its turn")]
+    NoEnd,
 }

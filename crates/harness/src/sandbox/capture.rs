@@ -55,7 +55,7 @@ impl Capture {
     /// What was kept, and how many bytes were dropped between its halves.
     pub fn finish(self) -> (Vec<u8>, u64) {
         // Nothing is ever sent: the end of the stream hangs up.
-        drop(self.done.recv_timeout(GRACE));
+        let _ = self.done.recv_timeout(GRACE);
         let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let mut bytes = kept.head;
         bytes.extend(kept.tail);

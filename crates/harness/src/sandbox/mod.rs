@@ -192,6 +192,14 @@ impl Sandbox {
         self.inside(&self.work)
     }
 
+    /// What holds for the programs of this sandbox.
+    pub fn enforced(&self) -> Enforced {
+        match self.policy.isolation {
+            Isolation::Auto => *enforced(),
+            Isolation::Off => Enforced::default(),
+        }
+    }
+
     /// Runs a program to its end, or to a limit. A program that fails is no error.
     ///
     /// # Errors
