@@ -100,12 +100,11 @@ fn llm(step: &Step, context: &Map<String, Value>, place: &Place) -> Result<ToolR
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     minijinja_contrib::add_to_environment(&mut environment);
-    let prompt =
-        match environment.render_named_str(&step.name, &step.code, minijinja::Value::from_serialize(context))
-        {
-            Ok(prompt) => prompt,
-            Err(error) => return Ok(ToolResult::failed(format!("the prompt can't be rendered: {error}"))),
-        };
+    let prompt = match environment.render_named_str(&step.name, &step.code, minijinja::value::Serde(context))
+    {
+        Ok(prompt) => prompt,
+        Err(error) => return Ok(ToolResult::failed(format!("the prompt can't be rendered: {error}"))),
+    };
     let request = Request { messages: vec![Message::user(prompt)], ..Request::default() };
     let mut answer = String::new();
     for event in model.chat(request).map_err(Error::Model)? {
