@@ -171,10 +171,10 @@ impl Entry {
 /// Bytes that a shape takes, `None` if the type does not tell. Also checks that the number of values fits 64 bits.
 fn size(shape: &[u64], kind: TensorType) -> Result<Option<u64>, String> {
     let row = shape.first().copied().unwrap_or(1);
-    let rows = shape.iter().skip(1).try_fold(1u64, |n, &d| n.checked_mul(d));
     let too_large = || format!("{shape:?} is more than 64 bits can count");
-    let rows = rows.ok_or_else(too_large)?;
-    rows.checked_mul(row).ok_or_else(too_large)?;
+    // In the order of `TensorInfo::values`, which multiplies unchecked: a zero at the end hides no overflow before it.
+    shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
+    let rows: u64 = shape.iter().skip(1).try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
     let Some((values, bytes)) = kind.block() else { return Ok(None) };
     if !row.is_multiple_of(values) {
         return Err(format!("rows of {row} values are not whole {kind} blocks of {values}"));
