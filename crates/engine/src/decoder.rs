@@ -100,7 +100,8 @@ impl<B: Backend> Decoder<B> {
 
 impl<B: Backend> Block<B> {
     fn load(weights: &Weights<B>, prefix: &str, architecture: &Architecture, sizes: &Sizes) -> Result<Self> {
-        let norm = |slot: &str| Norm::load(weights, &format!("{prefix}{slot}"), sizes.width, sizes.norm_epsilon);
+        let norm =
+            |slot: &str| Norm::load(weights, &format!("{prefix}{slot}"), sizes.width, sizes.norm_epsilon);
         Ok(Block {
             attn_in: norm(&architecture.norms.attn_in)?,
             attention: Attention::load(weights, prefix, sizes)?,

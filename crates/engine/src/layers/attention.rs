@@ -25,8 +25,9 @@ impl<B: Backend> Attention<B> {
     /// If a tensor is missing or has another shape.
     pub fn load(weights: &Weights<B>, prefix: &str, sizes: &Sizes) -> Result<Self> {
         let Sizes { width, heads, kv_heads, key_width, value_width, norm_epsilon, .. } = *sizes;
-        let linear =
-            |name: &str, out: usize, width: usize| Linear::load(weights, &format!("{prefix}{name}"), out, width);
+        let linear = |name: &str, out: usize, width: usize| {
+            Linear::load(weights, &format!("{prefix}{name}"), out, width)
+        };
         let norm = |name: &str| Norm::maybe(weights, &format!("{prefix}{name}"), key_width, norm_epsilon);
         Ok(Attention {
             q: linear("attn_q", heads * key_width, width)?,

@@ -23,8 +23,9 @@ impl<B: Backend> Ffn<B> {
         let up = format!("{prefix}ffn_up.weight");
         let info = weights.gguf.tensor(&up).ok_or_else(|| weights.missing(&up))?;
         let hidden = info.shape.get(1).copied().unwrap_or(1) as usize;
-        let linear =
-            |name: &str, out: usize, width: usize| Linear::load(weights, &format!("{prefix}{name}"), out, width);
+        let linear = |name: &str, out: usize, width: usize| {
+            Linear::load(weights, &format!("{prefix}{name}"), out, width)
+        };
         Ok(Ffn {
             gate: linear("ffn_gate", hidden, width)?,
             up: linear("ffn_up", hidden, width)?,

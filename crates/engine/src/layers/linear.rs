@@ -18,7 +18,8 @@ impl<B: Backend> Linear<B> {
     /// If the weight is missing or has another shape.
     pub fn load(weights: &Weights<B>, name: &str, out: usize, width: usize) -> Result<Self> {
         let weight_name = format!("{name}.weight");
-        let weight = weights.matrix(&weight_name, out, width)?.ok_or_else(|| weights.missing(&weight_name))?;
+        let weight =
+            weights.matrix(&weight_name, out, width)?.ok_or_else(|| weights.missing(&weight_name))?;
         Ok(Linear { weight, bias: weights.vector(&format!("{name}.bias"), out)? })
     }
 
