@@ -3,6 +3,7 @@
 mod detokenize;
 mod logits;
 mod parse;
+mod records;
 mod render;
 mod tokenize;
 
