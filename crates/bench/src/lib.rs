@@ -1,1 +1,18 @@
-//! alara-bench
+//! Task suites, the runner that lets an agent work through them, the run file, and tables over it.
+//!
+//! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is recorded. It knows
+//! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
+
+mod error;
+pub mod place;
+pub mod record;
+pub mod run_file;
+pub mod stats;
+pub mod speed;
+pub mod suite;
+mod suite_csv;
+pub mod task;
+
+pub use error::Error;
+pub use suite::Suite;
+pub use task::Task;

@@ -2,8 +2,17 @@
 //!
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
+pub mod architecture;
+pub mod backend;
+pub mod cache;
+pub mod decoder;
+mod error;
+pub mod gguf;
+pub mod layers;
+mod pool;
+pub mod probe;
 pub mod request;
+pub mod schedule;
 
-pub use request::{
-    Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
-};
+pub use error::{Error, Result};
+pub use request::{Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};

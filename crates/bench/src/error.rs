@@ -1,0 +1,155 @@
+//! Everything that can go wrong with a benchmark, by cause.
+
+use std::path::PathBuf;
+
+/// An error of the benchmark. A task that is not solved is none: that is a result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A suite that can't be read from the disk.
+    #[error("can't read the suite {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A suite path that is neither a folder nor a task file.
+    #[error("{} is no suite: wanted is a folder of task files, a .yaml file or a .csv file", path.display())]
+    NotASuite {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A folder without tasks.
+    #[error("there is no task in {}: tasks are .yaml files in it or in its folders", path.display())]
+    NoTasks {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// A task file that is not YAML, has unknown keys or lacks some. The message shows the place.
+    #[error("{place}: {message}")]
+    Yaml {
+        /// The file.
+        place: String,
+        /// What is wrong, with line and column.
+        message: String,
+    },
+    /// A file that is no CSV.
+    #[error("{}", path.display())]
+    Csv {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        source: csv::Error,
+    },
+    /// A CSV file with other columns than the format's.
+    #[error("{}:1: {problem}; the columns are {}", path.display(), crate::suite_csv::COLUMNS.join(","))]
+    Columns {
+        /// The file.
+        path: PathBuf,
+        /// Which column is missing, unknown or there twice.
+        problem: String,
+    },
+    /// A field that has to say something and is blank.
+    #[error("{place}: the field `{field}` is empty")]
+    EmptyField {
+        /// File and line.
+        place: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// A value that a field can't have.
+    #[error("{place}: `{value}` is no {field}: {wanted}")]
+    Value {
+        /// File and line.
+        place: String,
+        /// The field.
+        field: &'static str,
+        /// What stands there.
+        value: String,
+        /// What may stand there.
+        wanted: &'static str,
+    },
+    /// Two tasks of the same name.
+    #[error("the task id `{id}` occurs twice: in {first} and in {second}")]
+    DuplicateId {
+        /// The id.
+        id: String,
+        /// File and line of one.
+        first: String,
+        /// File and line of the other.
+        second: String,
+    },
+    /// A filter that names something which is not in the suite.
+    #[error("the suite has no {what} `{name}`; it has {known}")]
+    NotInSuite {
+        /// `task` or `category`.
+        what: &'static str,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The gold solutions were asked for and a task has none.
+    #[error("the task `{id}` has no gold solution")]
+    NoGold {
+        /// The task.
+        id: String,
+    },
+    /// A run file that can't be opened, read or written.
+    #[error("can't {action} the run file {}", path.display())]
+    RunFile {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A run file that another process writes.
+    #[error("the run file {} is in use by another run", path.display())]
+    RunFileInUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line of a run file that is no record.
+    #[error("{}:{line}: not a record of a run", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A run file that does not begin with a header.
+    #[error("{} does not begin with the header of a run: there is nothing to resume or to report", path.display())]
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A run file of another configuration than the one that shall go on.
+    #[error(
+        "{} can't be resumed with another configuration: `{field}` is {recorded} in the file and {wanted} now",
+        path.display()
+    )]
+    OtherConfiguration {
+        /// The file.
+        path: PathBuf,
+        /// The path of the field, as `suite.hash`.
+        field: String,
+        /// Its value in the file, as JSON.
+        recorded: String,
+        /// Its value in the run that was asked for.
+        wanted: String,
+    },
+    /// The folders in which tasks run.
+    #[error("can't {action} {}", path.display())]
+    Place {
+        /// What was tried.
+        action: &'static str,
+        /// The folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,304 @@
+//! The run file: JSONL, appended and synced a record at a time, so that a run that was killed at any moment can go on.
+//!
+//! A record counts when its line has ended. What was begun and not finished is dropped when the run is resumed: the
+//! half-written line, and the attempts of a task that has no end.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::record::{Attempt, Finished, Header, Record, difference};
+
+/// A run as its file tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The configuration.
+    pub header: Header,
+    /// All attempts, in the order in which they ended.
+    pub attempts: Vec<Attempt>,
+    /// The tasks that came to an end, in that order.
+    pub finished: Vec<Finished>,
+}
+
+/// A run file that is being written. No other process can write it meanwhile.
+#[derive(Debug)]
+pub struct RunFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RunFile {
+    /// Starts a new file with `header`; missing folders are made.
+    ///
+    /// # Errors
+    /// The file is there already, or can't be written.
+    pub fn create(path: &Path, header: Header) -> Result<Self, Error> {
+        let error = |source| Error::RunFile { action: "make", path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(error)?;
+        }
+        let file = File::options().read(true).append(true).create_new(true).open(path).map_err(error)?;
+        let mut file = RunFile { file, path: path.to_owned() };
+        file.lock()?;
+        file.append(&Record::Header(header))?;
+        Ok(file)
+    }
+
+    /// Opens a file to go on with it, and returns what is finished. What was begun and not finished is cut out.
+    ///
+    /// # Errors
+    /// The file is no run file, is in use, or its header describes another run than `header`.
+    pub fn resume(path: &Path, header: &Header) -> Result<(Self, Run), Error> {
+        let error = |action| move |source| Error::RunFile { action, path: path.to_owned(), source };
+        let file = File::options().read(true).append(true).open(path).map_err(error("open"))?;
+        let mut file = RunFile { file, path: path.to_owned() };
+        file.lock()?;
+        let mut bytes = Vec::new();
+        file.file.read_to_end(&mut bytes).map_err(error("read"))?;
+        let mut run = parse(path, &bytes)?;
+        if let Some((field, recorded, wanted)) = difference(&run.header, header) {
+            return Err(Error::OtherConfiguration { path: path.to_owned(), field, recorded, wanted });
+        }
+        let all = run.attempts.len();
+        run.attempts.retain(|attempt| run.finished.iter().any(|finished| finished.task == attempt.task));
+        let whole = bytes.last() == Some(&b'\n') && run.attempts.len() == all;
+        if !whole {
+            file = file.rewrite(&bytes, &run)?;
+        }
+        Ok((file, run))
+    }
+
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a record; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn append(&mut self, record: &Record) -> Result<(), Error> {
+        let error = |source| Error::RunFile { action: "write", path: self.path.clone(), source };
+        let mut line = serde_json::to_vec(record).map_err(|source| error(source.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(error)
+    }
+
+    fn lock(&self) -> Result<(), Error> {
+        self.file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Error::RunFileInUse { path: self.path.clone() },
+            TryLockError::Error(source) => Error::RunFile { action: "lock", path: self.path.clone(), source },
+        })
+    }
+
+    /// Replaces the file in one step by one that holds the lines of `run` only.
+    fn rewrite(self, bytes: &[u8], run: &Run) -> Result<Self, Error> {
+        let new_path = self.path.with_extension("jsonl.new");
+        let error = |source| Error::RunFile { action: "clean", path: self.path.clone(), source };
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new_path)
+            .map_err(error)?;
+        for line in bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
+            let kept = match serde_json::from_slice(line) {
+                Ok(Record::Attempt(attempt)) => run.attempts.contains(&attempt),
+                _ => true,
+            };
+            if kept {
+                file.write_all(line).map_err(error)?;
+            }
+        }
+        file.sync_all().map_err(error)?;
+        file.seek(SeekFrom::End(0)).map_err(error)?;
+        let new = RunFile { file, path: self.path.clone() };
+        new.lock()?;
+        std::fs::rename(&new_path, &self.path).map_err(error)?;
+        Ok(new)
+    }
+}
+
+/// Reads a run file; a last line that is not finished is left out.
+///
+/// # Errors
+/// It can't be read, or is no run file.
+pub fn read(path: &Path) -> Result<Run, Error> {
+    let bytes = std::fs::read(path).map_err(|source| Error::RunFile {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(path, &bytes)
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Run, Error> {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let mut records = lines.enumerate().map(|(index, line)| {
+        serde_json::from_slice(line).map_err(|source| Error::Record {
+            path: path.to_owned(),
+            line: index + 1,
+            source,
+        })
+    });
+    let Some(Record::Header(header)) = records.next().transpose()? else {
+        return Err(Error::NoHeader { path: path.to_owned() });
+    };
+    let mut run = Run { header, attempts: Vec::new(), finished: Vec::new() };
+    for record in records {
+        match record? {
+            Record::Header(_) => return Err(Error::NoHeader { path: path.to_owned() }),
+            Record::Attempt(attempt) => run.attempts.push(attempt),
+            Record::Task(finished) => run.finished.push(finished),
+        }
+    }
+    Ok(run)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::{Cost, Machine, Named, Verdict};
+    use crate::task::Difficulty;
+
+    pub fn header() -> Header {
+        let named = |name: &str| Named { name: name.into(), hash: "00".into() };
+        Header {
+            suite: named("suite"),
+            model: named("model"),
+            team: named("team"),
+            npc: "worker".into(),
+            sampling: alara_engine::request::Sampling::default(),
+            attempts: 5,
+            timeout: 360,
+            version: "0.1.0".into(),
+            machine: Machine { os: "linux".into(), arch: "x86_64".into(), cpus: 2 },
+            tasks: vec!["a-1".into(), "a-2".into()],
+            started: "2026-01-01T00:00:00Z".into(),
+        }
+    }
+
+    pub fn attempt(task: &str, attempt: u32, verdict: Verdict) -> Attempt {
+        Attempt {
+            task: task.into(),
+            attempt,
+            seed: 7,
+            verdict,
+            reason: String::new(),
+            seconds: 1.5,
+            cost: Cost {
+                tool_calls: 2,
+                tokens_in: 100,
+                tokens_cached: 60,
+                tokens_out: 30,
+                decode_seconds: 0.5,
+            },
+            ttft: Some(0.25),
+            tokens_per_second: 60.0,
+            trace: String::new(),
+        }
+    }
+
+    pub fn finished(task: &str, attempts: u32, verdict: Verdict) -> Finished {
+        Finished {
+            task: task.into(),
+            category: task.split('-').next().unwrap().into(),
+            difficulty: Difficulty::Easy,
+            verdict,
+            reason: String::new(),
+            attempts,
+            seconds: 2.0 * f64::from(attempts),
+        }
+    }
+
+    fn write(path: &Path, records: &[Record]) {
+        let mut file = RunFile::create(path, header()).unwrap();
+        for record in records {
+            file.append(record).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_killed_run_goes_on_wherever_it_was_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let records = [
+            Record::Attempt(attempt("a-1", 1, Verdict::Failed)),
+            Record::Attempt(attempt("a-1", 2, Verdict::Solved)),
+            Record::Task(finished("a-1", 2, Verdict::Solved)),
+            Record::Attempt(attempt("a-2", 1, Verdict::Solved)),
+            Record::Task(finished("a-2", 1, Verdict::Solved)),
+        ];
+        let whole = folder.path().join("deep/whole.jsonl");
+        write(&whole, &records);
+        let bytes = std::fs::read(&whole).unwrap();
+        let head = bytes.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        for cut in (head..=bytes.len()).step_by(29).chain([bytes.len()]) {
+            let path = folder.path().join("cut.jsonl");
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let (mut file, run) = RunFile::resume(&path, &header()).unwrap();
+            for record in &records {
+                let task = match record {
+                    Record::Attempt(attempt) => &attempt.task,
+                    Record::Task(finished) => &finished.task,
+                    Record::Header(_) => continue,
+                };
+                if !run.finished.iter().any(|finished| finished.task == *task) {
+                    file.append(record).unwrap();
+                }
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_configuration_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        write(&path, &[]);
+        let check = |change: &dyn Fn(&mut Header), field: Option<&str>| {
+            let mut other = header();
+            change(&mut other);
+            match (RunFile::resume(&path, &other), field) {
+                (Ok(_), None) => {}
+                (Err(error), Some(field)) => {
+                    assert!(error.to_string().contains(&format!("`{field}` is")), "{error}")
+                }
+                (result, field) => panic!("{result:?} instead of {field:?}"),
+            }
+        };
+        check(&|_| {}, None);
+        check(&|header| header.started = "later".into(), None);
+        check(&|header| header.suite.hash = "11".into(), Some("suite.hash"));
+        check(&|header| header.sampling.seed = 1, Some("sampling.seed"));
+        check(&|header| header.attempts = 1, Some("attempts"));
+        check(&|header| header.tasks.truncate(1), Some("tasks"));
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let check = |text: &str, expected: &str| {
+            std::fs::write(&path, text).unwrap();
+            let error = RunFile::resume(&path, &header()).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        let head = serde_json::to_string(&Record::Header(header())).unwrap();
+        check("", "does not begin with the header");
+        check(&head, "does not begin with the header");
+        check("hello\n", "run.jsonl:1: not a record");
+        check(&format!("{head}\n{{\"record\":\"task\"}}\n"), "run.jsonl:2: not a record");
+        check(&format!("{head}\n{head}\n"), "does not begin with the header");
+        assert!(matches!(RunFile::create(&path, header()), Err(Error::RunFile { action: "make", .. })));
+    }
+
+    #[test]
+    fn two_runs_do_not_share_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let _first = RunFile::create(&path, header()).unwrap();
+        assert!(matches!(RunFile::resume(&path, &header()), Err(Error::RunFileInUse { .. })));
+    }
+}

@@ -1,0 +1,167 @@
+//! Tables over runs: a fold of their records, by category.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::record::{Cost, Verdict};
+use crate::run_file::Run;
+
+/// The sums of a set of tasks that came to an end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// How many tasks.
+    pub tasks: u64,
+    /// How many were solved.
+    pub solved: u64,
+    /// How many were solved at the first attempt.
+    pub solved_first: u64,
+    /// How many ended with an error that was not the agent's; they count as tasks.
+    pub errors: u64,
+    /// How many attempts were made.
+    pub attempts: u64,
+    /// What the model did.
+    #[serde(flatten)]
+    pub cost: Cost,
+    /// Generated tokens per second of decoding.
+    pub tokens_per_second: f64,
+    /// The share of prompt tokens that were reused, 0 to 1.
+    pub prefix_hit: f64,
+    /// Wall-clock time of the tasks, added up.
+    pub seconds: f64,
+}
+
+/// A row a category, in alphabetical order, and the sum of all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    /// By category.
+    pub categories: BTreeMap<String, Row>,
+    /// All together.
+    pub total: Row,
+}
+
+/// Adds up the finished tasks of `runs`.
+pub fn table<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Table {
+    let mut table = Table::default();
+    for run in runs {
+        for finished in &run.finished {
+            let mut row = Row {
+                tasks: 1,
+                solved: u64::from(finished.verdict == Verdict::Solved),
+                solved_first: u64::from(finished.verdict == Verdict::Solved && finished.attempts == 1),
+                errors: u64::from(finished.verdict == Verdict::Error),
+                attempts: u64::from(finished.attempts),
+                seconds: finished.seconds,
+                ..Row::default()
+            };
+            for attempt in run.attempts.iter().filter(|attempt| attempt.task == finished.task) {
+                row.cost += attempt.cost;
+            }
+            table.categories.entry(finished.category.clone()).or_default().add(&row);
+            table.total.add(&row);
+        }
+    }
+    table
+}
+
+impl Row {
+    fn add(&mut self, other: &Row) {
+        self.tasks += other.tasks;
+        self.solved += other.solved;
+        self.solved_first += other.solved_first;
+        self.errors += other.errors;
+        self.attempts += other.attempts;
+        self.cost += other.cost;
+        self.seconds += other.seconds;
+        self.tokens_per_second = self.cost.tokens_per_second();
+        self.prefix_hit = self.cost.prefix_hit();
+    }
+
+    fn cells(&self, name: &str) -> [String; 9] {
+        let measured = |value: String| if self.cost.tokens_out > 0 { value } else { "-".to_owned() };
+        [
+            name.to_owned(),
+            self.tasks.to_string(),
+            self.solved.to_string(),
+            self.solved_first.to_string(),
+            self.errors.to_string(),
+            self.cost.tool_calls.to_string(),
+            measured(format!("{:.1}", self.tokens_per_second)),
+            measured(format!("{:.0} %", self.prefix_hit * 100.0)),
+            format!("{:.1} s", self.seconds),
+        ]
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let head = [
+            "category",
+            "tasks",
+            "solved",
+            "at first",
+            "errors",
+            "tool calls",
+            "tokens/s",
+            "prefix hit",
+            "time",
+        ];
+        let mut lines = vec![head.map(str::to_owned)];
+        lines.extend(self.categories.iter().map(|(name, row)| row.cells(name)));
+        lines.push(self.total.cells("all"));
+        let mut widths = [0; 9];
+        for (width, column) in widths.iter_mut().zip(0..) {
+            *width = lines.iter().map(|line: &[String; 9]| line[column].chars().count()).max().unwrap_or(0);
+        }
+        let rule = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
+        for (index, line) in lines.iter().enumerate() {
+            if index == 1 || index == lines.len() - 1 {
+                writeln!(f, "{:─<rule$}", "")?;
+            }
+            write!(f, "{:<width$}", line[0], width = widths[0])?;
+            for (cell, width) in line.iter().zip(widths).skip(1) {
+                write!(f, "  {cell:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::tests::{attempt, finished, header};
+
+    #[test]
+    fn adds_up_by_category() {
+        let run = Run {
+            header: header(),
+            attempts: vec![
+                attempt("text-1", 1, Verdict::Solved),
+                attempt("git-1", 1, Verdict::Failed),
+                attempt("git-1", 2, Verdict::Solved),
+                attempt("git-2", 1, Verdict::Failed),
+                attempt("unfinished-1", 1, Verdict::Failed),
+            ],
+            finished: vec![
+                finished("text-1", 1, Verdict::Solved),
+                finished("git-1", 2, Verdict::Solved),
+                finished("git-2", 1, Verdict::Failed),
+                finished("data-1", 0, Verdict::Error),
+            ],
+        };
+        let table = table([&run]);
+        insta::assert_snapshot!(table.to_string(), @r"
+        category  tasks  solved  at first  errors  tool calls  tokens/s  prefix hit   time
+        ──────────────────────────────────────────────────────────────────────────────────
+        data          1       0         0       1           0         -           -  0.0 s
+        git           2       1         0       0           6      60.0        60 %  6.0 s
+        text          1       1         1       0           2      60.0        60 %  2.0 s
+        ──────────────────────────────────────────────────────────────────────────────────
+        all           4       2         1       1           8      60.0        60 %  8.0 s
+        ");
+        insta::assert_snapshot!(serde_json::to_string(&table.categories["git"]).unwrap(), @r#"{"tasks":2,"solved":1,"solved_first":0,"errors":0,"attempts":3,"tool_calls":6,"tokens_in":300,"tokens_cached":180,"tokens_out":90,"decode_seconds":1.5,"tokens_per_second":60.0,"prefix_hit":0.6,"seconds":6.0}"#);
+    }
+}

@@ -1,0 +1,270 @@
+//! Suites: sets of tasks from the binary, a folder or a file, and the hash that names their content.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use include_dir::{Dir, include_dir};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Task, suite_csv};
+
+static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../benches/tasks");
+
+/// A set of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suite {
+    /// `alara` for the suite that ships, otherwise the name of the folder or file.
+    pub name: String,
+    /// The tasks, sorted by id; at least one.
+    pub tasks: Vec<Task>,
+    /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON.
+    pub hash: String,
+}
+
+impl Suite {
+    /// The suite that ships with the binary.
+    ///
+    /// # Errors
+    /// A task file of it is wrong; the tests exclude that.
+    pub fn stock() -> Result<Self, Error> {
+        let mut tasks = Vec::new();
+        for folder in STOCK.dirs() {
+            for file in folder.files().filter(|file| is_yaml(file.path())) {
+                let place = file.path().display().to_string();
+                let text = file.contents_utf8().unwrap_or_default();
+                tasks.push((parse(&place, text)?, place));
+            }
+        }
+        Suite::new("alara".into(), Path::new("alara"), tasks)
+    }
+
+    /// The suite at `path`: a folder of `.yaml` files, at any depth, one such file, or a `.csv` file.
+    ///
+    /// # Errors
+    /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and place.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let read_error = |source| Error::Read { path: path.to_owned(), source };
+        let folder = std::fs::metadata(path).map_err(read_error)?.is_dir();
+        let extension = path.extension().unwrap_or_default();
+        let tasks = if folder {
+            let mut files = Vec::new();
+            find(path, &mut files)?;
+            files.iter().map(|file| read(file)).collect::<Result<_, _>>()?
+        } else if is_yaml(path) {
+            vec![read(path)?]
+        } else if extension == "csv" {
+            suite_csv::read(path)?
+        } else {
+            return Err(Error::NotASuite { path: path.to_owned() });
+        };
+        let full = path.canonicalize().map_err(read_error)?;
+        let name = if folder { full.file_name() } else { full.file_stem() };
+        Suite::new(name.unwrap_or_default().to_string_lossy().into_owned(), path, tasks)
+    }
+
+    fn new(name: String, path: &Path, tasks: Vec<(Task, String)>) -> Result<Self, Error> {
+        if tasks.is_empty() {
+            return Err(Error::NoTasks { path: path.to_owned() });
+        }
+        let mut sorted: BTreeMap<String, (Task, String)> = BTreeMap::new();
+        for (task, place) in tasks {
+            if let Some((_, first)) = sorted.get(&task.id) {
+                return Err(Error::DuplicateId { id: task.id, first: first.clone(), second: place });
+            }
+            sorted.insert(task.id.clone(), (task, place));
+        }
+        let tasks: Vec<Task> = sorted.into_values().map(|(task, _)| task).collect();
+        let mut hash = Sha256::new();
+        for task in &tasks {
+            // A task is made of texts and numbers, which always become JSON.
+            hash.update(serde_json::to_string(task).unwrap_or_default());
+            hash.update("\n");
+        }
+        Ok(Suite { name, tasks, hash: format!("{:x}", hash.finalize()) })
+    }
+
+    /// The tasks of these categories and these ids; an empty list does not restrict.
+    ///
+    /// # Errors
+    /// A category or id that the suite does not have, or no task that is in both.
+    pub fn select(&self, categories: &[String], ids: &[String]) -> Result<Vec<&Task>, Error> {
+        fn known<'a>(
+            what: &'static str,
+            names: impl Iterator<Item = &'a String>,
+            wanted: &[String],
+        ) -> Result<(), Error> {
+            let mut names: Vec<&str> = names.map(String::as_str).collect();
+            names.dedup();
+            match wanted.iter().find(|name| !names.contains(&name.as_str())) {
+                Some(name) => Err(Error::NotInSuite { what, name: name.clone(), known: names.join(", ") }),
+                None => Ok(()),
+            }
+        }
+        known("category", self.tasks.iter().map(|task| &task.category), categories)?;
+        known("task", self.tasks.iter().map(|task| &task.id), ids)?;
+        let chosen: Vec<&Task> = self
+            .tasks
+            .iter()
+            .filter(|task| categories.is_empty() || categories.contains(&task.category))
+            .filter(|task| ids.is_empty() || ids.contains(&task.id))
+            .collect();
+        match chosen.is_empty() {
+            true => known("task", [].into_iter(), ids).map(|()| chosen),
+            false => Ok(chosen),
+        }
+    }
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// Adds all task files below `folder`.
+fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
+    let error = |source| Error::Read { path: folder.to_owned(), source };
+    for entry in std::fs::read_dir(folder).map_err(error)? {
+        let entry = entry.map_err(error)?;
+        let path = entry.path();
+        // Links to folders are not followed: they may lead round in a circle.
+        if entry.file_type().map_err(error)?.is_dir() {
+            find(&path, files)?;
+        } else if is_yaml(&path) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<(Task, String), Error> {
+    let text =
+        std::fs::read_to_string(file).map_err(|source| Error::Read { path: file.to_owned(), source })?;
+    let place = file.display().to_string();
+    Ok((parse(&place, &text)?, place))
+}
+
+/// Parses one task file.
+fn parse(place: &str, text: &str) -> Result<Task, Error> {
+    let task: Task = serde_saphyr::from_str(text)
+        .map_err(|error| Error::Yaml { place: place.to_owned(), message: error.to_string() })?;
+    task.check(|field| {
+        let key = format!("{field}:");
+        match text.lines().position(|line| line.starts_with(&key)) {
+            Some(line) => format!("{place}:{}", line + 1),
+            None => place.to_owned(),
+        }
+    })?;
+    Ok(task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn stock_suite_has_two_tasks_in_each_category() {
+        let suite = Suite::stock().unwrap();
+        let mut counts = BTreeMap::new();
+        for task in &suite.tasks {
+            *counts.entry(task.category.as_str()).or_insert(0) += 1;
+            assert!(
+                STOCK.get_file(format!("{}/{}.yaml", task.category, task.id)).is_some(),
+                "{} lies elsewhere",
+                task.id
+            );
+            assert!(
+                task.gold.is_some() && !task.wrong.is_empty(),
+                "{} lacks a gold or a wrong solution",
+                task.id
+            );
+        }
+        let wanted = "data debug file-ops git multi-step python scripting shell system text tool-chain";
+        assert_eq!(counts, wanted.split(' ').map(|category| (category, 2)).collect());
+    }
+
+    #[test]
+    fn the_same_suite_from_the_disk_has_the_same_hash() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/tasks");
+        let (stock, disk) = (Suite::stock().unwrap(), Suite::load(&path).unwrap());
+        assert_eq!((stock.hash, stock.tasks), (disk.hash, disk.tasks));
+    }
+
+    #[test]
+    fn hash_depends_on_content_and_not_on_layout() {
+        let hash = |files: &[(&str, &str)]| Suite::load(folder(files).path()).unwrap().hash;
+        let second = TASK.replace("a-1", "a-2");
+        let known = hash(&[("x.yaml", TASK)]);
+        assert_eq!(known, "2c8b20a7b49f71a44bc74f0206856310b9e598760ff989242fa5ce6070394990");
+        assert_eq!(
+            known,
+            hash(&[("deep/er/z.yml", &format!("# a remark\n{TASK}")), ("README.md", "no task")])
+        );
+        assert_ne!(known, hash(&[("x.yaml", &TASK.replace("Do it.", "Do that."))]));
+        assert_eq!(
+            hash(&[("x.yaml", TASK), ("y.yaml", &second)]),
+            hash(&[("b.yaml", TASK), ("a.yaml", &second)])
+        );
+    }
+
+    #[test]
+    fn errors_name_file_and_place() {
+        let check = |files: &[(&str, &str)], expected: &[&str]| {
+            let folder = folder(files);
+            let error = Suite::load(folder.path()).unwrap_err().to_string();
+            for words in expected {
+                assert!(error.contains(words), "`{error}` does not say `{words}`");
+            }
+        };
+        check(&[], &["there is no task"]);
+        check(&[("x.yaml", &format!("{TASK}points: 3\n"))], &["x.yaml", "6:1", "points"]);
+        check(&[("x.yaml", &TASK.replace("easy", "trivial"))], &["x.yaml", "3:", "trivial"]);
+        check(&[("x.yaml", &TASK.replace("verify: 'true'\n", ""))], &["x.yaml", "verify"]);
+        check(&[("x.yaml", &TASK.replace("Do it.", "''"))], &["x.yaml:4", "`instruction` is empty"]);
+        check(&[("x.yaml", &TASK.replace("a-1", "a/1"))], &["x.yaml:1", "`a/1` is no id"]);
+        check(&[("x.yaml", TASK), ("y.yaml", TASK)], &["`a-1` occurs twice", "x.yaml", "y.yaml"]);
+        check(&[("x.yaml", "id: [")], &["x.yaml"]);
+        check(&[("x.yaml", &format!("{TASK}timeout: 0\n"))], &["x.yaml", "6:"]);
+    }
+
+    #[test]
+    fn other_paths_are_refused() {
+        let folder = folder(&[("notes.txt", "x"), ("x.yaml", TASK)]);
+        let load = |name| Suite::load(&folder.path().join(name));
+        assert!(matches!(load("absent"), Err(Error::Read { .. })));
+        assert!(matches!(load("notes.txt"), Err(Error::NotASuite { .. })));
+        assert_eq!(load("x.yaml").unwrap().name, "x");
+    }
+
+    #[test]
+    fn selects_by_category_and_id() {
+        let suite = Suite::stock().unwrap();
+        let check = |categories: &[&str], ids: &[&str], expected: Result<&str, &str>| {
+            let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+            let found = suite.select(&owned(categories), &owned(ids));
+            let found =
+                found.map(|tasks| tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>().join(" "));
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+                (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
+            }
+        };
+        check(&["git"], &[], Ok("git-01 git-02"));
+        check(&["git", "text"], &["git-02", "text-01"], Ok("git-02 text-01"));
+        check(&["gitt"], &[], Err("no category `gitt`"));
+        check(&[], &["git-99"], Err("no task `git-99`"));
+        check(&["git"], &["text-01"], Err("no task `text-01`"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Suites as CSV files with the columns of the npcsh benchmark. Their tasks use absolute `/tmp` paths.
+
+use std::path::Path;
+
+use crate::Error;
+use crate::task::{Difficulty, Task};
+
+/// The columns, in any order. `setup_cmd` and `description` may be blank; the description is not used.
+pub const COLUMNS: [&str; 7] =
+    ["id", "category", "difficulty", "setup_cmd", "instruction", "verify_cmd", "description"];
+
+/// The tasks of the file, each with file and line.
+pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
+    let csv_error = |source| Error::Csv { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let mut reader = csv::Reader::from_reader(file);
+    let headers = reader.headers().map_err(csv_error)?.clone();
+    let columns = columns(&headers).map_err(|problem| Error::Columns { path: path.to_owned(), problem })?;
+    let mut tasks = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(csv_error)?;
+        let line = row.position().map_or(0, csv::Position::line);
+        let place = format!("{}:{line}", path.display());
+        let [id, category, difficulty, setup, instruction, verify, _] =
+            columns.map(|column| row.get(column).unwrap_or_default().to_owned());
+        let difficulty = match difficulty.as_str() {
+            "easy" => Difficulty::Easy,
+            "medium" => Difficulty::Medium,
+            "hard" => Difficulty::Hard,
+            _ => {
+                let wanted = "it is easy, medium or hard";
+                return Err(Error::Value { place, field: "difficulty", value: difficulty, wanted });
+            }
+        };
+        let task = Task {
+            id,
+            category,
+            difficulty,
+            instruction,
+            setup,
+            verify,
+            gold: None,
+            wrong: Vec::new(),
+            timeout: None,
+        };
+        task.check(|_| place.clone())?;
+        tasks.push((task, place));
+    }
+    Ok(tasks)
+}
+
+/// Where each of [`COLUMNS`] stands, or what is wrong with the headers.
+fn columns(headers: &csv::StringRecord) -> Result<[usize; 7], String> {
+    for (index, name) in headers.iter().enumerate() {
+        if !COLUMNS.contains(&name) {
+            return Err(format!("the column `{name}` is unknown"));
+        }
+        if headers.iter().take(index).any(|other| other == name) {
+            return Err(format!("the column `{name}` occurs twice"));
+        }
+    }
+    let mut found = [0; 7];
+    for (place, name) in found.iter_mut().zip(COLUMNS) {
+        *place = headers
+            .iter()
+            .position(|header| header == name)
+            .ok_or_else(|| format!("the column `{name}` is missing"))?;
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Suite;
+
+    const HEAD: &str = "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\n";
+
+    fn load(text: &str) -> Result<Suite, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.csv");
+        std::fs::write(&path, text).unwrap();
+        Suite::load(&path)
+    }
+
+    #[test]
+    fn reads_a_suite() {
+        let text = format!(
+            "{HEAD}s-2,s,hard,,\"Write \"\"a\"\", b\nto /tmp/x\",test -f /tmp/x,\ns-1,s,easy,mkdir /tmp/d,Go.,ls,why\n"
+        );
+        let suite = load(&text).unwrap();
+        assert_eq!(suite.name, "old");
+        let [first, second] = suite.tasks.as_slice() else { panic!("{suite:?}") };
+        assert_eq!(
+            (first.id.as_str(), first.setup.as_str(), first.uses_tmp()),
+            ("s-1", "mkdir /tmp/d", true)
+        );
+        assert_eq!(
+            (second.difficulty, second.instruction.as_str()),
+            (Difficulty::Hard, "Write \"a\", b\nto /tmp/x")
+        );
+    }
+
+    #[test]
+    fn errors_name_file_and_line() {
+        let check = |text: &str, expected: &str| {
+            let error = load(text).unwrap_err();
+            let chain = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+            assert!(
+                chain.contains("old.csv") && chain.contains(expected),
+                "`{chain}` does not say `{expected}`"
+            );
+        };
+        check("id,category\n", ":1: the column `difficulty` is missing");
+        check(&HEAD.replace("description", "points"), "the column `points` is unknown");
+        check(&HEAD.replace("description", "id"), "the column `id` occurs twice");
+        check(HEAD, "there is no task");
+        check(&format!("{HEAD}a,b,easy,,c,d,\na2,b,easy,,,d,\n"), ":3: the field `instruction` is empty");
+        check(&format!("{HEAD}a,b,tricky,,c,d,\n"), ":2: `tricky` is no difficulty");
+        check(&format!("{HEAD}a,b,easy\n"), "line: 2");
+        check(&format!("{HEAD}a,b,easy,,c,d,\na,b,easy,,c,d,\n"), "old.csv:2 and in");
+    }
+
+    #[test]
+    fn reads_the_original_suite() {
+        let shared = std::env::var_os("ALARA_SHARED")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), Into::into);
+        let path = shared.join("fixtures/tasks/npcsh-tasks-115.csv");
+        if !path.exists() {
+            println!("SKIPPED: {} is not there", path.display());
+            return;
+        }
+        let suite = Suite::load(&path).unwrap();
+        let count = |difficulty| suite.tasks.iter().filter(|task| task.difficulty == difficulty).count();
+        assert_eq!([Difficulty::Easy, Difficulty::Medium, Difficulty::Hard].map(count), [34, 49, 32]);
+        assert_eq!(
+            suite.tasks.iter().filter(|task| !task.uses_tmp()).map(|task| &task.id).collect::<Vec<_>>(),
+            Vec::<&String>::new()
+        );
+    }
+}

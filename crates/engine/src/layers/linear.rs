@@ -1,0 +1,36 @@
+//! A matrix, with a bias if the file has one.
+
+use super::Weights;
+use crate::Result;
+use crate::backend::Backend;
+
+/// `x wᵀ + b`.
+#[derive(Debug)]
+pub struct Linear<B: Backend> {
+    weight: B::Matrix,
+    bias: Option<B::Vector>,
+}
+
+impl<B: Backend> Linear<B> {
+    /// Loads `name.weight: [out, width]` and, if it is there, `name.bias: [out]`.
+    ///
+    /// # Errors
+    /// If the weight is missing or has another shape.
+    pub fn load(weights: &Weights<B>, name: &str, out: usize, width: usize) -> Result<Self> {
+        let weight_name = format!("{name}.weight");
+        let weight = weights.matrix(&weight_name, out, width)?.ok_or_else(|| weights.missing(&weight_name))?;
+        Ok(Linear { weight, bias: weights.vector(&format!("{name}.bias"), out)? })
+    }
+
+    /// `x: [T, width]` -> `[T, out]`
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
+        let y = backend.matmul(x, &self.weight)?;
+        match &self.bias {
+            Some(bias) => backend.bias(y, bias),
+            None => Ok(y),
+        }
+    }
+}
