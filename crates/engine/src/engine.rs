@@ -14,7 +14,7 @@ use crate::backend::candle::Candle;
 use crate::backend::{Backend, KvType};
 use crate::cache::BlockTable;
 use crate::chat::formats::{Format, Parser, Turn};
-use crate::chat::{ChatTemplate, TemplateError};
+use crate::chat::ChatTemplate;
 use crate::decoder::Decoder;
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -54,7 +54,6 @@ impl Default for Options {
 }
 
 /// A loaded model.
-#[derive(Debug)]
 pub struct Engine {
     name: String,
     tokenizer: Arc<Tokenizer>,
@@ -82,7 +81,7 @@ impl Engine {
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let source = gguf.metadata().str("tokenizer.chat_template")?;
-        let source = source.ok_or_else(|| TemplateError::Missing { file: gguf.name().into() })?;
+        let source = source.ok_or_else(|| Error::NoTemplate { file: gguf.name().into() })?;
         let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
         let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))?;
         let control = (0..tokenizer.len() as u32)
@@ -102,7 +101,7 @@ impl Engine {
         Ok(Engine {
             name: gguf.name().into(),
             format: options.tool_format.or_else(|| Format::detect(source)),
-            grammar: Grammar::new(tokenizer.env()),
+            grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
             template,
             control,
@@ -143,7 +142,7 @@ impl Engine {
         }
         let format = self.format.unwrap_or(Format::Hermes);
         let turn = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
-        let constraint = self.grammar.constraint(&turn)?;
+        let constraint = self.grammar.constraint(&turn, &|text| self.tokenizer.id(text))?;
         let room = self.context - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));

@@ -12,9 +12,9 @@ pub enum Error {
     /// The file can't be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-//~    /// The tokenizer can't be built, or can't encode.
-//~    #[error(transparent)]
-//~    Tokenizer(#[from] crate::tokenizer::TokenizerError),
+    /// The tokenizer can't be built, or can't encode.
+    #[error(transparent)]
+    Tokenizer(#[from] crate::tokenizer::TokenizerError),
     /// A required metadata key is missing.
     #[error("{file}: the metadata key `{key}` is missing")]
     MissingKey {
@@ -109,12 +109,21 @@ pub enum Error {
         /// The model's name.
         model: String,
     },
-//~    /// The chat template is missing or fails.
-//~    #[error(transparent)]
-//~    Template(#[from] crate::chat::TemplateError),
-//~    /// The grammar refuses a schema, or fails in the middle of a turn.
-//~    #[error(transparent)]
-//~    Grammar(#[from] crate::grammar::GrammarError),
+    /// The chat template is missing or fails.
+    #[error(transparent)]
+    Template(#[from] crate::chat::TemplateError),
+    /// The grammar refuses a schema, or fails in the middle of a turn.
+    #[error(transparent)]
+    Grammar(#[from] crate::grammar::GrammarError),
+    /// The file brings no chat template.
+    #[error("{file}: the file has no chat template (metadata key `tokenizer.chat_template`)")]
+    NoTemplate {
+        /// The model file.
+        file: String,
+    },
+    /// No token may follow: every logit is minus infinity or no number.
+    #[error("the model gives no token that could follow: its logits are not finite")]
+    NoToken,
     /// The request contradicts itself.
     #[error("invalid request: {reason}")]
     InvalidRequest {

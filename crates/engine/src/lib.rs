@@ -5,14 +5,22 @@
 pub mod architecture;
 pub mod backend;
 pub mod cache;
+pub mod chat;
 pub mod decoder;
+pub mod engine;
 mod error;
 pub mod gguf;
+pub mod grammar;
 pub mod layers;
 mod pool;
 pub mod probe;
 pub mod request;
+pub mod sampler;
 pub mod schedule;
+mod sequence;
+mod stop;
+pub mod tokenizer;
 
+pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};

@@ -15,7 +15,6 @@ use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 
 /// Everything that a turn needs beside the model.
-#[derive(Debug)]
 pub struct Sequence {
     /// The prompt and what was generated.
     pub tokens: Vec<u32>,
@@ -78,15 +77,17 @@ impl Sequence {
     }
 
     fn draw(&mut self, logits: &mut [f32]) -> Result<()> {
+        // Rows of the embedding beyond the vocabulary are padding.
+        if let Some(padding) = logits.get_mut(self.tokenizer.len()..) {
+            padding.fill(f32::NEG_INFINITY);
+        }
         if let Some(constraint) = &mut self.constraint {
             constraint.mask(logits)?;
         }
-        let token = self.sampler.sample(logits, &self.tokens);
+        let token = self.sampler.sample(logits, &self.tokens).ok_or(Error::NoToken)?;
         let now = Instant::now();
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
-        if let Some(constraint) = &mut self.constraint
-            && !self.tokenizer.is_end_of_turn(token)
-        {
+        if let Some(constraint) = &mut self.constraint {
             constraint.accept(token)?;
         }
         self.push(token);
@@ -130,7 +131,8 @@ impl Sequence {
     /// Sends what is held back, and `Done`.
     fn finish(&mut self, finish: Option<Finish>) {
         self.finished = true;
-        let rest = format!("{}{}", self.stop.finish(), self.text.finish());
+        let text = std::mem::replace(&mut self.text, self.tokenizer.stream());
+        let rest = format!("{}{}", self.stop.finish(), text.finish());
         let mut parsed = self.parser.push(&rest);
         parsed.extend(self.parser.finish());
         self.emit(parsed);
