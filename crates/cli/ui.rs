@@ -29,14 +29,19 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     for row in &rows {
         let cells: Vec<String> = row
             .iter()
             .zip(&widths)
             .enumerate()
-            .map(|(at, (cell, &width))| if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
+            .map(
+                |(at, (cell, &width))| {
+                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            )
             .collect();
         line(cells.join("  ").trim_end());
     }
@@ -55,7 +60,9 @@ pub fn spinner() -> ProgressBar {
 /// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
-    if let Some(hint) = error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint) {
+    if let Some(hint) =
+        error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint)
+    {
         note(&format!("hint: {hint}"));
     }
     ExitCode::from(2)

@@ -82,7 +82,8 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let npc = team.npc(args.npc.as_deref())?;
     let sandbox = sandbox(args)?;
-    let model = model::load(args.model.as_deref().or(npc.model.as_deref()))?;
+    let model =
+        model::load(args.model.as_deref().or(npc.model.as_deref()), &alara_engine::Options::default())?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
     let options = Options { sampling, max_tokens: None };
@@ -146,7 +147,8 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let arguments = jinx.arguments(&given).map_err(anyhow::Error::msg)?;
     let sandbox = sandbox(args)?;
     let asks = jinx.steps.iter().any(|step| step.engine == Engine::Llm);
-    let model = asks.then(|| model::load(args.model.as_deref())).transpose()?;
+    let model =
+        asks.then(|| model::load(args.model.as_deref(), &alara_engine::Options::default())).transpose()?;
     let place = Place { sandbox: &sandbox, model: model.as_deref(), deadline: None };
     let result = jinx::run(&jinx, arguments, &place)?;
     if args.json {
