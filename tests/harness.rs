@@ -112,7 +112,7 @@ fn a_task_shows_what_it_does() {
     for expected in [
         "I look.\n> shell  command: echo one > f; cat f; ls nope\n  failed with exit status 2, ",
         "  | one\n  | ls: cannot access 'nope': No such file or directory\n",
-        "2 turns, 1 tool call; 0 prompt tokens (0 cached), 4 generated; trace trace.jsonl",
+        "2 turns, 1 tool call; 0 prompt tokens (0 cached), 5 generated; trace trace.jsonl",
     ] {
         assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
     }
@@ -164,7 +164,7 @@ fn wrong_usage_is_answered_with_help() {
         "the work directory none can't be used: No such file or directory",
     );
     check(&["run", " "], "the task is empty");
-    check(&["run", "--temperature", "-1", "x"], "--temperature");
+    check(&["run", "--temperature=-1", "x"], "a temperature is a number from 0 up, not -1");
     check(&["run", "-m", "script:none.json", "x"], "can't read the script none.json");
     check(&["run"], "<TASK>");
 }
@@ -194,10 +194,7 @@ fn a_jinx_runs_by_itself() {
     check(&["--json", "add.jinx", "a=2"], (0, "{\"ok\":true,\"output\":\"3\",\"exit\":0}\n", ""));
     check(&["add.jinx", "a=x"], (2, "", "error: argument `a` must be of type integer"));
     check(&["add.jinx"], (2, "", "error: argument `a` is missing"));
-    check(
-        &["add.jinx", "a=1", "c=2"],
-        (2, "", "error: `tried` has no argument `c`".replace("tried", "add").as_str()),
-    );
+    check(&["add.jinx", "a=1", "c=2"], (2, "", "error: `add` has no argument `c`; it takes: a, b"));
     check(&["ask.jinx", "-m", "script:script.json", "q=what"], (0, "An answer\n", ""));
 }
 
@@ -214,11 +211,10 @@ fn the_sandbox_holds() {
         "mktemp > /dev/null && echo x > $HOME/note && echo made",
         "cat < /dev/tcp/127.0.0.1/22",
         "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b\"x\", (\"1.1.1.1\", 53))'",
-        "env | grep -c -E 'SECRET|XDG'",
-        "cat $OUTER_HOME/.ssh/id; ls ../home/.ssh",
+        "printenv SECRET_KEY XDG_STATE_HOME",
+        "ls -A ../home/.ssh; cat ../home/.ssh/id",
         "python3 -c 'x = bytearray(3 << 30)' 2>&1 | tail -1",
-        "kill -9 1; ls /proc | grep -c '^[0-9]'",
-        "mount -t tmpfs none /mnt 2>&1; unshare -Urm mount -t tmpfs none /mnt",
+        "kill -9 1; ls /proc | grep -c '^[0-9]'; mount -t tmpfs none /mnt || unshare -Urm mount -t tmpfs none /mnt",
     ]);
     place.write("home/.ssh/id", "private");
     let results = place.results();
@@ -235,12 +231,11 @@ fn the_sandbox_holds() {
     check(5, false, "/dev/tcp/127.0.0.1/22");
     check(6, false, "Network is unreachable");
     check(7, false, "exit status 1");
-    assert_eq!(results[7]["output"], "0");
     check(8, false, "No such file");
     check(9, true, "MemoryError");
-    // Process 1, the shell, `ls` and `grep`.
+    check(10, false, "permission denied");
+    // Process 1, two shells, `ls` and `grep`.
     assert!(results[10]["output"].as_str().unwrap().parse::<usize>().unwrap() <= 6, "{}", results[10]);
-    assert_eq!(results[11]["ok"], false, "{}", results[11]);
     assert!(!place.path("outside").exists());
 }
 
