@@ -7,9 +7,11 @@ mod error;
 pub mod place;
 pub mod record;
 pub mod run_file;
+pub mod runner;
 pub mod stats;
 pub mod suite;
 mod suite_csv;
+mod trial;
 pub mod task;
 
 pub use error::Error;
