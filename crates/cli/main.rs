@@ -25,6 +25,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    alara_harness::sandbox::enter();
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),

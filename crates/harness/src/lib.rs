@@ -1,1 +1,20 @@
-//! alara-harness
+//! Teams, NPCs, jinxes, the sandbox, the agent loop and its trace.
+//!
+//! The harness talks to a model through one small trait and knows nothing of its insides; it prints nothing.
+
+pub mod agent;
+pub mod error;
+pub mod jinx;
+pub mod model;
+pub mod sandbox;
+pub mod team;
+pub mod tool;
+pub mod trace;
+
+pub use agent::{Agent, Notice, Options, Outcome};
+pub use error::Error;
+pub use jinx::{Jinx, ToolResult};
+pub use model::{ChatModel, Events, ModelError, Scripted};
+pub use sandbox::{Policy, Sandbox};
+pub use team::{Npc, Team};
+pub use trace::Trace;

@@ -1,0 +1,127 @@
+//! Everything that can go wrong in the harness, by cause.
+
+use std::path::PathBuf;
+
+use crate::model::ModelError;
+
+/// An error of the harness. A tool that fails or a model that stops early is none: that is a result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A directory that the sandbox needs.
+    #[error("the {what} {} can't be used", path.display())]
+    Directory {
+        /// What it is needed for.
+        what: &'static str,
+        /// The directory as it was given.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A sandbox with walls in a process that did not call [`sandbox::enter`](crate::sandbox::enter).
+    #[error("the sandbox has no launcher: `sandbox::enter()` must be the first call in `main`")]
+    NoLauncher,
+    /// A private `/tmp` was asked for and can't be had.
+    #[error(
+        "a private /tmp can't be enforced on this machine (enforced: {enforced}); \
+         it needs Linux with unprivileged user namespaces"
+    )]
+    PrivateTmp {
+        /// What can be enforced.
+        enforced: String,
+    },
+    /// The launcher could not put up a wall.
+    #[error("the sandbox can't be set up: {message}")]
+    Launcher {
+        /// Which wall, and what the system said.
+        message: String,
+    },
+    /// A program can't be started.
+    #[error("can't start `{program}`")]
+    Spawn {
+        /// The program's name.
+        program: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The end of a program can't be awaited.
+    #[error("can't wait for a program")]
+    Wait {
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A place that should be a team.
+    #[error(
+        "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",
+        path.display()
+    )]
+    NoTeam {
+        /// The place.
+        path: PathBuf,
+    },
+    /// A name that nothing has.
+    #[error("there is no {what} `{name}`{hint} (known: {known})")]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// A suggestion, or nothing.
+        hint: String,
+        /// All the names that there are.
+        known: String,
+    },
+    /// A file or directory that can't be read.
+    #[error("can't read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file that is no YAML, or not of the expected shape.
+    #[error("{}:{line}:{column}: {message}", path.display())]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// The column, from 1.
+        column: u64,
+        /// What is wrong, with the lines around it.
+        message: String,
+    },
+    /// A file whose content makes no sense.
+    #[error("{}:{line}: {message}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// A trace file that can't be written or read.
+    #[error("can't use the trace file {}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A line of a trace file that is no record.
+    #[error("{}:{line}: not a trace record", path.display())]
+    TraceLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why not.
+        source: serde_json::Error,
+    },
+    /// The model could not answer.
+    #[error("the model can't answer")]
+    Model(#[source] ModelError),
+    /// A model's events ended without `Done`.
+    #[error("the model broke off without ending its turn")]
+    NoEnd,
+}

@@ -1,0 +1,124 @@
+//! What a tool did, for the trace in full and for the model in a fixed form.
+
+use serde::{Deserialize, Serialize};
+
+/// What stands where text was cut out.
+const CUT: &str = "\n…\n";
+
+/// The result of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// What it gave back, without trailing newlines.
+    pub output: String,
+    /// What it complained about, or what happened to it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// Its exit status; `None` if it was killed or never ran.
+    pub exit: Option<i32>,
+    /// Bytes of output and error that were never kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// The form for the model: the keys in this order.
+#[derive(Serialize)]
+struct Text<'a> {
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<Option<i32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    truncated_bytes: u64,
+}
+
+impl ToolResult {
+    /// A success.
+    pub fn succeeded(output: impl Into<String>) -> Self {
+        ToolResult { ok: true, output: output.into(), exit: Some(0), ..ToolResult::default() }
+    }
+
+    /// A failure without a program.
+    pub fn failed(error: impl Into<String>) -> Self {
+        ToolResult { error: error.into(), ..ToolResult::default() }
+    }
+
+    /// What the model gets to read: one compact JSON object. Of output and error together about `limit` bytes are
+    /// kept, the beginning and the end; the object says how many are missing.
+    ///
+    /// ```text
+    /// {"ok":true,"output":"…"}
+    /// {"ok":false,"exit":1,"output":"…","error":"…","truncated_bytes":10}
+    /// ```
+    /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if there is any.
+    pub fn text(&self, limit: usize) -> String {
+        let shown_error = if self.ok { "" } else { &self.error };
+        let share = if self.output.is_empty() { limit } else { limit / 2 };
+        let (error, cut_error) = cut(shown_error, share);
+        let (output, cut_output) = cut(&self.output, limit - (shown_error.len() - cut_error));
+        let text = Text {
+            ok: self.ok,
+            exit: (!self.ok).then_some(self.exit),
+            output: (self.ok || !output.is_empty()).then_some(&output),
+            error: (!self.ok).then_some(&error),
+            truncated_bytes: cut_error as u64 + cut_output as u64 + self.dropped_bytes,
+        };
+        serde_json::to_string(&text).unwrap_or_default()
+    }
+}
+
+/// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries. Returns how many bytes
+/// are missing.
+fn cut(text: &str, limit: usize) -> (String, usize) {
+    if text.len() <= limit {
+        return (text.to_owned(), 0);
+    }
+    let head = text.floor_char_boundary(limit / 2);
+    let tail = text.ceil_char_boundary(text.len() - (limit - limit / 2));
+    (format!("{}{CUT}{}", &text[..head], &text[tail..]), tail - head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_the_model() {
+        let check = |result: &ToolResult, limit, expected: &str| assert_eq!(result.text(limit), expected);
+        check(&ToolResult::succeeded("a \"b\"\nc"), 99, r#"{"ok":true,"output":"a \"b\"\nc"}"#);
+        check(&ToolResult::succeeded(""), 99, r#"{"ok":true,"output":""}"#);
+        check(&ToolResult::failed("no"), 99, r#"{"ok":false,"exit":null,"error":"no"}"#);
+        let failed = ToolResult { exit: Some(2), output: "half".into(), ..ToolResult::failed("broken") };
+        check(&failed, 99, r#"{"ok":false,"exit":2,"output":"half","error":"broken"}"#);
+        let warned = ToolResult { error: "careful".into(), ..ToolResult::succeeded("x") };
+        check(&warned, 99, r#"{"ok":true,"output":"x"}"#);
+        let dropped = ToolResult { dropped_bytes: 7, ..ToolResult::succeeded("x") };
+        check(&dropped, 99, r#"{"ok":true,"output":"x","truncated_bytes":7}"#);
+    }
+
+    #[test]
+    fn cuts_the_middle_at_characters() {
+        let check = |text: &str, limit, expected: &str, missing| {
+            assert_eq!(cut(text, limit), (expected.to_owned(), missing), "{text} to {limit}");
+        };
+        check("abcdef", 6, "abcdef", 0);
+        check("abcdef", 4, "ab\n…\nef", 2);
+        check("aébèc", 4, "a\n…\nc", 5);
+        check("ééé", 0, "\n…\n", 6);
+        let result = ToolResult { error: "e".repeat(100), ..ToolResult::failed("") };
+        let result = ToolResult { output: "o".repeat(100), ..result };
+        assert_eq!(
+            result.text(8),
+            r#"{"ok":false,"exit":null,"output":"oo\n…\noo","error":"ee\n…\nee","truncated_bytes":192}"#
+        );
+    }
+}

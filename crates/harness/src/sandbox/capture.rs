@@ -1,0 +1,82 @@
+//! Reads a stream to its end into bounded memory: the first and the last half of a limit, and a count of the rest.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long to wait for the end of a stream whose program has ended: a process that left the group may hold it.
+const GRACE: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+struct Kept {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    dropped: u64,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8], limit: usize) {
+        let (head, tail) = (limit / 2, limit - limit / 2);
+        let (first, rest) = bytes.split_at(bytes.len().min(head - self.head.len()));
+        self.head.extend_from_slice(first);
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(tail);
+        self.tail.drain(..over);
+        self.dropped += over as u64;
+    }
+}
+
+/// A stream that is being read on a thread of its own.
+pub struct Capture {
+    kept: Arc<Mutex<Kept>>,
+    done: Receiver<()>,
+}
+
+impl Capture {
+    /// Starts reading `stream`, keeping at most `limit` bytes.
+    pub fn start(stream: Option<impl Read + Send + 'static>, limit: usize) -> Self {
+        let kept = Arc::new(Mutex::new(Kept::default()));
+        let (sender, done) = channel();
+        if let Some(mut stream) = stream {
+            let kept = kept.clone();
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    kept.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count], limit);
+                }
+                drop(sender);
+            });
+        }
+        Capture { kept, done }
+    }
+
+    /// What was kept, and how many bytes were dropped between its halves.
+    pub fn finish(self) -> (Vec<u8>, u64) {
+        // Nothing is ever sent: the end of the stream hangs up.
+        let _ = self.done.recv_timeout(GRACE);
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut bytes = kept.head;
+        bytes.extend(kept.tail);
+        (bytes, kept.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_both_ends() {
+        let check = |input: &str, limit, expected: &str, dropped| {
+            let capture = Capture::start(Some(std::io::Cursor::new(input.to_owned())), limit);
+            assert_eq!(capture.finish(), (expected.into(), dropped), "{input} limited to {limit}");
+        };
+        check("", 4, "", 0);
+        check("abcd", 4, "abcd", 0);
+        check("abcdefgh", 4, "abgh", 4);
+        check("abcdefgh", 5, "abfgh", 3);
+        check("abc", 0, "", 3);
+    }
+}

@@ -1,0 +1,15 @@
+//! The teams and jinxes that are built in.
+
+use std::sync::LazyLock;
+
+use include_dir::{Dir, include_dir};
+
+pub static TEAMS: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../teams");
+pub static JINXES: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../jinxes");
+
+/// The names of the built-in teams.
+pub fn teams() -> std::slice::Iter<'static, String> {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| TEAMS.dirs().map(|dir| dir.path().display().to_string()).collect());
+    NAMES.iter()
+}
