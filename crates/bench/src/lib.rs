@@ -11,8 +11,8 @@ pub mod runner;
 pub mod stats;
 pub mod suite;
 mod suite_csv;
-mod trial;
 pub mod task;
+mod trial;
 
 pub use error::Error;
 pub use suite::Suite;

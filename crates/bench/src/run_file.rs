@@ -121,6 +121,11 @@ impl RunFile {
     }
 }
 
+/// Where a run is written if nobody says where: `runs/DATE-TIME.jsonl`, in local time.
+pub fn default_path() -> PathBuf {
+    Path::new("runs").join(jiff::Zoned::now().strftime("%Y%m%d-%H%M%S.jsonl").to_string())
+}
+
 /// Reads a run file; a last line that is not finished is left out.
 ///
 /// # Errors

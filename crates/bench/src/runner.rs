@@ -99,7 +99,8 @@ pub fn run(
             let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let trace = traces.join(format!("{}.jsonl", task.id));
             let record = |attempt| file().append(&Record::Attempt(attempt));
-            let finished = trial::run(task, solver, options, ground.place(&task.id), &missing, &trace, record)?;
+            let finished =
+                trial::run(task, solver, options, ground.place(&task.id), &missing, &trace, record)?;
             let Some(finished) = finished else { break };
             file().append(&Record::Task(finished.clone()))?;
             (options.observer)(Progress::Finished(&finished));

@@ -123,11 +123,20 @@ pub fn run(
         };
         let (verdict, reason) = match (checked, broken) {
             (Ok(Check::Passed), _) => (Verdict::Solved, String::new()),
-            (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => (Verdict::Error, reason),
+            (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+                (Verdict::Error, reason)
+            }
             (Ok(Check::Failed(said)), None) => {
                 message = feedback(&said);
                 let said = cut(&said, FEEDBACK_BYTES).to_owned();
-                (Verdict::Failed, [did.note, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "))
+                (
+                    Verdict::Failed,
+                    [did.note, said]
+                        .into_iter()
+                        .filter(|part| !part.is_empty())
+                        .collect::<Vec<_>>()
+                        .join("; "),
+                )
             }
         };
         let file = trace.file_name().filter(|_| seeded.is_some());
@@ -173,7 +182,12 @@ fn cut(text: &str, limit: usize) -> &str {
 }
 
 /// The sandbox of a task, with the setup done.
-fn prepare(task: &Task, options: &Options, place: &Place, missing: &[&str]) -> Result<Sandbox, Infrastructure> {
+fn prepare(
+    task: &Task,
+    options: &Options,
+    place: &Place,
+    missing: &[&str],
+) -> Result<Sandbox, Infrastructure> {
     if let Some(name) = task.programs().into_iter().find(|name| missing.contains(name)) {
         return Err(Infrastructure(format!("{name} is not installed")));
     }
@@ -234,7 +248,9 @@ fn worker<'a>(
             let left = deadline.saturating_duration_since(Instant::now());
             Ok(match script(sandbox, gold, left)? {
                 Check::Passed => Did::default(),
-                Check::Failed(said) => Did { note: format!("the gold solution fails: {said}"), ..Did::default() },
+                Check::Failed(said) => {
+                    Did { note: format!("the gold solution fails: {said}"), ..Did::default() }
+                }
             })
         }));
     };
@@ -273,10 +289,13 @@ fn worker<'a>(
 /// What the records of one attempt cost.
 fn cost(records: &[Record]) -> Did {
     let used = usage(records);
-    let mut spoken = records.iter().filter_map(|record| match record {
-        Record::Assistant { message, .. } => Some(message.tool_calls.len() as u64),
-        _ => None,
-    }).peekable();
+    let mut spoken = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Assistant { message, .. } => Some(message.tool_calls.len() as u64),
+            _ => None,
+        })
+        .peekable();
     let ttft = spoken.peek().map(|_| used.time_to_first_token.as_secs_f64());
     let cost = Cost {
         tool_calls: spoken.sum(),
@@ -316,7 +335,10 @@ mod tests {
         check(" \n", "The check failed.\nTry again.");
         check("There is no file a.\n", "The check failed: There is no file a.\nTry again.");
         check(&"é".repeat(1500), &format!("The check failed: {}\nTry again.", "é".repeat(1000)));
-        check(&format!("x{}", "é".repeat(1500)), &format!("The check failed: x{}\nTry again.", "é".repeat(999)));
+        check(
+            &format!("x{}", "é".repeat(1500)),
+            &format!("The check failed: x{}\nTry again.", "é".repeat(999)),
+        );
     }
 
     #[test]
