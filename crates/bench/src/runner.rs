@@ -17,7 +17,7 @@ use crate::{Error, Task, trial};
 
 /// Who works on the tasks.
 pub enum Solver<'a> {
-    /// The tasks' own gold solutions: a test of the suite.
+    /// The tasks' own gold solutions, which [`require_gold`] looks for: a test of the suite.
     Gold,
     /// An agent.
     Agent {
@@ -77,7 +77,7 @@ pub struct Options<'a> {
 /// was cancelled.
 ///
 /// # Errors
-/// The run file can't be written, or a task has no gold solution that is wanted.
+/// The run file can't be written.
 pub fn run(
     tasks: &[&Task],
     solver: &Solver,
@@ -85,10 +85,6 @@ pub fn run(
     ground: &Ground,
     file: RunFile,
 ) -> Result<bool, Error> {
-    let without = tasks.iter().find(|task| task.gold.is_none());
-    if let (Solver::Gold, Some(task)) = (solver, without) {
-        return Err(Error::NoGold { id: task.id.clone() });
-    }
     let missing = missing(ground, options)?;
     let traces = traces(&file);
     let shared = Mutex::new(file);
@@ -120,6 +116,17 @@ pub fn run(
     match broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
         None => Ok(!options.cancel.load(Ordering::Relaxed)),
+    }
+}
+
+/// Checks that [`Solver::Gold`] can work on all `tasks`.
+///
+/// # Errors
+/// One has no gold solution.
+pub fn require_gold(tasks: &[&Task]) -> Result<(), Error> {
+    match tasks.iter().find(|task| task.gold.is_none()) {
+        Some(task) => Err(Error::NoGold { id: task.id.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -103,6 +103,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         list(args, &suite, &tasks)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.gold {
+        runner::require_gold(&tasks)?;
+    }
     let crew = (!args.gold).then(|| crew(args)).transpose()?;
     let header = header(args, &suite, &tasks, crew.as_ref())?;
     let solver = match &crew {
@@ -119,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         None => {
             let path = args.out.clone().unwrap_or_else(run_file::default_path);
-            let file = RunFile::create(&path, header).context("name another file with --out")?;
+            let file = RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
             (file, Vec::new())
         }
     };
