@@ -1,10 +1,81 @@
-//! What people see: the one place that prints errors, tables and colours.
+//! What people see: the one place that prints lines, tables, progress and errors.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Prints the chain of causes, and hints where there are any. Exit code 2: usage or environment.
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Prints a line of the answer to stdout.
+pub fn line(text: &str) {
+    println!("{text}");
+}
+
+/// Prints a remark to stderr.
+pub fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Prints a piece of a remark to stderr, at once.
+pub fn piece(text: &str) {
+    eprint!("{text}");
+    // Whoever closed stderr does not want to hear of it.
+    let _ = std::io::stderr().flush();
+}
+
+/// Prints aligned columns to stdout: the first to the left, the others to the right.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let header = header.iter().map(ToString::to_string).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(
+                |(at, (cell, &width))| {
+                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            )
+            .collect();
+        line(cells.join("  ").trim_end());
+    }
+}
+
+/// A turning mark with a message on stderr, while something takes its time. Silent where stderr is no terminal.
+pub fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}
+
+/// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    note(&format!("error: {error:#}"));
+    if let Some(hint) =
+        error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint)
+    {
+        note(&format!("hint: {hint}"));
+    }
     ExitCode::from(2)
+}
+
+/// The next command to try.
+fn hint(error: &alara_engine::Error) -> Option<&'static str> {
+    use alara_engine::Error;
+    match error {
+        Error::UnknownArchitecture { .. } | Error::MissingTensor { .. } | Error::TensorType { .. } => {
+            Some("`alara models show FILE` tells what the file contains")
+        }
+        Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
+        _ => None,
+    }
 }

@@ -9,6 +9,7 @@ pub mod record;
 pub mod run_file;
 pub mod runner;
 pub mod stats;
+pub mod speed;
 pub mod suite;
 mod suite_csv;
 pub mod task;

@@ -2,8 +2,25 @@
 //!
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
+pub mod architecture;
+pub mod backend;
+pub mod cache;
+pub mod chat;
+pub mod decoder;
+pub mod engine;
+mod error;
+pub mod gguf;
+pub mod grammar;
+pub mod layers;
+mod pool;
+pub mod probe;
 pub mod request;
+pub mod sampler;
+pub mod schedule;
+mod sequence;
+mod stop;
+pub mod tokenizer;
 
-pub use request::{
-    Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
-};
+pub use engine::{Engine, Events, Options};
+pub use error::{Error, Result};
+pub use request::{Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};

@@ -1,11 +1,64 @@
-//! `alara bench speed`.
+//! `alara bench speed`: tokens per second of a bare model.
 
 use std::process::ExitCode;
 
-/// Not written yet
-#[derive(clap::Args)]
-pub struct Args {}
+use alara_bench::speed::{Config, measure};
+use alara_engine::backend::KvType;
 
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+use crate::ui;
+
+/// Measure prefill and decode speed; the letters and JSON fields are llama-bench's
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model file; without it the model that ships
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<String>,
+    /// Tokens of the prompt; 0 leaves prefill out
+    #[arg(short = 'p', long, default_value_t = 512, value_name = "N")]
+    n_prompt: usize,
+    /// Tokens to decode; 0 leaves decode out
+    #[arg(short, long, default_value_t = 64, value_name = "N")]
+    n_gen: usize,
+    /// Tokens in the cache before either begins
+    #[arg(short = 'd', long, default_value_t = 0, value_name = "N")]
+    n_depth: usize,
+    /// Measured repetitions
+    #[arg(short, long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// How keys and values are kept: f32, f16 or q8_0
+    #[arg(long, default_value = "f16", value_name = "TYPE")]
+    kv: KvType,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let gguf = crate::model::open(args.model.as_deref())?;
+    let config = Config {
+        prompt: args.n_prompt,
+        generate: args.n_gen,
+        depth: args.n_depth,
+        repetitions: args.repetitions as usize,
+        kv: args.kv,
+    };
+    let spinner = ui::spinner();
+    let tests = measure(&gguf, &config, &mut |what| spinner.set_message(what.to_owned()))?;
+    spinner.finish_and_clear();
+    if args.json {
+        ui::line(&serde_json::to_string_pretty(&tests)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = tests.iter().map(|test| {
+        let (what, tokens) = if test.n_prompt > 0 { ("prefill", test.n_prompt) } else { ("decode", test.n_gen) };
+        vec![
+            test.model_filename.clone(),
+            format!("{:.1} MiB", test.model_size as f64 / (1 << 20) as f64),
+            test.n_threads.to_string(),
+            format!("{what} {tokens} @ {}", test.n_depth),
+            format!("{:.2} ± {:.2}", test.avg_ts, test.stddev_ts),
+        ]
+    });
+    ui::table(&["model", "size", "threads", "test", "tokens/s"], rows);
+    Ok(ExitCode::SUCCESS)
 }

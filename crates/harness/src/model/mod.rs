@@ -1,5 +1,6 @@
 //! The one way to a model: a request in, a stream of events out.
 
+mod local;
 mod scripted;
 
 use alara_engine::{Event, Request};

@@ -1,0 +1,173 @@
+//! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no meaning, one warm-up,
+//! then repetitions from an empty cache.
+
+use std::time::{Duration, Instant};
+
+use alara_engine::backend::KvType;
+use alara_engine::gguf::Gguf;
+use alara_engine::probe::Probe;
+use serde::Serialize;
+
+/// Tokens fed in one forward pass.
+const BATCH: usize = 512;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Tokens of the prompt; 0 = don't measure prefill.
+    pub prompt: usize,
+    /// Tokens to decode, one at a time; 0 = don't measure decode.
+    pub generate: usize,
+    /// Tokens in the cache before either begins.
+    pub depth: usize,
+    /// Measured repetitions.
+    pub repetitions: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+}
+
+/// One measurement, with llama-bench's field names.
+#[derive(Clone, Debug, Serialize)]
+pub struct Test {
+    /// The model file.
+    pub model_filename: String,
+    /// Its size in bytes.
+    pub model_size: u64,
+    /// Threads that compute.
+    pub n_threads: usize,
+    /// Tokens fed in one forward pass.
+    pub n_batch: usize,
+    /// Number format of the keys.
+    pub type_k: String,
+    /// Number format of the values.
+    pub type_v: String,
+    /// Tokens of the prompt.
+    pub n_prompt: usize,
+    /// Tokens decoded.
+    pub n_gen: usize,
+    /// Tokens in the cache before.
+    pub n_depth: usize,
+    /// Mean time of a repetition in nanoseconds.
+    pub avg_ns: u64,
+    /// Its standard deviation.
+    pub stddev_ns: u64,
+    /// Mean speed in tokens/s.
+    pub avg_ts: f64,
+    /// Its standard deviation.
+    pub stddev_ts: f64,
+    /// Every time.
+    pub samples_ns: Vec<u64>,
+    /// Every speed.
+    pub samples_ts: Vec<f64>,
+}
+
+/// Measures prefill and decode of the model in `gguf`; `progress` hears before each repetition.
+///
+/// # Errors
+/// If the model can't be loaded or computed.
+pub fn measure(
+    gguf: &Gguf,
+    config: &Config,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Test>, alara_engine::Error> {
+    let tokens = config.depth + config.prompt.max(config.generate) + 1;
+    let mut probe = Probe::load(gguf, tokens, config.kv)?;
+    let mut tests = Vec::new();
+    for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
+        if prompt + generate == 0 {
+            continue;
+        }
+        let mut samples = Vec::with_capacity(config.repetitions);
+        for repetition in 0..=config.repetitions {
+            let name = if prompt > 0 { "prefill" } else { "decode" };
+            let which = if repetition == 0 { "warm-up".into() } else { format!("{repetition}") };
+            progress(&format!("{name} {}, {which} of {}", prompt + generate, config.repetitions));
+            let time = once(&mut probe, prompt, generate, config.depth)?;
+            if repetition > 0 {
+                samples.push(time);
+            }
+        }
+        tests.push(summary(gguf, config, prompt, generate, &samples));
+    }
+    Ok(tests)
+}
+
+fn once(probe: &mut Probe, prompt: usize, generate: usize, depth: usize) -> Result<Duration, alara_engine::Error> {
+    let limit = probe.vocabulary().min(1000);
+    let token = |i: usize| ((i * 31 + 7) % limit) as u32;
+    let fill = |probe: &mut Probe, count: usize| -> Result<(), alara_engine::Error> {
+        let tokens: Vec<u32> = (0..count).map(token).collect();
+        for (at, piece) in tokens.chunks(BATCH).enumerate() {
+            let last = at * BATCH + piece.len() == count;
+            probe.feed(piece, usize::from(last))?;
+        }
+        Ok(())
+    };
+    probe.clear();
+    fill(probe, depth)?;
+    let start = Instant::now();
+    fill(probe, prompt)?;
+    for i in 0..generate {
+        probe.feed(&[token(i)], 1)?;
+    }
+    Ok(start.elapsed())
+}
+
+fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples: &[Duration]) -> Test {
+    let tokens = (prompt + generate) as f64;
+    let times: Vec<f64> = samples.iter().map(Duration::as_secs_f64).collect();
+    let speeds: Vec<f64> = times.iter().map(|seconds| tokens / seconds).collect();
+    let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
+    let kind = format!("{:?}", config.kv).to_lowercase();
+    Test {
+        model_filename: gguf.name().into(),
+        model_size: gguf.file_bytes(),
+        n_threads: alara_engine::probe::threads(),
+        n_batch: BATCH,
+        type_k: kind.clone(),
+        type_v: kind,
+        n_prompt: prompt,
+        n_gen: generate,
+        n_depth: config.depth,
+        avg_ns: nanoseconds(mean(&times)),
+        stddev_ns: nanoseconds(deviation(&times)),
+        avg_ts: mean(&speeds),
+        stddev_ts: deviation(&speeds),
+        samples_ns: times.iter().copied().map(nanoseconds).collect(),
+        samples_ts: speeds,
+    }
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+}
+
+/// The sample's standard deviation.
+fn deviation(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
+    if numbers.len() < 2 { 0.0 } else { (squares / (numbers.len() - 1) as f64).sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation_are_the_samples() {
+        assert_eq!(mean(&[1.0, 2.0, 3.0]), 2.0);
+        assert_eq!(deviation(&[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(deviation(&[5.0]), 0.0);
+    }
+
+    #[test]
+    fn a_tiny_model_is_measured() {
+        let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
+        let config = Config { prompt: 8, generate: 4, depth: 3, repetitions: 2, kv: KvType::F16 };
+        let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
+        let shapes: Vec<_> = tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
+        assert_eq!(shapes, [(8, 0, 2), (0, 4, 2)]);
+        assert!(tests.iter().all(|test| test.avg_ts > 0.0));
+    }
+}

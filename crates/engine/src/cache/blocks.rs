@@ -1,0 +1,207 @@
+//! Refcounted blocks of tokens.
+
+/// Names a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// How the cache is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Tokens a block holds.
+    pub block_tokens: usize,
+}
+
+/// The blocks and how many tables hold each of them.
+#[derive(Debug)]
+pub struct Blocks {
+    layout: Layout,
+    holders: Vec<u32>,
+    free: Vec<BlockId>,
+}
+
+impl Blocks {
+    /// All blocks free.
+    pub fn new(layout: Layout) -> Self {
+        // Popped from the end, so that a lone sequence gets ascending neighbours, which backends read without a copy.
+        let free = (0..layout.blocks as u32).rev().map(BlockId).collect();
+        Blocks { layout, holders: vec![0; layout.blocks], free }
+    }
+
+    /// How the cache is cut.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Blocks that nobody holds.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Makes room for `tokens` tokens in `table`, and makes the block that the next token goes into this table's
+    /// own. Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the blocks run out.
+    pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
+        let size = self.layout.block_tokens;
+        let shared_tail = match table.blocks.get(table.len / size) {
+            Some(tail) if tokens > table.len => self.holders[tail.0 as usize] > 1,
+            _ => false,
+        };
+        let missing = tokens.div_ceil(size).saturating_sub(table.blocks.len());
+        if missing + usize::from(shared_tail) > self.free.len() {
+            return None;
+        }
+        let mut copies = Vec::new();
+        if shared_tail {
+            let own = self.take()?;
+            let tail = &mut table.blocks[table.len / size];
+            copies.push((*tail, own));
+            let shared = std::mem::replace(tail, own);
+            self.drop_one(shared);
+        }
+        for _ in 0..missing {
+            let block = self.take()?;
+            table.blocks.push(block);
+        }
+        Some(copies)
+    }
+
+    /// Another holder of the first `tokens` tokens of `table`.
+    pub fn share(&mut self, table: &BlockTable, tokens: usize) -> BlockTable {
+        let tokens = tokens.min(table.len);
+        let blocks = table.blocks[..tokens.div_ceil(self.layout.block_tokens)].to_vec();
+        for block in &blocks {
+            self.holders[block.0 as usize] += 1;
+        }
+        BlockTable { blocks, len: tokens }
+    }
+
+    /// Gives up `table`.
+    pub fn release(&mut self, table: BlockTable) {
+        // From the end, so that the first block is the next to be taken and neighbours stay neighbours.
+        for block in table.blocks.into_iter().rev() {
+            self.drop_one(block);
+        }
+    }
+
+    fn take(&mut self) -> Option<BlockId> {
+        let block = self.free.pop()?;
+        self.holders[block.0 as usize] = 1;
+        Some(block)
+    }
+
+    fn drop_one(&mut self, block: BlockId) {
+        let holders = &mut self.holders[block.0 as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.free.push(block);
+        }
+    }
+}
+
+/// The blocks of one sequence. Made and given up by [`Blocks`] only, which counts.
+#[derive(Debug, Default)]
+pub struct BlockTable {
+    blocks: Vec<BlockId>,
+    len: usize,
+}
+
+impl BlockTable {
+    /// The blocks, in the order of the tokens.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// How many tokens are written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Says that `tokens` more are written. Room must have been reserved.
+    pub fn advance(&mut self, tokens: usize) {
+        self.len += tokens;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_shared_tail_is_copied_on_write_and_full_blocks_are_not() {
+        let mut blocks = Blocks::new(Layout { blocks: 4, block_tokens: 4 });
+        let mut first = BlockTable::default();
+        assert_eq!(blocks.reserve(&mut first, 6), Some(vec![]));
+        first.advance(6);
+        let mut second = blocks.share(&first, 5);
+        assert_eq!(second.blocks(), first.blocks());
+        assert_eq!(blocks.reserve(&mut second, 6), Some(vec![(BlockId(1), BlockId(2))]));
+        assert_eq!(second.blocks(), [BlockId(0), BlockId(2)]);
+        assert_eq!(blocks.reserve(&mut first, 8), Some(vec![]), "its tail is its own again");
+        assert_eq!(blocks.reserve(&mut first, 13), None, "one block is free, two are needed");
+        blocks.release(first);
+        blocks.release(second);
+        assert_eq!(blocks.free(), 4);
+    }
+
+    proptest! {
+        /// Against a model in which each sequence is a list of its own tokens: after any operations no token that a
+        /// sequence wrote has been overwritten by another, and nothing leaks.
+        #[test]
+        fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..4u8, 0..6usize, 1..9usize), 1..80)) {
+            let layout = Layout { blocks: 12, block_tokens: 4 };
+            let mut blocks = Blocks::new(layout);
+            let mut memory = vec![0u32; layout.blocks * layout.block_tokens];
+            let mut sequences: Vec<(BlockTable, Vec<u32>)> = Vec::new();
+            let mut next = 1;
+            for (operation, which, amount) in operations {
+                match operation {
+                    0 => sequences.push((BlockTable::default(), Vec::new())),
+                    1 if !sequences.is_empty() => {
+                        let at = which % sequences.len();
+                        let (table, tokens) = &mut sequences[at];
+                        if let Some(copies) = blocks.reserve(table, tokens.len() + amount) {
+                            for (from, to) in copies {
+                                let (from, to) = (from.0 as usize * 4, to.0 as usize * 4);
+                                memory.copy_within(from..from + 4, to);
+                            }
+                            for _ in 0..amount {
+                                let at = table.blocks()[table.len() / 4].0 as usize * 4 + table.len() % 4;
+                                memory[at] = next;
+                                tokens.push(next);
+                                table.advance(1);
+                                next += 1;
+                            }
+                        }
+                    }
+                    2 if !sequences.is_empty() => {
+                        let (table, tokens) = &sequences[which % sequences.len()];
+                        let keep = amount.min(tokens.len());
+                        let copy = (blocks.share(table, keep), tokens[..keep].to_vec());
+                        sequences.push(copy);
+                    }
+                    3 if !sequences.is_empty() => {
+                        let (table, _) = sequences.swap_remove(which % sequences.len());
+                        blocks.release(table);
+                    }
+                    _ => {}
+                }
+                for (table, tokens) in &sequences {
+                    for (i, token) in tokens.iter().enumerate() {
+                        prop_assert_eq!(memory[table.blocks()[i / 4].0 as usize * 4 + i % 4], *token);
+                    }
+                }
+            }
+            for (table, _) in sequences {
+                blocks.release(table);
+            }
+            prop_assert_eq!(blocks.free(), layout.blocks);
+        }
+    }
+}

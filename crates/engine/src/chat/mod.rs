@@ -1,0 +1,11 @@
+//! From a conversation to a prompt, and from generated text to an answer.
+//!
+//! Owns chat templates and tool-call formats. Knows nothing of models, tensors or caches, and of tokens only the
+//! texts of the special ones.
+
+pub mod formats;
+mod json;
+pub mod template;
+
+pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Turn};
+pub use template::{ChatTemplate, Prompt, TemplateError};

@@ -1,0 +1,122 @@
+//! What Hugging Face's `apply_chat_template` adds to Jinja, and where minijinja differs from Jinja2.
+//!
+//! Source: `transformers/utils/chat_template_utils.py` (`_compile_jinja_template`). Knows nothing of messages.
+
+use jiff::civil::DateTime;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind};
+
+use crate::chat::json::{Style, dumps_styled, float};
+
+/// Carries the text of `raise_exception` through minijinja's errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Raised(pub String);
+
+/// An environment in which chat templates render as they do in Python.
+pub(super) fn hugging_face() -> Environment<'static> {
+    let mut environment = Environment::new();
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
+        environment.set_syntax(syntax);
+    }
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+    });
+    environment.add_filter("tojson", tojson);
+    // minijinja calls none iterable.
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.set_formatter(|out, state, value| match as_float(value) {
+        Some(value) => out.write_str(&float(value)).map_err(Error::from),
+        None => minijinja::escape_formatter(out, state, value),
+    });
+    environment.add_filter("string", |value: Value| match as_float(&value) {
+        Some(value) => Value::from(float(value)),
+        None if value.kind() == ValueKind::String => value,
+        None => Value::from(value.to_string()),
+    });
+    environment
+}
+
+/// The value of a float, which Python prints in its own way.
+fn as_float(value: &Value) -> Option<f64> {
+    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
+    is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
+}
+
+/// `strftime_now`, for a clock that stands at `now`.
+pub(super) fn clock(now: DateTime) -> Value {
+    Value::from_function(move |format: String| {
+        jiff::fmt::strtime::format(&format, now)
+            .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+    })
+}
+
+/// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for HTML.
+fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "tojson of an undefined value"));
+    }
+    let mut style = Style::default();
+    if let Some(indent) = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none()) {
+        style.indent = Some(match indent.as_usize() {
+            Some(spaces) => " ".repeat(spaces.min(16)),
+            None => indent.to_string(),
+        });
+    }
+    if let Some(separators) = options.get::<Option<Vec<String>>>("separators")? {
+        if let [item, key] = &separators[..] {
+            style.item_separator = Some(item.clone());
+            style.key_separator.clone_from(key);
+        }
+    }
+    style.ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
+    let sort = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    options.assert_all_used()?;
+
+    let failed = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
+    let text = if sort {
+        let mut value = serde_json::to_value(&value).map_err(failed)?;
+        value.sort_all_objects();
+        dumps_styled(&value, &style)
+    } else {
+        dumps_styled(&value, &style)
+    };
+    text.map(Value::from).map_err(failed)
+}
+
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for training, by an `if`
+/// that is always true: whitespace control and line numbers stay as they are.
+pub(super) fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        out.push_str(before);
+        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
+        let (tag, after) = tag.split_at(end);
+        let name = tag.trim_start_matches("{%").trim_end_matches("%}");
+        match name.trim_matches(['-', '+']).trim() {
+            "generation" => out.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
+            _ => out.push_str(tag),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_tags_become_conditions() {
+        let check = |source: &str, expected: &str| assert_eq!(without_generation_tags(source), expected);
+        check("a{%- generation -%}b{% endgeneration %}c", "a{%- if true -%}b{% endif %}c");
+        check("{% if generation %}{% endif %}", "{% if generation %}{% endif %}");
+        check("{% unclosed", "{% unclosed");
+    }
+}

@@ -1,0 +1,284 @@
+//! The face of the engine: load a model, generate turns. One thread owns the model and serves all requests together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::architecture::{Architecture, Sizes};
+use crate::backend::candle::Candle;
+use crate::backend::{Backend, KvType};
+use crate::cache::BlockTable;
+use crate::chat::formats::{Format, Parser, Turn};
+use crate::chat::ChatTemplate;
+use crate::decoder::Decoder;
+use crate::gguf::Gguf;
+use crate::grammar::Grammar;
+use crate::pool::{Part, Pool, layout};
+use crate::request::{Event, Request};
+use crate::sampler::Sampler;
+use crate::schedule;
+use crate::sequence::Sequence;
+use crate::stop::StopTexts;
+use crate::tokenizer::{TokenKind, Tokenizer};
+use crate::{Error, Result};
+
+/// Most tokens that one forward pass computes. More makes prompts slightly faster and other sequences wait longer.
+const STEP_TOKENS: usize = 512;
+
+/// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
+const DEFAULT_CONTEXT: usize = 16_384;
+
+/// How to run a model.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most tokens of a sequence. Default: what the model was trained for, at most 16384. Cost: memory for keys and
+    /// values, as it is used.
+    pub context: Option<usize>,
+    /// How many sequences of full length the KV cache has room for. Default 1; shorter ones share the room.
+    pub parallel: usize,
+    /// How keys and values are kept. Default f16.
+    pub kv: KvType,
+    /// The tool-call format, instead of the one that the chat template shows.
+    pub tool_format: Option<Format>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { context: None, parallel: 1, kv: KvType::F16, tool_format: None }
+    }
+}
+
+/// A loaded model.
+pub struct Engine {
+    name: String,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    /// Texts that message contents must not forge.
+    control: Vec<String>,
+    format: Option<Format>,
+    grammar: Grammar,
+    context: usize,
+    jobs: Option<mpsc::Sender<Sequence>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Loads the model in `gguf`.
+    ///
+    /// # Errors
+    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is.
+    pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
+        let sizes = Sizes::of(gguf, &Architecture::of(gguf)?)?;
+        let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
+        if context == 0 || context > sizes.context {
+            let reason = format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
+            return Err(Error::InvalidRequest { reason });
+        }
+        let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
+        let source = gguf.metadata().str("tokenizer.chat_template")?;
+        let source = source.ok_or_else(|| Error::NoTemplate { file: gguf.name().into() })?;
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+        let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))?;
+        let control = (0..tokenizer.len() as u32)
+            .filter(|&id| tokenizer.kind(id) == TokenKind::Control)
+            .filter_map(|id| tokenizer.token_text(id).map(String::from))
+            .collect();
+
+        let layout = layout(context * options.parallel.max(1));
+        let decoder = Decoder::load(gguf, Candle::cpu(), layout, options.kv)?;
+        let (jobs, queue) = mpsc::channel();
+        let pool = Pool::new(decoder, layout);
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue));
+        let thread = thread.map_err(|error| Error::Backend {
+            operation: "start the engine's thread".into(),
+            message: error.to_string(),
+        })?;
+        Ok(Engine {
+            name: gguf.name().into(),
+            format: options.tool_format.or_else(|| Format::detect(source)),
+            grammar: Grammar::new(&tokenizer.env())?,
+            tokenizer,
+            template,
+            control,
+            context,
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// What messages call the model.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Most tokens of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Starts to generate the turn that `request` asks for. Dropping the events cancels it.
+    ///
+    /// # Errors
+    /// Before anything is generated: if the request contradicts itself, the template refuses it, a tool's schema can't
+    /// be honoured, or the prompt does not fit the context.
+    pub fn generate(&self, request: &Request) -> Result<Events> {
+        let started = Instant::now();
+        let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
+        if !request.tools.is_empty() && self.format.is_none() {
+            return Err(Error::NoToolFormat { model: self.name.clone() });
+        }
+        let prompt = self.template.render(request, &self.control, now)?;
+        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
+        if tokens.is_empty() {
+            return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
+        }
+        if tokens.len() >= self.context {
+            return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
+        }
+        let format = self.format.unwrap_or(Format::Hermes);
+        let turn = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
+        let constraint = self.grammar.constraint(&turn, &|text| self.tokenizer.id(text))?;
+        let room = self.context - tokens.len();
+        let (sender, receiver) = mpsc::channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let sequence = Sequence {
+            prompt: tokens.len(),
+            limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
+            tokens,
+            table: BlockTable::default(),
+            cached: 0,
+            sampler: Sampler::new(&request.sampling),
+            constraint,
+            parser: Parser::new(&turn),
+            stop: StopTexts::new(&request.stop),
+            text: self.tokenizer.stream(),
+            tokenizer: self.tokenizer.clone(),
+            next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
+            events: sender,
+            cancelled: cancelled.clone(),
+            started,
+            drawn: None,
+            called: false,
+            finished: false,
+        };
+        let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
+        jobs.send(sequence).map_err(|_| Error::Stopped)?;
+        Ok(Events { receiver, cancelled, ended: false })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The thread ends when the channel closes and the running turns are over.
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The events of one turn, as they happen. After an error, or after `Done`, there are no more.
+#[derive(Debug)]
+pub struct Events {
+    receiver: mpsc::Receiver<Result<Event>>,
+    cancelled: Arc<AtomicBool>,
+    ended: bool,
+}
+
+impl Iterator for Events {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.recv().unwrap_or(Err(Error::Stopped));
+        self.ended = matches!(event, Ok(Event::Done { .. }) | Err(_));
+        Some(event)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Serves requests until nobody can send one: each step computes a part of every running sequence.
+fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
+    let mut running: Vec<Sequence> = Vec::new();
+    loop {
+        if running.is_empty() {
+            match jobs.recv() {
+                Ok(sequence) => admit(&mut pool, sequence, &mut running),
+                Err(_) => return,
+            }
+        }
+        while let Ok(sequence) = jobs.try_recv() {
+            admit(&mut pool, sequence, &mut running);
+        }
+        if let Err(error) = step(&mut pool, &mut running) {
+            let message = error.to_string();
+            for sequence in &mut running {
+                sequence.fail(Error::Backend { operation: "step".into(), message: message.clone() });
+            }
+        }
+        let (finished, rest): (Vec<_>, Vec<_>) = running.into_iter().partition(|sequence| sequence.finished);
+        running = rest;
+        for sequence in finished {
+            pool.keep(sequence.tokens, sequence.table);
+        }
+    }
+}
+
+fn admit<B: Backend>(pool: &mut Pool<B>, mut sequence: Sequence, running: &mut Vec<Sequence>) {
+    sequence.table = pool.attach(&sequence.tokens);
+    sequence.cached = sequence.table.len();
+    running.push(sequence);
+}
+
+/// One forward pass for all sequences that have room, and the next token of those whose prompt is through.
+fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
+    let mut pending = Vec::with_capacity(running.len());
+    for sequence in running.iter_mut() {
+        sequence.finished |= sequence.cancelled.load(Ordering::Relaxed);
+        pending.push(if sequence.finished { 0 } else { sequence.pending() });
+    }
+    let mut rows = schedule::plan(&pending, STEP_TOKENS);
+    for (sequence, rows) in running.iter_mut().zip(&mut rows) {
+        if *rows > 0 && !pool.reserve(&mut sequence.table, *rows)? {
+            // It waits until another sequence is through.
+            *rows = 0;
+        }
+    }
+    if rows.iter().all(|&rows| rows == 0) {
+        let capacity = pool.capacity();
+        if let Some(last) = running.iter_mut().rev().find(|sequence| !sequence.finished) {
+            last.fail(Error::OutOfBlocks { capacity });
+        }
+        return Ok(());
+    }
+    let mut parts = Vec::new();
+    let mut ready = Vec::new();
+    for (sequence, &rows) in running.iter_mut().zip(&rows).filter(|(_, rows)| **rows > 0) {
+        let Sequence { table, tokens, .. } = sequence;
+        let start = table.len();
+        let through = start + rows == tokens.len();
+        ready.push(through);
+        parts.push(Part { tokens: &tokens[start..start + rows], table, outputs: usize::from(through) });
+    }
+    let mut logits = pool.forward(&mut parts)?;
+    let mut lines = logits.chunks_mut(pool.vocabulary());
+    let computed = running.iter_mut().zip(&rows).filter(|(_, rows)| **rows > 0);
+    for ((sequence, _), _) in computed.zip(ready).filter(|(_, ready)| *ready) {
+        if let Some(line) = lines.next() {
+            sequence.advance(line);
+        }
+    }
+    Ok(())
+}

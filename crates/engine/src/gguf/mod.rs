@@ -1,0 +1,209 @@
+//! GGUF files: header, metadata and tensor table over a memory map, and a writer.
+//!
+//! Owns the container format and nothing else: what a key or a tensor means to a model is for others to say, so this
+//! module must not know any architecture or tokenizer. Format: `docs/gguf.md` of the ggml project, versions 1 to 3.
+//!
+//! Nothing in a file is believed before it is checked: a count against the bytes that are left, a size by checked
+//! arithmetic, a tensor's range against the file. A file that lies gives a [`GgufError`] with byte offset and field.
+
+mod cursor;
+mod error;
+mod map;
+mod metadata;
+mod parse;
+mod split;
+mod tensor_type;
+mod value;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use error::GgufError;
+pub use metadata::Metadata;
+pub use tensor_type::TensorType;
+pub use value::{Array, Strings, Value};
+pub use write::Writer;
+
+use map::Bytes;
+use parse::Part;
+
+/// An opened model file, or all the files of a split one. Cheap to clone; clones share the map.
+#[derive(Clone, Debug)]
+pub struct Gguf {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: Arc<str>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    by_name: HashMap<String, usize>,
+    parts: Vec<Bytes>,
+}
+
+/// One row of the tensor table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// For example `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Sizes in GGUF's order: `shape[0]` is the length of a row, which lies contiguously. At most four; none is a scalar.
+    pub shape: Vec<u64>,
+    /// How values are stored. May be a type that this build knows nothing about.
+    pub kind: TensorType,
+    /// Size in the file. For a type of unknown block size: up to the next tensor or the end of the file.
+    pub bytes: u64,
+    /// Which file of a split model.
+    part: usize,
+    /// From the beginning of that file.
+    start: u64,
+}
+
+impl TensorInfo {
+    /// Number of values: the product of [`shape`](Self::shape), which was checked not to overflow.
+    pub fn values(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Byte offset from the beginning of the file that holds the tensor.
+    pub fn offset(&self) -> u64 {
+        self.start
+    }
+}
+
+impl Gguf {
+    /// Maps a file and reads its tables. Given any part of a split model, finds and opens the others beside it.
+    pub fn open(path: &Path) -> Result<Gguf, GgufError> {
+        let first = Part::open(path)?;
+        let parts = match split::Place::of(&first)? {
+            Some(place) => split::open_all(path, first, place)?,
+            None => vec![first],
+        };
+        Gguf::join(&path.display().to_string(), parts)
+    }
+
+    /// A file that is part of the program. `name` is what messages call it.
+    pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Gguf, GgufError> {
+        Gguf::from_bytes(name, Bytes::Static(bytes))
+    }
+
+    /// A file held in memory. `name` is what messages call it.
+    pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Gguf, GgufError> {
+        Gguf::from_bytes(name, Bytes::Owned(Arc::new(bytes)))
+    }
+
+    fn from_bytes(name: &str, bytes: Bytes) -> Result<Gguf, GgufError> {
+        let part = Part::parse(name, bytes)?;
+        match split::Place::of(&part)? {
+            None => Gguf::join(name, vec![part]),
+            Some(place) => Err(GgufError::SplitName {
+                file: name.to_owned(),
+                number: place.number + 1,
+                count: place.count,
+            }),
+        }
+    }
+
+    /// Metadata is that of the first part; the others repeat nothing but their place.
+    fn join(name: &str, parts: Vec<Part>) -> Result<Gguf, GgufError> {
+        let mut metadata = None;
+        let mut tensors = Vec::new();
+        let mut by_name = HashMap::new();
+        let mut maps = Vec::with_capacity(parts.len());
+        for (number, part) in parts.into_iter().enumerate() {
+            for mut info in part.tensors {
+                info.part = number;
+                if by_name.insert(info.name.clone(), tensors.len()).is_some() {
+                    return Err(GgufError::DuplicateTensor {
+                        file: part.name.to_string(),
+                        tensor: error::shown(&info.name),
+                    });
+                }
+                tensors.push(info);
+            }
+            maps.push(part.bytes);
+            metadata.get_or_insert(part.metadata);
+        }
+        let name: Arc<str> = name.into();
+        let mut metadata = metadata.unwrap_or_default();
+        metadata.set_file(name.clone());
+        Ok(Gguf { inner: Arc::new(Inner { name, metadata, tensors, by_name, parts: maps }) })
+    }
+
+    /// What messages call the file: its path as it was given, or a name for one inside the program.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Keys and values, in the order of the file.
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
+    /// All tensors in the order of the file; parts of a split model one after the other.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
+        self.inner.tensors.iter()
+    }
+
+    /// The tensor of that name.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.inner.by_name.get(name).map(|&i| &self.inner.tensors[i])
+    }
+
+    /// The stored bytes of a tensor of this file, [`TensorInfo::bytes`] long. Nothing is copied: the value keeps the map
+    /// alive. Bytes from a map begin at a multiple of `general.alignment` (32 where absent); those of
+    /// [`from_static`](Self::from_static) at any address.
+    ///
+    /// # Panics
+    /// If `info` comes from another file and lies outside of this one.
+    pub fn data(&self, info: &TensorInfo) -> TensorData {
+        let source = self.inner.parts[info.part].clone();
+        // Both fit: the range was checked against the mapped length when the table was read.
+        let range = info.start as usize..(info.start + info.bytes) as usize;
+        assert!(range.end <= source.len(), "tensor {} is not of {}", info.name, self.name());
+        TensorData { source, range }
+    }
+
+    /// Total size of the file, all parts of a split one together.
+    pub fn file_bytes(&self) -> u64 {
+        self.inner.parts.iter().map(|part| part.len() as u64).sum()
+    }
+
+    /// Number of files: 1 unless the model is split.
+    pub fn parts(&self) -> usize {
+        self.inner.parts.len()
+    }
+}
+
+/// The bytes of one tensor; keeps the file mapped. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct TensorData {
+    source: Bytes,
+    range: Range<usize>,
+}
+
+impl TensorData {
+    /// The bytes `range` of these, without a copy.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    pub fn slice(&self, range: Range<usize>) -> TensorData {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
+        let start = self.range.start;
+        TensorData { source: self.source.clone(), range: start + range.start..start + range.end }
+    }
+}
+
+impl Deref for TensorData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.source[self.range.clone()]
+    }
+}

@@ -1,0 +1,53 @@
+//! A matrix, with a bias if the file has one.
+
+use std::ops::Range;
+
+use super::Weights;
+use crate::Result;
+use crate::backend::Backend;
+
+/// `x wᵀ + b`.
+#[derive(Debug)]
+pub struct Linear<B: Backend> {
+    weight: B::Matrix,
+    bias: Option<B::Vector>,
+}
+
+impl<B: Backend> Linear<B> {
+    /// Loads `name.weight: [out, width]` and, if it is there, `name.bias: [out]`.
+    ///
+    /// # Errors
+    /// If the weight is missing or has another shape.
+    pub fn load(weights: &Weights<B>, name: &str, out: usize, width: usize) -> Result<Self> {
+        Self::load_rows(weights, name, out, width, 0..out)
+    }
+
+    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file keeps as one.
+    ///
+    /// # Errors
+    /// As [`Linear::load`].
+    pub fn load_rows(
+        weights: &Weights<B>,
+        name: &str,
+        out: usize,
+        width: usize,
+        rows: Range<usize>,
+    ) -> Result<Self> {
+        let weight_name = format!("{name}.weight");
+        let weight = weights.matrix_rows(&weight_name, out, width, rows.clone())?;
+        let weight = weight.ok_or_else(|| weights.missing(&weight_name))?;
+        Ok(Linear { weight, bias: weights.vector_part(&format!("{name}.bias"), out, rows)? })
+    }
+
+    /// `x: [T, width]` -> `[T, out]`
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
+        let y = backend.matmul(x, &self.weight)?;
+        match &self.bias {
+            Some(bias) => backend.bias(y, bias),
+            None => Ok(y),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! RMS norm.
+
+use super::Weights;
+use crate::Result;
+use crate::backend::Backend;
+
+/// RMS norm over runs of as many numbers as it has weights.
+#[derive(Debug)]
+pub struct Norm<B: Backend> {
+    weight: B::Vector,
+    epsilon: f32,
+}
+
+impl<B: Backend> Norm<B> {
+    /// Loads `name.weight: [width]`.
+    ///
+    /// # Errors
+    /// If it is missing or has another shape.
+    pub fn load(weights: &Weights<B>, name: &str, width: usize, epsilon: f32) -> Result<Self> {
+        Self::maybe(weights, name, width, epsilon)?.ok_or_else(|| weights.missing(&format!("{name}.weight")))
+    }
+
+    /// Loads `name.weight: [width]` if it is there.
+    ///
+    /// # Errors
+    /// If it has another shape.
+    pub fn maybe(weights: &Weights<B>, name: &str, width: usize, epsilon: f32) -> Result<Option<Self>> {
+        let weight = weights.vector(&format!("{name}.weight"), width)?;
+        Ok(weight.map(|weight| Norm { weight, epsilon }))
+    }
+
+    /// Keeps the shape of `x`.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
+        backend.norm(x, &self.weight, self.epsilon)
+    }
+}

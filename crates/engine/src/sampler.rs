@@ -1,0 +1,261 @@
+//! Draws the next token from logits.
+//!
+//! The steps apply in the order of the fields of [`Sampling`]. Same seed, same logits: same tokens, on every platform.
+//! Knows nothing of vocabularies; a token whose logit is minus infinity is never drawn.
+
+use crate::request::Sampling;
+
+/// Draws tokens for one sequence.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: Sampling,
+    random: SplitMix64,
+    /// `(probability, token)` of the candidates, most likely first; kept for its allocation.
+    candidates: Vec<(f32, u32)>,
+    /// `(token, occurrences)` of the seen tokens; kept for its allocation.
+    seen: Vec<(u32, u32)>,
+}
+
+impl Sampler {
+    /// A sampler at the start of its seed's sequence.
+    pub fn new(options: &Sampling) -> Self {
+        Sampler {
+            options: options.clone(),
+            random: SplitMix64(options.seed),
+            candidates: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Draws a token. `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the sequence so
+    /// far, the latest last. `None` if no token has a finite logit.
+    ///
+    /// Takes one random number a call, none at temperature 0.
+    pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
+        self.penalize(logits, seen);
+        if self.options.temperature <= 0.0 {
+            return most_likely(logits);
+        }
+        let random = self.random.next_f64();
+        self.candidates.clear();
+        let finite = logits.iter().zip(0..).filter(|(logit, _)| logit.is_finite());
+        self.candidates.extend(finite.map(|(&logit, token)| (logit / self.options.temperature, token)));
+        self.keep_top_k();
+        self.softmax();
+        self.keep_top_p();
+        self.keep_min_p();
+        self.draw(random)
+    }
+
+    /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API reference for presence and
+    /// frequency.
+    fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
+            self.options;
+        if repetition_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0 {
+            return;
+        }
+        self.seen.clear();
+        self.seen.extend(seen.iter().rev().take(penalty_last_n).map(|&token| (token, 1)));
+        self.seen.sort_unstable();
+        self.seen.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            kept.1 += u32::from(same);
+            same
+        });
+        for &(token, occurrences) in &self.seen {
+            let Some(logit) = logits.get_mut(token as usize) else { continue };
+            *logit = if *logit > 0.0 { *logit / repetition_penalty } else { *logit * repetition_penalty };
+            *logit -= presence_penalty + frequency_penalty * occurrences as f32;
+        }
+    }
+
+    /// Sorts the candidates, most likely first, and of equals the lowest id first.
+    fn keep_top_k(&mut self) {
+        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let k = self.options.top_k;
+        if k > 0 && k < self.candidates.len() {
+            self.candidates.select_nth_unstable_by(k, order);
+            self.candidates.truncate(k);
+        }
+        self.candidates.sort_unstable_by(order);
+    }
+
+    /// Turns logits into probabilities.
+    fn softmax(&mut self) {
+        let Some(&(highest, _)) = self.candidates.first() else { return };
+        let mut sum = 0.0;
+        for (value, _) in &mut self.candidates {
+            *value = (*value - highest).exp();
+            sum += f64::from(*value);
+        }
+        for (value, _) in &mut self.candidates {
+            *value = (f64::from(*value) / sum) as f32;
+        }
+    }
+
+    fn keep_top_p(&mut self) {
+        if self.options.top_p >= 1.0 {
+            return;
+        }
+        let mut sum = 0.0;
+        let enough = self.candidates.iter().position(|(probability, _)| {
+            sum += f64::from(*probability);
+            sum >= f64::from(self.options.top_p)
+        });
+        self.candidates.truncate(enough.map_or(self.candidates.len(), |last| last + 1));
+    }
+
+    fn keep_min_p(&mut self) {
+        let Some(&(highest, _)) = self.candidates.first() else { return };
+        let least = highest * self.options.min_p;
+        let kept = self.candidates.iter().take_while(|(probability, _)| *probability >= least).count();
+        self.candidates.truncate(kept.max(1));
+    }
+
+    /// `random` in [0, 1).
+    fn draw(&self, random: f64) -> Option<u32> {
+        let total: f64 = self.candidates.iter().map(|(probability, _)| f64::from(*probability)).sum();
+        let mut left = random * total;
+        let drawn = self.candidates.iter().find(|(probability, _)| {
+            left -= f64::from(*probability);
+            left < 0.0
+        });
+        // Rounding may leave a rest behind the last candidate.
+        drawn.or(self.candidates.iter().rfind(|(probability, _)| *probability > 0.0)).map(|&(_, token)| token)
+    }
+}
+
+/// The token of the highest logit, the lowest id of equals; NaN is never the highest.
+fn most_likely(logits: &[f32]) -> Option<u32> {
+    let mut best = None;
+    let mut highest = f32::NEG_INFINITY;
+    for (&logit, token) in logits.iter().zip(0..) {
+        if logit > highest && logit.is_finite() {
+            (best, highest) = (Some(token), logit);
+        }
+    }
+    best
+}
+
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small, and the same everywhere.
+#[derive(Clone, Debug)]
+struct SplitMix64(u64);
+
+impl SplitMix64 {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in [0, 1): the upper 53 bits.
+    fn next_f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_the_paper() {
+        let mut random = SplitMix64(1_234_567);
+        let drawn: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
+        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    #[test]
+    fn zero_temperature_takes_the_most_likely() {
+        let check = |logits: &[f32], expected| {
+            let mut logits = logits.to_vec();
+            assert_eq!(Sampler::new(&Sampling::default()).sample(&mut logits, &[]), expected);
+        };
+        check(&[1.0, 3.0, 3.0, 2.0], Some(1));
+        check(&[f32::NAN, f32::NEG_INFINITY, -5.0], Some(2));
+        check(&[f32::NEG_INFINITY, f32::NAN], None);
+        check(&[], None);
+    }
+
+    #[test]
+    fn penalties_follow_their_formulas() {
+        let options = Sampling {
+            repetition_penalty: 2.0,
+            presence_penalty: 1.0,
+            frequency_penalty: 0.5,
+            penalty_last_n: 3,
+            ..Sampling::default()
+        };
+        let mut logits = [4.0, -4.0, 4.0, 4.0];
+        Sampler::new(&options).sample(&mut logits, &[3, 0, 1, 0, 99][..4]);
+        assert_eq!(logits, [0.0, -9.5, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn draws_have_the_distribution_of_the_softmax() {
+        let options = Sampling { temperature: 1.0, ..Sampling::default() };
+        let mut sampler = Sampler::new(&options);
+        let mut counts = [0f64; 3];
+        let draws = 20_000;
+        for _ in 0..draws {
+            let mut logits = [1f32.ln(), 2f32.ln(), 5f32.ln(), f32::NEG_INFINITY];
+            counts[sampler.sample(&mut logits, &[]).unwrap() as usize] += 1.0;
+        }
+        let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(draws));
+        let chi_squared: f64 = counts.iter().zip(expected).map(|(n, e)| (n - e).powi(2) / e).sum();
+        assert!(chi_squared < 13.8, "{counts:?}: chi squared {chi_squared}, 0.1 % lies above 13.8");
+    }
+
+    /// The candidates that remain, by the definitions and without regard to speed.
+    fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
+        let mut kept: Vec<(f64, u32)> =
+            logits.iter().zip(0..).filter(|(l, _)| l.is_finite()).map(|(&l, t)| (f64::from(l), t)).collect();
+        kept.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        if options.top_k > 0 {
+            kept.truncate(options.top_k);
+        }
+        let weight = |logit: f64| ((logit - kept[0].0) / f64::from(options.temperature)).exp();
+        let sum: f64 = kept.iter().map(|(logit, _)| weight(*logit)).sum();
+        let mut nucleus = Vec::new();
+        let mut mass = 0.0;
+        for &(logit, token) in &kept {
+            nucleus.push((weight(logit) / sum, token));
+            mass += weight(logit) / sum;
+            // A hair's breadth apart from the sampler's f32: either reading is right.
+            if options.top_p < 1.0 && mass >= f64::from(options.top_p) + 1e-6 {
+                break;
+            }
+        }
+        let highest = nucleus[0].0;
+        nucleus.retain(|(p, _)| *p >= highest * f64::from(options.min_p) * (1.0 - 1e-6));
+        nucleus.into_iter().map(|(_, token)| token).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn draws_only_what_the_options_leave(
+            logits in prop::collection::vec(
+                prop_oneof![8 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY), 1 => Just(f32::NAN)], 1..50),
+            temperature in 0.1f32..3.0,
+            top_k in 0usize..8,
+            top_p in 0.05f32..1.2,
+            min_p in 0f32..0.9,
+            seed in any::<u64>(),
+        ) {
+            prop_assume!(logits.iter().any(|logit| logit.is_finite()));
+            let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
+            let allowed = naive_candidates(&logits, &options);
+            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options));
+            for _ in 0..8 {
+                let token = sampler.sample(&mut logits.clone(), &[]).unwrap();
+                prop_assert!(allowed.contains(&token), "{} not in {:?}", token, allowed);
+                prop_assert_eq!(twin.sample(&mut logits.clone(), &[]), Some(token));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Texts that end a turn, found wherever tokens cut them.
+
+/// Looks for stop texts in a stream and holds back what may be the beginning of one.
+#[derive(Debug)]
+pub struct StopTexts {
+    texts: Vec<String>,
+    held: String,
+    stopped: bool,
+}
+
+impl StopTexts {
+    /// Empty texts are ignored.
+    pub fn new(texts: &[String]) -> Self {
+        let texts = texts.iter().filter(|text| !text.is_empty()).cloned().collect();
+        StopTexts { texts, held: String::new(), stopped: false }
+    }
+
+    /// What of the stream so far is certainly not part of a stop text, and whether one came. After that nothing does.
+    pub fn push(&mut self, text: &str) -> (String, bool) {
+        if self.stopped {
+            return (String::new(), true);
+        }
+        self.held.push_str(text);
+        let found = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        if let Some(at) = found {
+            self.stopped = true;
+            self.held.truncate(at);
+            return (std::mem::take(&mut self.held), true);
+        }
+        let may_begin = |at: usize| self.texts.iter().any(|stop| stop.starts_with(&self.held[at..]));
+        let keep = self.held.char_indices().map(|(at, _)| at).find(|&at| may_begin(at)).unwrap_or(self.held.len());
+        let rest = self.held.split_off(keep);
+        (std::mem::replace(&mut self.held, rest), false)
+    }
+
+    /// What was held back and turned out to be text.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(texts: &[&str], pieces: &[&str], expected: &str, stopped: bool) {
+        let mut stop = StopTexts::new(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let mut out = String::new();
+        let mut ended = false;
+        for piece in pieces {
+            let (text, now) = stop.push(piece);
+            out.push_str(&text);
+            ended |= now;
+        }
+        if !ended {
+            out.push_str(&stop.finish());
+        }
+        assert_eq!((out.as_str(), ended), (expected, stopped), "{texts:?} in {pieces:?}");
+    }
+
+    #[test]
+    fn a_stop_text_ends_the_stream_wherever_it_is_cut() {
+        check(&["END"], &["one E", "N", "D two"], "one ", true);
+        check(&["END"], &["one E", "N"], "one EN", false);
+        check(&["bc", "abcd"], &["xab", "cd"], "xa", true);
+        check(&[], &["a", "b"], "ab", false);
+        check(&["ä!"], &["xä", "y"], "xäy", false);
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_changes_nothing(text in "[ab!]{0,30}", stop in "[ab!]{1,3}", at in 0..30usize) {
+            let at = at.min(text.len());
+            let whole = text.split(&stop).next().unwrap();
+            check(&[&stop], &[&text[..at], &text[at..]], whole, whole.len() < text.len());
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The vocabulary as llguidance wants it.
+
+use std::sync::Arc;
+
+use toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+
+use super::{Core, TokenKind};
+
+struct Env {
+    core: Arc<Core>,
+    trie: TokTrie,
+}
+
+pub(super) fn build(core: &Arc<Core>) -> TokEnv {
+    let words: Vec<Vec<u8>> = (core.vocabulary.iter())
+        .map(|(id, text, kind)| match kind {
+            // Bytes that no text has, so that a grammar reaches these tokens by name only.
+            TokenKind::Control | TokenKind::Unknown | TokenKind::Unused => {
+                [&[TokTrie::SPECIAL_TOKEN_MARKER], text.as_bytes()].concat()
+            }
+            _ => core.vocabulary.bytes(id).to_vec(),
+        })
+        .collect();
+    let mut info = TokRxInfo::new(words.len() as u32, core.roles.ends[0]);
+    info.tok_bos = core.bos;
+    let trie = TokTrie::from(&info, &words).with_eos_tokens(&core.roles.ends);
+    Arc::new(Env { core: core.clone(), trie })
+}
+
+impl TokenizerEnv for Env {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| {
+            self.core.encode(text, false).unwrap_or_else(|_| self.trie.greedy_tokenize(text.as_bytes()))
+        })
+    }
+}

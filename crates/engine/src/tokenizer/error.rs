@@ -1,0 +1,112 @@
+//! What can be wrong with a vocabulary or a text.
+
+use crate::gguf::GgufError;
+
+/// Why a tokenizer can't be made of a file, or a text can't be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The metadata is damaged, incomplete or of other types.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The file's tokenizer works by an algorithm that is not here.
+    #[error(
+        "{file} has a tokenizer of kind \"{model}\"{}; known is \"gpt2\" (byte-level BPE)",
+        if model == "llama" { " (SentencePiece)" } else { "" }
+    )]
+    UnknownModel {
+        /// The file.
+        file: String,
+        /// `tokenizer.ggml.model`.
+        model: String,
+    },
+    /// A splitting rule that is not in the table. Guessing one would give wrong tokens without a sign of it.
+    #[error(
+        "{file} names the pre-tokenizer \"{pre}\" (tokenizer.ggml.pre), which is not known; known are {known}"
+    )]
+    UnknownPreTokenizer {
+        /// The file.
+        file: String,
+        /// `tokenizer.ggml.pre`.
+        pre: String,
+        /// Names in the table.
+        known: String,
+    },
+    /// Lists that belong together have different lengths.
+    #[error("{file}: tokenizer.ggml.token_type has {kinds} entries for {tokens} tokens")]
+    KindCount {
+        /// The file.
+        file: String,
+        /// Length of `tokenizer.ggml.token_type`.
+        kinds: usize,
+        /// Length of `tokenizer.ggml.tokens`.
+        tokens: usize,
+    },
+    /// A kind of token that did not exist when this was written.
+    #[error("{file}: token {id} has the unknown kind {kind} in tokenizer.ggml.token_type")]
+    UnknownKind {
+        /// The file.
+        file: String,
+        /// The token.
+        id: usize,
+        /// Its kind.
+        kind: u64,
+    },
+    /// A special token that is not in the vocabulary.
+    #[error("{file}: {key} is {id}, but there are {tokens} tokens")]
+    NoSuchToken {
+        /// The file.
+        file: String,
+        /// The metadata key that names the token.
+        key: String,
+        /// The id that it names.
+        id: u32,
+        /// Size of the vocabulary.
+        tokens: usize,
+    },
+    /// A token longer than a trie can hold.
+    #[error("{file}: token {id} has {bytes} bytes; the most is {most}")]
+    LongToken {
+        /// The file.
+        file: String,
+        /// The token.
+        id: usize,
+        /// Its length.
+        bytes: usize,
+        /// The longest that is allowed.
+        most: usize,
+    },
+    /// Nothing says where an answer ends.
+    #[error("{file} names no token that ends a text (tokenizer.ggml.eos_token_id)")]
+    NoEnd {
+        /// The file.
+        file: String,
+    },
+    /// A merge that is not "left right".
+    #[error(
+        "{file}: merge {index} of tokenizer.ggml.merges, \"{merge}\", is not two tokens with a space between"
+    )]
+    BadMerge {
+        /// The file.
+        file: String,
+        /// Its place in the list.
+        index: usize,
+        /// The entry.
+        merge: String,
+    },
+    /// Vocabulary and merges don't fit each other.
+    #[error("{file}: the vocabulary is inconsistent: {problem}")]
+    Vocabulary {
+        /// The file.
+        file: String,
+        /// What was found.
+        problem: String,
+    },
+    /// A text that the vocabulary has no tokens for, or that the splitting rule gave up on.
+    #[error("text can't be tokenized at byte {at}: {problem}")]
+    Text {
+        /// Place in the piece of text between special tokens.
+        at: usize,
+        /// Why.
+        problem: String,
+    },
+}
