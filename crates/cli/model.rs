@@ -33,7 +33,8 @@ impl Args {
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Box<dyn ChatModel>> {
         let name = self.model.as_deref().or(default);
         if let Some(path) = name.and_then(|name| name.strip_prefix("script:")) {
-            let text = std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
             return Ok(Box::new(Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?));
         }
         let options = Options { context: self.ctx, parallel, kv: self.kv, tool_format: self.tool_format };
