@@ -1,6 +1,7 @@
 //! What people see: the one place that prints lines, tables, progress and errors.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,19 +17,31 @@ pub fn note(text: &str) {
     eprintln!("{text}");
 }
 
+/// Prints a piece of a remark to stderr, at once.
+pub fn piece(text: &str) {
+    eprint!("{text}");
+    // Whoever closed stderr does not want to hear of it.
+    let _ = std::io::stderr().flush();
+}
+
 /// Prints aligned columns to stdout: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     for row in &rows {
         let cells: Vec<String> = row
             .iter()
             .zip(&widths)
             .enumerate()
-            .map(|(at, (cell, &width))| if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
+            .map(
+                |(at, (cell, &width))| {
+                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+                },
+            )
             .collect();
         line(cells.join("  ").trim_end());
     }
@@ -47,7 +60,9 @@ pub fn spinner() -> ProgressBar {
 /// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
-    if let Some(hint) = error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint) {
+    if let Some(hint) =
+        error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint)
+    {
         note(&format!("hint: {hint}"));
     }
     ExitCode::from(2)

@@ -4,6 +4,7 @@ mod detokenize;
 mod jsonl;
 mod logits;
 mod parse;
+mod records;
 mod render;
 mod tokenize;
 

@@ -282,3 +282,6 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
