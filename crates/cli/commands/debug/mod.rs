@@ -1,6 +1,7 @@
 //! `alara debug`: hold the engine against a reference, piece by piece.
 
 mod detokenize;
+mod jsonl;
 mod logits;
 mod parse;
 mod records;
