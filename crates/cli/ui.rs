@@ -1,6 +1,7 @@
 //! What people see: the one place that prints lines, tables, progress and errors.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,13 @@ pub fn line(text: &str) {
 /// Prints a remark to stderr.
 pub fn note(text: &str) {
     eprintln!("{text}");
+}
+
+/// Prints a piece of a remark to stderr, at once.
+pub fn piece(text: &str) {
+    eprint!("{text}");
+    // Whoever closed stderr does not want to hear of it.
+    let _ = std::io::stderr().flush();
 }
 
 /// Prints aligned columns to stdout: the first to the left, the others to the right.

@@ -1,7 +1,6 @@
 //! `alara run`: one task by an agent, or one jinx. The answer goes to stdout, everything else to stderr.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use alara_harness::{Agent, Notice, Options, Outcome, Policy, Sandbox, Team, Tool
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use crate::model;
+use crate::{model, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -39,9 +38,8 @@ pub struct Args {
     /// The NPC that does it [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
-    /// The model [default: the NPC's, the team's, the one that ships]
-    #[arg(short, long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: model::Args,
     /// The only directory in which files may be changed
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
@@ -79,11 +77,11 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let team = Team::find(&args.team)?;
     for diagnostic in &team.diagnostics {
-        eprintln!("warning: {diagnostic}");
+        ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?;
     let sandbox = sandbox(args)?;
-    let model = model::load(args.model.as_deref().or(npc.model.as_deref()))?;
+    let model = args.model.load(npc.model.as_deref(), 1)?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
     let options = Options { sampling, max_tokens: None };
@@ -107,20 +105,20 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Failed { error } => Some(error.clone()),
     };
     if let Some(why) = why {
-        eprintln!("{why}");
+        ui::note(&why);
     }
-    eprintln!("{}", progress.summary(&usage, path.as_deref()));
+    ui::note(&progress.summary(&usage, path.as_deref()));
     if args.json {
         let mut report = serde_json::to_value(&outcome)?;
         report["usage"] = serde_json::to_value(usage)?;
         report["turns"] = json!(progress.turns);
         report["calls"] = json!(progress.calls);
         report["trace"] = json!(path);
-        println!("{report}");
+        ui::line(&report.to_string());
     } else if let Outcome::Answer { text } = &outcome
         && !Progress::is_on_screen()
     {
-        println!("{}", text.trim_end());
+        ui::line(text.trim_end());
     }
     Ok(match outcome {
         Outcome::Answer { .. } => ExitCode::SUCCESS,
@@ -132,7 +130,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let (jinx, diagnostics) = load_jinx(file)?;
     for diagnostic in diagnostics {
-        eprintln!("warning: {diagnostic}");
+        ui::note(&format!("warning: {diagnostic}"));
     }
     let mut given = Map::new();
     for pair in &args.task[1..] {
@@ -147,17 +145,17 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let arguments = jinx.arguments(&given).map_err(anyhow::Error::msg)?;
     let sandbox = sandbox(args)?;
     let asks = jinx.steps.iter().any(|step| step.engine == Engine::Llm);
-    let model = asks.then(|| model::load(args.model.as_deref())).transpose()?;
+    let model = asks.then(|| args.model.load(None, 1)).transpose()?;
     let place = Place { sandbox: &sandbox, model: model.as_deref(), deadline: None };
     let result = jinx::run(&jinx, arguments, &place)?;
     if args.json {
-        println!("{}", serde_json::to_string(&result)?);
+        ui::line(&serde_json::to_string(&result)?);
     } else {
         if !result.output.is_empty() {
-            println!("{}", result.output);
+            ui::line(&result.output);
         }
         if !result.error.is_empty() {
-            eprintln!("{}", result.error);
+            ui::note(&result.error);
         }
     }
     Ok(match result.ok {
@@ -171,7 +169,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
 fn sandbox(args: &Args) -> anyhow::Result<Sandbox> {
     let sandbox = Sandbox::new(&args.workdir, Policy::default())?;
     if let Some(warning) = enforced().warning() {
-        eprintln!("warning: {warning}");
+        ui::note(&format!("warning: {warning}"));
     }
     let cancel: Arc<AtomicBool> = sandbox.cancel_flag().clone();
     ctrlc::set_handler(move || {
@@ -196,7 +194,7 @@ fn trace(args: &Args) -> anyhow::Result<Trace> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let name = format!("{}-{}.jsonl", since.as_millis(), std::process::id());
     Ok(Trace::create(&state.join("alara/traces").join(name)).unwrap_or_else(|error| {
-        eprintln!("warning: no trace is kept: {error}");
+        ui::note(&format!("warning: no trace is kept: {error}"));
         Trace::in_memory()
     }))
 }
@@ -220,16 +218,14 @@ impl Progress {
         match notice {
             Notice::Turn(turn) => self.turns = *turn,
             Notice::Event(Event::Text { text } | Event::Reasoning { text }) => {
-                eprint!("{text}");
-                // A closed stderr must not end the run.
-                let _ = std::io::stderr().flush();
+                ui::piece(text);
                 self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
             }
             Notice::Event(_) => {}
             Notice::Call(call) => {
                 self.end_line();
                 self.calls += 1;
-                eprintln!("> {}", call_line(call));
+                ui::note(&format!("> {}", call_line(call)));
             }
             Notice::Result(_, result, took) => {
                 let verdict = match (result.ok, result.exit) {
@@ -237,15 +233,15 @@ impl Progress {
                     (false, Some(code)) => format!("failed with exit status {code}"),
                     (false, None) => "failed".to_owned(),
                 };
-                eprintln!("  {verdict}, {:.2} s", took.as_secs_f64());
-                eprint!("{}", excerpt(result));
+                ui::note(&format!("  {verdict}, {:.2} s", took.as_secs_f64()));
+                ui::piece(&excerpt(result));
             }
         }
     }
 
     fn end_line(&mut self) {
         if self.within_line {
-            eprintln!();
+            ui::note("");
             self.within_line = false;
         }
     }

@@ -28,6 +28,10 @@ pub struct Architecture {
     /// Which tensor serves which norm slot.
     #[serde(default)]
     pub norms: NormSlots,
+    /// Tensors, and metadata keys without the prefix, that stand for a mechanism that is not built: a file in which one
+    /// is present, a number other than 0, is refused rather than computed wrongly.
+    #[serde(default)]
+    pub refuses: Vec<String>,
 }
 
 /// What the file says of the rotation.
@@ -57,19 +61,25 @@ pub enum Activation {
     Silu,
 }
 
-/// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block.
+/// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block. A slot without one is no norm;
+/// a slot with one requires it.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct NormSlots {
-    /// Before attention.
-    pub attn_in: String,
-    /// Before the feed-forward layer.
-    pub ffn_in: String,
+    /// On what attention reads.
+    pub attn_in: Option<String>,
+    /// On what attention adds to the residual stream.
+    pub attn_out: Option<String>,
+    /// On what the feed-forward layer reads.
+    pub ffn_in: Option<String>,
+    /// On what the feed-forward layer adds.
+    pub ffn_out: Option<String>,
 }
 
 impl Default for NormSlots {
     fn default() -> Self {
-        NormSlots { attn_in: "attn_norm".into(), ffn_in: "ffn_norm".into() }
+        let slot = |name: &str| Some(name.to_owned());
+        NormSlots { attn_in: slot("attn_norm"), attn_out: None, ffn_in: slot("ffn_norm"), ffn_out: None }
     }
 }
 
@@ -136,7 +146,7 @@ impl Sizes {
     /// Reads the sizes of `architecture` from `gguf`.
     ///
     /// # Errors
-    /// If a key is missing, of the wrong type, zero, or asks for a kind of scaling that is not built.
+    /// If a key is missing, of the wrong type, out of range, or asks for a kind of scaling that is not built.
     pub fn of(gguf: &Gguf, architecture: &Architecture) -> Result<Self> {
         let metadata = gguf.metadata();
         let prefix = metadata.str("general.architecture")?.unwrap_or(&architecture.architecture);
@@ -149,6 +159,7 @@ impl Sizes {
         let optional = |name: &str| -> Result<Option<usize>> {
             let Some(value) = metadata.u64(&key(name))? else { return Ok(None) };
             match usize::try_from(value) {
+                Ok(0) => Ok(None),
                 Ok(value) if (1..=1 << 32).contains(&value) => Ok(Some(value)),
                 _ => Err(invalid(name, &format!("{value} is out of range"))),
             }
@@ -157,6 +168,11 @@ impl Sizes {
             optional(name)?.ok_or_else(|| Error::MissingKey { file: gguf.name().into(), key: key(name) })
         };
 
+        for name in &architecture.refuses {
+            if gguf.tensor(name).is_some() || optional(name)?.is_some() {
+                return Err(invalid(name, "what it stands for is not supported in this architecture"));
+            }
+        }
         let width = required("embedding_length")?;
         let heads = required("attention.head_count")?;
         let kv_heads = optional("attention.head_count_kv")?.unwrap_or(heads);

@@ -26,10 +26,12 @@ pub struct Decoder<B: Backend> {
 
 #[derive(Debug)]
 struct Block<B: Backend> {
-    attn_in: Norm<B>,
+    attn_in: Option<Norm<B>>,
     attention: Attention<B>,
-    ffn_in: Norm<B>,
+    attn_out: Option<Norm<B>>,
+    ffn_in: Option<Norm<B>>,
     ffn: Ffn<B>,
+    ffn_out: Option<Norm<B>>,
 }
 
 impl<B: Backend> Decoder<B> {
@@ -81,12 +83,15 @@ impl<B: Backend> Decoder<B> {
         let angles = self.rope.angles(backend, step)?;
         let mut x = backend.embed(&self.embedding, &step.tokens)?; // [T, D]
         for (block, kv) in self.blocks.iter().zip(&mut self.kv) {
-            let h = block.attn_in.apply(backend, &x)?;
-            let y = block.attention.apply(backend, &h, step, &self.rope, &angles, kv)?;
-            x = backend.add(x, &y)?;
-            let h = block.ffn_in.apply(backend, &x)?;
-            let y = block.ffn.apply(backend, &h)?;
-            x = backend.add(x, &y)?;
+            let h = normed(backend, block.attn_in.as_ref(), &x)?;
+            let y =
+                block.attention.apply(backend, h.as_ref().unwrap_or(&x), step, &self.rope, &angles, kv)?;
+            let h = normed(backend, block.attn_out.as_ref(), &y)?;
+            x = backend.add(x, h.as_ref().unwrap_or(&y))?;
+            let h = normed(backend, block.ffn_in.as_ref(), &x)?;
+            let y = block.ffn.apply(backend, h.as_ref().unwrap_or(&x))?;
+            let h = normed(backend, block.ffn_out.as_ref(), &y)?;
+            x = backend.add(x, h.as_ref().unwrap_or(&y))?;
         }
         if step.outputs.is_empty() {
             return Ok(Vec::new());
@@ -100,13 +105,25 @@ impl<B: Backend> Decoder<B> {
 
 impl<B: Backend> Block<B> {
     fn load(weights: &Weights<B>, prefix: &str, architecture: &Architecture, sizes: &Sizes) -> Result<Self> {
-        let norm =
-            |slot: &str| Norm::load(weights, &format!("{prefix}{slot}"), sizes.width, sizes.norm_epsilon);
+        let norm = |slot: &Option<String>| match slot {
+            Some(name) => {
+                Norm::load(weights, &format!("{prefix}{name}"), sizes.width, sizes.norm_epsilon).map(Some)
+            }
+            None => Ok(None),
+        };
+        let slots = &architecture.norms;
         Ok(Block {
-            attn_in: norm(&architecture.norms.attn_in)?,
+            attn_in: norm(&slots.attn_in)?,
             attention: Attention::load(weights, prefix, sizes)?,
-            ffn_in: norm(&architecture.norms.ffn_in)?,
+            attn_out: norm(&slots.attn_out)?,
+            ffn_in: norm(&slots.ffn_in)?,
             ffn: Ffn::load(weights, prefix, sizes.width, architecture.activation)?,
+            ffn_out: norm(&slots.ffn_out)?,
         })
     }
+}
+
+/// `x` after a norm; `None` where there is no norm.
+fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
+    norm.map(|norm| norm.apply(backend, x)).transpose()
 }

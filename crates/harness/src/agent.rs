@@ -283,3 +283,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -188,6 +188,18 @@ pub struct TensorData {
     range: Range<usize>,
 }
 
+impl TensorData {
+    /// The bytes `range` of these, without a copy.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    pub fn slice(&self, range: Range<usize>) -> TensorData {
+        assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
+        let start = self.range.start;
+        TensorData { source: self.source.clone(), range: start + range.start..start + range.end }
+    }
+}
+
 impl Deref for TensorData {
     type Target = [u8];
 

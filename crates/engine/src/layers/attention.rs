@@ -12,7 +12,7 @@ pub struct Attention<B: Backend> {
     k: Linear<B>,
     v: Linear<B>,
     output: Linear<B>,
-    /// Over each head, before the rotation.
+    /// Before the rotation.
     q_norm: Option<Norm<B>>,
     k_norm: Option<Norm<B>>,
     shape: AttentionShape,
@@ -25,17 +25,32 @@ impl<B: Backend> Attention<B> {
     /// If a tensor is missing or has another shape.
     pub fn load(weights: &Weights<B>, prefix: &str, sizes: &Sizes) -> Result<Self> {
         let Sizes { width, heads, kv_heads, key_width, value_width, norm_epsilon, .. } = *sizes;
-        let linear = |name: &str, out: usize, width: usize| {
-            Linear::load(weights, &format!("{prefix}{name}"), out, width)
+        let (q_out, k_out, v_out) = (heads * key_width, kv_heads * key_width, kv_heads * value_width);
+        let fused = weights.gguf.tensor(&format!("{prefix}attn_qkv.weight")).is_some();
+        // Fused rows are those of q, then k, then v.
+        let projection = |name: &str, start: usize, out: usize| {
+            if fused {
+                let name = format!("{prefix}attn_qkv");
+                Linear::load_rows(weights, &name, q_out + k_out + v_out, width, start..start + out)
+            } else {
+                Linear::load(weights, &format!("{prefix}{name}"), out, width)
+            }
         };
-        let norm = |name: &str| Norm::maybe(weights, &format!("{prefix}{name}"), key_width, norm_epsilon);
+        // As long as a head: over each head. As long as the projection: over all heads together.
+        let norm = |name: &str, all: usize| {
+            let name = format!("{prefix}{name}");
+            let len =
+                weights.gguf.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first().copied());
+            let width = if len == Some(all as u64) { all } else { key_width };
+            Norm::maybe(weights, &name, width, norm_epsilon)
+        };
         Ok(Attention {
-            q: linear("attn_q", heads * key_width, width)?,
-            k: linear("attn_k", kv_heads * key_width, width)?,
-            v: linear("attn_v", kv_heads * value_width, width)?,
-            output: linear("attn_output", width, heads * value_width)?,
-            q_norm: norm("attn_q_norm")?,
-            k_norm: norm("attn_k_norm")?,
+            q: projection("attn_q", 0, q_out)?,
+            k: projection("attn_k", q_out, k_out)?,
+            v: projection("attn_v", q_out + k_out, v_out)?,
+            output: Linear::load(weights, &format!("{prefix}attn_output"), width, heads * value_width)?,
+            q_norm: norm("attn_q_norm", q_out)?,
+            k_norm: norm("attn_k_norm", k_out)?,
             shape: Self::shape(sizes),
         })
     }

@@ -20,18 +20,19 @@ impl<B: Backend> Ffn<B> {
     /// # Errors
     /// If a tensor is missing or has another shape.
     pub fn load(weights: &Weights<B>, prefix: &str, width: usize, activation: Activation) -> Result<Self> {
-        let up = format!("{prefix}ffn_up.weight");
-        let info = weights.gguf.tensor(&up).ok_or_else(|| weights.missing(&up))?;
-        let hidden = info.shape.get(1).copied().unwrap_or(1) as usize;
-        let linear = |name: &str, out: usize, width: usize| {
-            Linear::load(weights, &format!("{prefix}{name}"), out, width)
+        let name = |part: &str| format!("{prefix}{part}");
+        let down = name("ffn_down.weight");
+        let info = weights.gguf.tensor(&down).ok_or_else(|| weights.missing(&down))?;
+        let hidden = info.shape.first().copied().unwrap_or(1) as usize;
+        let (gate, up) = if weights.gguf.tensor(&name("ffn_gate.weight")).is_some() {
+            let load = |part| Linear::load(weights, &name(part), hidden, width);
+            (load("ffn_gate")?, load("ffn_up")?)
+        } else {
+            // Fused rows are those of the gate, then those of up.
+            let load = |rows| Linear::load_rows(weights, &name("ffn_up"), 2 * hidden, width, rows);
+            (load(0..hidden)?, load(hidden..2 * hidden)?)
         };
-        Ok(Ffn {
-            gate: linear("ffn_gate", hidden, width)?,
-            up: linear("ffn_up", hidden, width)?,
-            down: linear("ffn_down", width, hidden)?,
-            activation,
-        })
+        Ok(Ffn { gate, up, down: Linear::load(weights, &name("ffn_down"), width, hidden)?, activation })
     }
 
     /// `x: [T, D]` -> `[T, D]`

@@ -1,5 +1,7 @@
 //! A matrix, with a bias if the file has one.
 
+use std::ops::Range;
+
 use super::Weights;
 use crate::Result;
 use crate::backend::Backend;
@@ -17,10 +19,24 @@ impl<B: Backend> Linear<B> {
     /// # Errors
     /// If the weight is missing or has another shape.
     pub fn load(weights: &Weights<B>, name: &str, out: usize, width: usize) -> Result<Self> {
+        Self::load_rows(weights, name, out, width, 0..out)
+    }
+
+    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file keeps as one.
+    ///
+    /// # Errors
+    /// As [`Linear::load`].
+    pub fn load_rows(
+        weights: &Weights<B>,
+        name: &str,
+        out: usize,
+        width: usize,
+        rows: Range<usize>,
+    ) -> Result<Self> {
         let weight_name = format!("{name}.weight");
-        let weight =
-            weights.matrix(&weight_name, out, width)?.ok_or_else(|| weights.missing(&weight_name))?;
-        Ok(Linear { weight, bias: weights.vector(&format!("{name}.bias"), out)? })
+        let weight = weights.matrix_rows(&weight_name, out, width, rows.clone())?;
+        let weight = weight.ok_or_else(|| weights.missing(&weight_name))?;
+        Ok(Linear { weight, bias: weights.vector_part(&format!("{name}.bias"), out, rows)? })
     }
 
     /// `x: [T, width]` -> `[T, out]`

@@ -125,7 +125,7 @@ fn result(output: &Output, timeout: Duration) -> ToolResult {
     let ok = output.exit == Some(0);
     let mut error: String = text(&output.stderr);
     let happened = match output.exit {
-        _ if output.timed_out => Some(format!("timed out after {} s", timeout.as_secs_f64().ceil())),
+        _ if output.timed_out => Some(format!("timed out after {} s", timeout.as_secs_f64())),
         _ if output.cancelled => Some("cancelled".to_owned()),
         Some(code) if !ok && error.is_empty() => Some(format!("exit status {code}")),
         _ => None,

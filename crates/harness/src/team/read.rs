@@ -249,13 +249,12 @@ pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, 
 
 fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, Error> {
     serde_saphyr::from_str(&source.text).map_err(|error| {
-        let place = error.location();
-        Error::Yaml {
-            path: source.path.clone(),
-            line: place.map_or(0, |place| place.line()),
-            column: place.map_or(0, |place| place.column()),
-            message: error.to_string(),
-        }
+        let (line, column) = error.location().map_or((0, 0), |place| (place.line(), place.column()));
+        // The place stands before the message already.
+        let message = error.to_string().replace("<input>", &source.path.display().to_string());
+        let prefix = format!("error: line {line} column {column}: ");
+        let message = message.strip_prefix(&prefix).unwrap_or(&message).to_owned();
+        Error::Yaml { path: source.path.clone(), line, column, message }
     })
 }
 

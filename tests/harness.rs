@@ -1,0 +1,319 @@
+//! `alara run` from outside, with a model that follows a script: what people see, and what the sandbox holds.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A directory with a work directory, a state directory and a script.
+struct Place {
+    root: tempfile::TempDir,
+}
+
+impl Place {
+    /// Where the model makes these shell calls one after the other and then says "Done.".
+    fn calling(commands: &[&str]) -> Self {
+        let call = |command: &&str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+        let mut replies: Vec<Value> = commands.iter().map(call).collect();
+        replies.push(json!({"text": "Done."}));
+        Place::with(&Value::from(replies))
+    }
+
+    fn with(script: &Value) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("work")).unwrap();
+        std::fs::create_dir(root.path().join("home")).unwrap();
+        std::fs::write(root.path().join("script.json"), script.to_string()).unwrap();
+        Place { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        command
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("HOME", self.path("home"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("SECRET_KEY", "hunter2")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn task(&self) -> Command {
+        self.alara(&[
+            "run",
+            "-m",
+            "script:script.json",
+            "--workdir",
+            "work",
+            "--trace",
+            "trace.jsonl",
+            "do it",
+        ])
+    }
+
+    /// Runs the script; returns what the model got to read, as JSON objects.
+    fn results(&self) -> Vec<Value> {
+        let output = self.task().output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let of_kind = |record: &Value| record["record"] == "tool_result";
+        let results = self.trace().into_iter().filter(of_kind);
+        results.map(|record| serde_json::from_str(record["text"].as_str().unwrap()).unwrap()).collect()
+    }
+
+    fn trace(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path("trace.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether the machine can do what a test is about; says so if not.
+fn sandboxed(test: &str) -> bool {
+    let place = Place::calling(&[]);
+    let output = place.task().output().unwrap();
+    let incomplete =
+        text(&output.stderr).lines().any(|line| line.starts_with("warning: the sandbox is incomplete"));
+    if incomplete {
+        eprintln!("{test}: skipped, since this machine's sandbox is incomplete");
+    }
+    !incomplete
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn a_task_shows_what_it_does() {
+    let place = Place::with(&json!([
+        {"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "echo one > f; cat f; ls nope"}}]},
+        {"text": "All done."},
+    ]));
+    let output = place.task().output().unwrap();
+    assert_eq!((code(&output), text(&output.stdout).as_str()), (0, "All done.\n"));
+    let shown = text(&output.stderr);
+    for expected in [
+        "I look.\n> shell  command: echo one > f; cat f; ls nope\n  failed with exit status 2, ",
+        "  | one\n  | ls: cannot access 'nope': No such file or directory\n",
+        "2 turns, 1 tool call; 0 prompt tokens (0 cached), 5 generated; trace trace.jsonl",
+    ] {
+        assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
+    }
+    assert!(place.path("work/f").exists());
+    let kinds: Vec<Value> = place.trace().iter().map(|record| record["record"].clone()).collect();
+    assert_eq!(kinds, ["start", "user", "assistant", "tool_call", "tool_result", "assistant", "end"]);
+}
+
+#[test]
+fn json_tells_the_outcome() {
+    let place = Place::calling(&["true"]);
+    let output = place.task().arg("--json").output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["outcome"], &report["text"], &report["turns"], &report["calls"], &report["trace"]),
+        (&json!("answer"), &json!("Done."), &json!(2), &json!(1), &json!("trace.jsonl"))
+    );
+}
+
+#[test]
+fn a_trace_is_kept_in_the_state_directory() {
+    let place = Place::calling(&[]);
+    let output =
+        place.alara(&["run", "-m", "script:script.json", "--workdir", "work", "x"]).output().unwrap();
+    assert_eq!(code(&output), 0, "{output:?}");
+    assert_eq!(place.path("state/alara/traces").read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn wrong_usage_is_answered_with_help() {
+    let place = Place::calling(&[]);
+    place.write("bad/w.npc", "name: w\nprimary_directive: [x\n");
+    place.write("empty/readme", "");
+    let check = |arguments: &[&str], expected: &str| {
+        let output = place.alara(arguments).output().unwrap();
+        assert_eq!(code(&output), 2, "{arguments:?} gave {output:?}");
+        assert!(text(&output.stderr).contains(expected), "{arguments:?} said {}", text(&output.stderr));
+    };
+    check(&["run", "-n", "wroker", "x"], "there is no NPC `wroker`, did you mean `worker`? (known: worker)");
+    check(&["run", "-t", "alarm", "x"], "there is no built-in team `alarm`, did you mean `alara`?");
+    check(
+        &["run", "-t", "./none", "x"],
+        "there is no team in ./none: a team is a directory with a .ctx file",
+    );
+    check(&["run", "-t", "empty", "x"], "there is no team in empty: a team is a directory");
+    check(&["run", "-t", "bad", "x"], "bad/w.npc:2:20: expected string scalar");
+    check(
+        &["run", "--workdir", "none", "x"],
+        "the work directory none can't be used: No such file or directory",
+    );
+    check(&["run", " "], "the task is empty");
+    check(&["run", "--temperature=-1", "x"], "a temperature is a number from 0 up, not -1");
+    check(&["run", "-m", "script:none.json", "x"], "can't read the script none.json");
+    check(&["run"], "<TASK>");
+}
+
+#[test]
+fn a_jinx_runs_by_itself() {
+    let place = Place::with(&json!([{"text": "An answer"}]));
+    place.write(
+        "add.jinx",
+        "inputs: [{a: {type: int}}, b: 1]\nsteps: [{engine: bash, code: 'echo $((a + b))'}]\n",
+    );
+    place.write("ask.jinx", "inputs: [q]\nsteps: [{engine: llm, prompt: '{{ q }}'}]\n");
+    let check = |arguments: &[&str], expected: (i32, &str, &str)| {
+        let output = place.alara(&[&["run"], arguments].concat()).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(
+            (code(&output), text(&output.stdout).as_str(), error.trim_end()),
+            expected,
+            "{arguments:?}"
+        );
+    };
+    if !sandboxed("a_jinx_runs_by_itself") {
+        return;
+    }
+    check(&["add.jinx", "a=2"], (0, "3\n", ""));
+    check(&["add.jinx", "a=2", "b=5"], (0, "7\n", ""));
+    check(&["--json", "add.jinx", "a=2"], (0, "{\"ok\":true,\"output\":\"3\",\"exit\":0}\n", ""));
+    check(&["add.jinx", "a=x"], (2, "", "error: argument `a` must be of type integer"));
+    check(&["add.jinx"], (2, "", "error: argument `a` is missing"));
+    check(&["add.jinx", "a=1", "c=2"], (2, "", "error: `add` has no argument `c`; it takes: a, b"));
+    check(&["ask.jinx", "-m", "script:script.json", "q=what"], (0, "An answer\n", ""));
+}
+
+#[test]
+fn the_sandbox_holds() {
+    if !sandboxed("the_sandbox_holds") {
+        return;
+    }
+    let place = Place::calling(&[
+        "echo x > inside && cat inside",
+        "echo x > ../outside",
+        "ln -s .. up; echo x > up/outside",
+        "echo x > /tmp/alara-was-here",
+        "mktemp > /dev/null && echo x > $HOME/note && echo made",
+        "cat < /dev/tcp/127.0.0.1/22",
+        "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b\"x\", (\"1.1.1.1\", 53))'",
+        "printenv SECRET_KEY XDG_STATE_HOME",
+        "ls -A ../home/.ssh; cat ../home/.ssh/id",
+        "python3 -c 'x = bytearray(3 << 30)' 2>&1 | tail -1",
+        "kill -9 1; ls /proc | grep -c '^[0-9]'; mount -t tmpfs none /mnt || unshare -Urm mount -t tmpfs none /mnt",
+    ]);
+    place.write("home/.ssh/id", "private");
+    let results = place.results();
+    let check = |index: usize, ok: bool, expected: &str| {
+        let result: &Value = &results[index];
+        let said = result[if ok { "output" } else { "error" }].as_str().unwrap();
+        assert!(result["ok"] == ok && said.contains(expected), "{index}: {result}");
+    };
+    check(0, true, "x");
+    check(1, false, "../outside: Permission denied");
+    check(2, false, "up/outside: Permission denied");
+    check(3, false, "/tmp/alara-was-here: Permission denied");
+    check(4, true, "made");
+    check(5, false, "/dev/tcp/127.0.0.1/22");
+    check(6, false, "Network is unreachable");
+    check(7, false, "exit status 1");
+    check(8, false, "No such file");
+    check(9, true, "MemoryError");
+    check(10, false, "permission denied");
+    // Process 1, two shells, `ls` and `grep`.
+    assert!(results[10]["output"].as_str().unwrap().parse::<usize>().unwrap() <= 6, "{}", results[10]);
+    assert!(!place.path("outside").exists());
+}
+
+#[test]
+fn network_is_there_for_a_jinx_that_declares_it() {
+    if !sandboxed("network_is_there_for_a_jinx_that_declares_it") {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("port={}", listener.local_addr().unwrap().port());
+    let place = Place::calling(&[]);
+    let jinx =
+        "inputs: [port]\nsteps: [{engine: bash, code: 'exec 3<>/dev/tcp/127.0.0.1/$port && echo open'}]\n";
+    place.write("closed.jinx", jinx);
+    place.write("open.jinx", &format!("network: true\n{jinx}"));
+    let output = place.alara(&["run", "open.jinx", &port]).output().unwrap();
+    assert_eq!(text(&output.stdout), "open\n", "{output:?}");
+    assert_eq!(code(&place.alara(&["run", "closed.jinx", &port]).output().unwrap()), 1);
+}
+
+#[test]
+fn background_processes_end_with_their_call() {
+    if !sandboxed("background_processes_end_with_their_call") {
+        return;
+    }
+    let place = Place::calling(&["setsid sleep 7531 > /dev/null 2>&1 & echo begun", "pgrep -f 'sleep 7531'"]);
+    let results = place.results();
+    assert_eq!(results[0], json!({"ok": true, "output": "begun"}));
+    assert_eq!(running("7531"), 0);
+}
+
+#[test]
+fn nothing_survives_a_kill() {
+    if !sandboxed("nothing_survives_a_kill") {
+        return;
+    }
+    let place = Place::calling(&["(setsid sleep 8642 &) ; sleep 8642"]);
+    let mut child = place.task().stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the tool runs", || running("8642") >= 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("nothing is left", || running("8642") == 0);
+    // The trace is whole up to the call.
+    assert_eq!(place.trace().last().unwrap()["record"], "tool_call");
+}
+
+#[test]
+fn an_interrupt_ends_the_run_cleanly() {
+    if !sandboxed("an_interrupt_ends_the_run_cleanly") {
+        return;
+    }
+    let place = Place::calling(&["sleep 9753"]);
+    let child = place.task().spawn().unwrap();
+    wait_until("the tool runs", || running("9753") == 1);
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 130, "{output:?}");
+    assert_eq!(running("9753"), 0);
+    let trace = place.trace();
+    assert_eq!(trace.last().unwrap()["outcome"], json!({"outcome": "cancelled"}));
+    assert!(text(&output.stderr).contains("interrupted\n1 turn, 1 tool call"), "{output:?}");
+}
+
+/// How many processes sleep for so many seconds.
+fn running(seconds: &str) -> usize {
+    let sleeps = |path: &Path| {
+        std::fs::read(path.join("cmdline")).is_ok_and(|line| line == format!("sleep\0{seconds}\0").as_bytes())
+    };
+    Path::new("/proc")
+        .read_dir()
+        .map_or(0, |entries| entries.flatten().filter(|entry| sleeps(&entry.path())).count())
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
