@@ -7,11 +7,13 @@ mod error;
 pub mod place;
 pub mod record;
 pub mod run_file;
-pub mod stats;
+pub mod runner;
 pub mod speed;
+pub mod stats;
 pub mod suite;
 mod suite_csv;
 pub mod task;
+mod trial;
 
 pub use error::Error;
 pub use suite::Suite;

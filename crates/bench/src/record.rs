@@ -1,10 +1,13 @@
 //! What a run writes down, one record a line: the header, each attempt, each finished task.
 
-use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::{fmt, io};
 
-use alara_engine::request::Sampling;
+use alara_engine::Sampling;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::task::{Difficulty, Task};
 
@@ -27,7 +30,7 @@ pub struct Header {
     pub suite: Named,
     /// The model file or endpoint. `gold` when the gold solutions ran.
     pub model: Named,
-    /// The team, and the hash of its files where it is known.
+    /// The team, and the hash of what its NPC tells the model: system text and tools.
     pub team: Named,
     /// The NPC that worked on the tasks.
     pub npc: String,
@@ -54,6 +57,23 @@ pub struct Named {
     pub name: String,
     /// SHA-256 of the content, in hexadecimal; empty where there is none to hash.
     pub hash: String,
+}
+
+impl Named {
+    /// `name` for this content.
+    pub fn of(name: impl Into<String>, content: &[u8]) -> Self {
+        Named { name: name.into(), hash: format!("{:x}", Sha256::digest(content)) }
+    }
+
+    /// `name` for the content of this file.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn of_file(name: impl Into<String>, file: &Path) -> io::Result<Self> {
+        let mut hash = Sha256::new();
+        io::copy(&mut File::open(file)?, &mut hash)?;
+        Ok(Named { name: name.into(), hash: format!("{:x}", hash.finalize()) })
+    }
 }
 
 /// A computer.
@@ -189,6 +209,11 @@ impl Finished {
         let (id, category) = (task.id.clone(), task.category.clone());
         Finished { task: id, category, difficulty: task.difficulty, verdict, reason, attempts, seconds }
     }
+}
+
+/// The present time, as [`Header::started`] has it.
+pub fn now() -> String {
+    jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string()
 }
 
 /// The first field in which two headers describe different runs, as path, first value, second value.

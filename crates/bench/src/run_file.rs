@@ -121,6 +121,18 @@ impl RunFile {
     }
 }
 
+/// Where a run is written if nobody says where: a file `runs/DATE-TIME.jsonl`, in local time, that is not there yet.
+pub fn default_path() -> PathBuf {
+    let stem = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let mut path = Path::new("runs").join(format!("{stem}.jsonl"));
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path.set_file_name(format!("{stem}-{number}.jsonl"));
+    }
+    path
+}
+
 /// Reads a run file; a last line that is not finished is left out.
 ///
 /// # Errors

@@ -21,14 +21,16 @@ impl StopTexts {
             return (String::new(), true);
         }
         self.held.push_str(text);
-        let found = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
-        if let Some(at) = found {
+        // The first to be complete, so that it does not matter how the stream is cut.
+        let found = self.texts.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop.len())));
+        if let Some((at, _)) = found.min_by_key(|&(at, len)| (at + len, at)) {
             self.stopped = true;
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
         let may_begin = |at: usize| self.texts.iter().any(|stop| stop.starts_with(&self.held[at..]));
-        let keep = self.held.char_indices().map(|(at, _)| at).find(|&at| may_begin(at)).unwrap_or(self.held.len());
+        let keep =
+            self.held.char_indices().map(|(at, _)| at).find(|&at| may_begin(at)).unwrap_or(self.held.len());
         let rest = self.held.split_off(keep);
         (std::mem::replace(&mut self.held, rest), false)
     }

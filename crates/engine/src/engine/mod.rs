@@ -13,8 +13,8 @@ use crate::architecture::{Architecture, Sizes};
 use crate::backend::candle::Candle;
 use crate::backend::{Backend, KvType};
 use crate::cache::BlockTable;
-use crate::chat::formats::{Format, Parser, Turn};
 use crate::chat::ChatTemplate;
+use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -31,7 +31,7 @@ use crate::{Error, Result};
 const STEP_TOKENS: usize = 512;
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
-const DEFAULT_CONTEXT: usize = 16_384;
+pub const DEFAULT_CONTEXT: usize = 16_384;
 
 /// How to run a model.
 #[derive(Clone, Debug)]
@@ -76,7 +76,10 @@ impl Engine {
         let sizes = Sizes::of(gguf, &Architecture::of(gguf)?)?;
         let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
         if context == 0 || context > sizes.context {
-            let reason = format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
+            let reason = format!(
+                "the context must be between 1 and {}, what the model was trained for",
+                sizes.context
+            );
             return Err(Error::InvalidRequest { reason });
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
@@ -282,3 +285,6 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

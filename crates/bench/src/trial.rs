@@ -1,0 +1,352 @@
+//! One task from its setup to its end: attempts, each followed by the verification, whose words are the feedback.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use alara_engine::Request;
+use alara_harness::agent::{Agent, Outcome};
+use alara_harness::model::{ChatModel, Events, ModelError};
+use alara_harness::sandbox::{Policy, Sandbox, Script};
+use alara_harness::trace::{Record, Trace, usage};
+use sha2::{Digest, Sha256};
+
+use crate::place::Place;
+use crate::record::{Attempt, Cost, Finished, Verdict};
+use crate::runner::{Options, Progress, Solver};
+use crate::{Error, Task};
+
+/// Longest time of the setup.
+const SETUP: Duration = Duration::from_secs(60);
+/// Longest time of a verification, which does not count as the task's.
+const VERIFY: Duration = Duration::from_secs(30);
+/// Most bytes of a verification's words that the agent gets to read.
+const FEEDBACK_BYTES: usize = 2000;
+/// Most bytes that are kept of what a script prints.
+const OUTPUT_BYTES: usize = 16 * 1024;
+/// Git's identity and default branch. `HOME` is the task's own, so nobody's own settings come in.
+const GIT_CONFIG: &str =
+    "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n";
+
+/// Something that is not the agent's fault, as a person should read it.
+struct Infrastructure(String);
+
+impl<E: std::error::Error> From<E> for Infrastructure {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        Infrastructure(text)
+    }
+}
+
+/// How a script of the task ended, and what it said.
+enum Check {
+    Passed,
+    Failed(String),
+}
+
+/// What a solver did in one attempt.
+#[derive(Default)]
+struct Did {
+    /// What stopped it before it thought itself ready; empty if nothing did.
+    note: String,
+    cost: Cost,
+    ttft: Option<f64>,
+    /// Whether a further attempt would be the same in vain.
+    give_up: bool,
+}
+
+/// Works on the task once, given the number of the attempt and what to say to an agent.
+type Work<'a> = Box<dyn FnMut(u32, &str) -> Result<Did, Infrastructure> + 'a>;
+
+/// Runs `task` in `place`. `missing` names programs that this machine lacks; the conversation is written to `trace`;
+/// `record` gets each attempt at its end. `None` if the run was cancelled meanwhile.
+///
+/// # Errors
+/// Those of `record`. Whatever else goes wrong is a verdict.
+pub fn run(
+    task: &Task,
+    solver: &Solver,
+    options: &Options,
+    place: Result<Place, Error>,
+    missing: &[&str],
+    trace: &Path,
+    mut record: impl FnMut(Attempt) -> Result<(), Error>,
+) -> Result<Option<Finished>, Error> {
+    let begun = Instant::now();
+    let deadline = begun + task.timeout.map_or(options.timeout, |seconds| Duration::from_secs(seconds.get()));
+    let cancelled = || options.cancel.load(Ordering::Relaxed);
+    let finished = |verdict, reason, attempts| {
+        Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64())))
+    };
+    let ready = place.map_err(Infrastructure::from).and_then(|place| {
+        let sandbox = prepare(task, options, &place, missing)?;
+        Ok((place, sandbox))
+    });
+    let (place, sandbox) = match ready {
+        Ok(ready) => ready,
+        Err(_) if cancelled() => return Ok(None),
+        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
+    };
+    let seeded = solver.model().map(|model| Seeded { model, seed: AtomicU64::new(0) });
+    let mut work = match worker(task, solver, seeded.as_ref(), &sandbox, deadline, trace) {
+        Ok(work) => work,
+        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
+    };
+    let mut message = task.instruction.trim().to_owned();
+    let mut number = 0;
+    loop {
+        number += 1;
+        (options.observer)(Progress::Attempt { task, number });
+        let started = Instant::now();
+        let seed = seed(options.seed, &task.id, number);
+        if let Some(seeded) = &seeded {
+            seeded.seed.store(seed, Ordering::Relaxed);
+        }
+        let done = work(number, &message);
+        if cancelled() {
+            return Ok(None);
+        }
+        // Whatever stopped the solver: what counts is what lies there now.
+        let checked = script(&sandbox, &task.verify, VERIFY);
+        if cancelled() {
+            return Ok(None);
+        }
+        let broken = place.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
+        let (did, broken) = match done {
+            Ok(did) => (did, broken),
+            Err(Infrastructure(reason)) => (Did::default(), Some(reason)),
+        };
+        let (verdict, reason) = match (checked, broken) {
+            (Ok(Check::Passed), _) => (Verdict::Solved, String::new()),
+            (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+                (Verdict::Error, reason)
+            }
+            (Ok(Check::Failed(said)), None) => {
+                message = feedback(&said);
+                let said = cut(&said, FEEDBACK_BYTES).to_owned();
+                (
+                    Verdict::Failed,
+                    [did.note, said]
+                        .into_iter()
+                        .filter(|part| !part.is_empty())
+                        .collect::<Vec<_>>()
+                        .join("; "),
+                )
+            }
+        };
+        let file = trace.file_name().filter(|_| seeded.is_some());
+        let folder = trace.parent().and_then(Path::file_name);
+        record(Attempt {
+            task: task.id.clone(),
+            attempt: number,
+            seed,
+            verdict,
+            reason: reason.clone(),
+            seconds: started.elapsed().as_secs_f64(),
+            cost: did.cost,
+            ttft: did.ttft,
+            tokens_per_second: did.cost.tokens_per_second(),
+            trace: folder.zip(file).map_or_else(String::new, |(folder, file)| {
+                Path::new(folder).join(file).to_string_lossy().into_owned()
+            }),
+        })?;
+        let over = did.give_up || number >= options.attempts || Instant::now() >= deadline;
+        if verdict != Verdict::Failed || over {
+            return finished(verdict, reason, number);
+        }
+    }
+}
+
+/// The message that continues the conversation after a check that failed and printed `said`.
+pub fn feedback(said: &str) -> String {
+    match cut(said.trim(), FEEDBACK_BYTES).trim_end() {
+        "" => "The check failed.\nTry again.".to_owned(),
+        said => format!("The check failed: {said}\nTry again."),
+    }
+}
+
+/// The seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed, the task and the number.
+pub fn seed(run: u64, task: &str, number: u32) -> u64 {
+    let hash = Sha256::digest(format!("{run}\n{task}\n{number}"));
+    hash.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
+}
+
+/// The longest part of `text` from its start that has at most `limit` bytes and splits no character.
+fn cut(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+/// The sandbox of a task, with the setup done.
+fn prepare(
+    task: &Task,
+    options: &Options,
+    place: &Place,
+    missing: &[&str],
+) -> Result<Sandbox, Infrastructure> {
+    if let Some(name) = task.programs().into_iter().find(|name| missing.contains(name)) {
+        return Err(Infrastructure(format!("{name} is not installed")));
+    }
+    std::fs::write(place.home.join(".gitconfig"), GIT_CONFIG)?;
+    let policy = Policy {
+        network: false,
+        home: Some(place.home.clone()),
+        private_tmp: Some(place.tmp.clone()),
+        isolation: options.isolation,
+        ..Policy::default()
+    };
+    let sandbox = match Sandbox::new(&place.work, policy.clone()) {
+        // A task that does not name `/tmp` gets by without a private one.
+        Err(alara_harness::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
+            Sandbox::new(&place.work, Policy { private_tmp: None, ..policy })?
+        }
+        other => other?,
+    };
+    let sandbox = sandbox.with_cancel(options.cancel.clone());
+    match script(&sandbox, &task.setup, SETUP)? {
+        Check::Passed => Ok(sandbox),
+        Check::Failed(said) => Err(Infrastructure(format!("the setup failed: {said}"))),
+    }
+}
+
+/// Runs bash. What it said is what it printed on stdout, or else on stderr.
+fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
+    let output = sandbox.run(&Script {
+        program: &["bash", "-c", text],
+        env: &[],
+        stdin: None,
+        timeout,
+        network: false,
+        output_limit: OUTPUT_BYTES,
+    })?;
+    if output.timed_out {
+        return Ok(Check::Failed(format!("It did not end within {} seconds.", timeout.as_secs())));
+    }
+    let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(match output.exit {
+        Some(0) => Check::Passed,
+        _ if words(&output.stdout).is_empty() => Check::Failed(words(&output.stderr)),
+        _ => Check::Failed(words(&output.stdout)),
+    })
+}
+
+fn worker<'a>(
+    task: &'a Task,
+    solver: &'a Solver,
+    seeded: Option<&'a Seeded>,
+    sandbox: &'a Sandbox,
+    deadline: Instant,
+    trace: &Path,
+) -> Result<Work<'a>, Infrastructure> {
+    let (Solver::Agent { team, npc, options, .. }, Some(seeded)) = (solver, seeded) else {
+        let gold = task.gold.as_deref().unwrap_or_default();
+        return Ok(Box::new(move |_, _| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            Ok(match script(sandbox, gold, left)? {
+                Check::Passed => Did::default(),
+                Check::Failed(said) => {
+                    Did { note: format!("the gold solution fails: {said}"), ..Did::default() }
+                }
+            })
+        }));
+    };
+    // An unfinished conversation of a run that was killed.
+    match std::fs::remove_file(trace) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let trace = Trace::create(trace)?;
+    let mut agent = Agent::new(team, npc, seeded, sandbox, options.clone(), trace)?.until(deadline);
+    Ok(Box::new(move |_, message| {
+        let before = agent.trace().records().len();
+        let outcome = agent.run(message);
+        let records = agent.trace().records();
+        let mut did = Did { ..cost(&records[before..]) };
+        did.note = match outcome {
+            Ok(Outcome::Answer { .. } | Outcome::Cancelled) => String::new(),
+            Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
+            Ok(Outcome::Length) => "a turn reached the limit on tokens".to_owned(),
+            Ok(Outcome::Deadline) => "the time was up".to_owned(),
+            Ok(Outcome::Repetition { call }) => format!("it called {call} again and again"),
+            Ok(Outcome::Failed { error }) => error,
+            // A model that has worked so far and does not go on: most likely the conversation outgrew its context.
+            Err(error @ alara_harness::Error::Model(_))
+                if records.iter().any(|record| matches!(record, Record::Assistant { .. })) =>
+            {
+                did.give_up = true;
+                Infrastructure::from(error).0
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(did)
+    }))
+}
+
+/// What the records of one attempt cost.
+fn cost(records: &[Record]) -> Did {
+    let used = usage(records);
+    let mut spoken = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Assistant { message, .. } => Some(message.tool_calls.len() as u64),
+            _ => None,
+        })
+        .peekable();
+    let ttft = spoken.peek().map(|_| used.time_to_first_token.as_secs_f64());
+    let cost = Cost {
+        tool_calls: spoken.sum(),
+        tokens_in: used.prompt_tokens as u64,
+        tokens_cached: used.cached_tokens as u64,
+        tokens_out: used.completion_tokens as u64,
+        decode_seconds: used.decode_time.as_secs_f64(),
+    };
+    Did { cost, ttft, ..Did::default() }
+}
+
+/// A model whose draws follow the seed of the attempt that is under way.
+struct Seeded<'a> {
+    model: &'a dyn ChatModel,
+    seed: AtomicU64,
+}
+
+impl ChatModel for Seeded<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn chat(&self, mut request: Request) -> Result<Events<'_>, ModelError> {
+        request.sampling.seed = self.seed.load(Ordering::Relaxed);
+        self.model.chat(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feedback_has_its_fixed_form() {
+        let check = |said: &str, expected: &str| assert_eq!(feedback(said), expected);
+        check("", "The check failed.\nTry again.");
+        check(" \n", "The check failed.\nTry again.");
+        check("There is no file a.\n", "The check failed: There is no file a.\nTry again.");
+        check(&"é".repeat(1500), &format!("The check failed: {}\nTry again.", "é".repeat(1000)));
+        check(
+            &format!("x{}", "é".repeat(1500)),
+            &format!("The check failed: x{}\nTry again.", "é".repeat(999)),
+        );
+    }
+
+    #[test]
+    fn seeds_differ_by_run_task_and_attempt() {
+        let seeds = [seed(0, "a", 1), seed(1, "a", 1), seed(0, "b", 1), seed(0, "a", 2), seed(0, "a1", 1)];
+        for (index, one) in seeds.iter().enumerate() {
+            assert!(seeds[..index].iter().all(|other| other != one));
+        }
+        assert_eq!(seeds[0], seed(0, "a", 1));
+    }
+}
