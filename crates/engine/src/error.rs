@@ -14,7 +14,7 @@ pub enum Error {
     Gguf(#[from] GgufError),
     /// The tokenizer can't be built, or can't encode.
     #[error(transparent)]
-    Tokenizer(#[from] crate::tokenizer::Error),
+    Tokenizer(#[from] crate::tokenizer::TokenizerError),
     /// A required metadata key is missing.
     #[error("{file}: the metadata key `{key}` is missing")]
     MissingKey {
@@ -98,7 +98,9 @@ pub enum Error {
         context: usize,
     },
     /// The KV cache has no room for the sequence beside those that are running.
-    #[error("the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs")]
+    #[error(
+        "the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs"
+    )]
     OutOfBlocks {
         /// Tokens that fit in all.
         capacity: usize,

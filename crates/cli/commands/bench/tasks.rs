@@ -36,9 +36,8 @@ pub struct Args {
     /// A folder of task files, one .yaml file, or a .csv file [default: the suite that ships]
     #[arg(value_name = "SUITE")]
     suite: Option<PathBuf>,
-    /// The model [default: the NPC's, the team's, the one that ships]
-    #[arg(short, long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: model::Args,
     /// A team's directory, or the name of a built-in team
     #[arg(short, long, default_value = "alara")]
     team: String,
@@ -122,7 +121,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         None => {
             let path = args.out.clone().unwrap_or_else(run_file::default_path);
-            let file = RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
+            let file =
+                RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
             (file, Vec::new())
         }
     };
@@ -179,13 +179,12 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
         eprintln!("warning: {diagnostic}");
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
-    let wanted = args.model.as_deref().or(npc.model.as_deref());
-    let model = model::load(wanted)?;
-    let file = wanted.map(|name| name.strip_prefix("script:").unwrap_or(name)).map(Path::new);
-    let named = match file.filter(|file| file.is_file()) {
+    let model = args.model.load(npc.model.as_deref(), args.jobs.get())?;
+    let wanted = args.model.model.as_deref().or(npc.model.as_deref());
+    let named = match wanted.map(|name| Path::new(name.strip_prefix("script:").unwrap_or(name))) {
         Some(file) => Named::of_file(model.name(), file)
             .with_context(|| format!("can't read the model {}", file.display()))?,
-        None => Named { name: model.name().to_owned(), hash: String::new() },
+        None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
     };
     Ok(Crew { team, npc, model, named })
 }

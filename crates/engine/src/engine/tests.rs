@@ -71,9 +71,11 @@ fn the_same_seed_gives_the_same_text() {
 #[test]
 fn turns_that_run_together_say_what_they_say_alone() {
     let prompts = ["one", "a longer prompt about a house and a kitchen", "reading because", "if x return"];
-    let alone: Vec<String> = prompts.iter().map(|text| turn(&engine(256, 1), &sampled(text, 3)).text).collect();
+    let alone: Vec<String> =
+        prompts.iter().map(|text| turn(&engine(256, 1), &sampled(text, 3)).text).collect();
     let together = engine(256, 4);
-    let running: Vec<Events> = prompts.iter().map(|text| together.generate(&sampled(text, 3)).unwrap()).collect();
+    let running: Vec<Events> =
+        prompts.iter().map(|text| together.generate(&sampled(text, 3)).unwrap()).collect();
     let texts: Vec<String> = running.into_iter().map(|events| collect(events).text).collect();
     assert_eq!(texts, alone);
 }
@@ -150,10 +152,13 @@ fn what_does_not_fit_is_refused_with_numbers() {
 fn a_dropped_turn_frees_its_room_and_a_crowd_waits_for_it() {
     let engine = engine(128, 1);
     drop(engine.generate(&Request { max_tokens: None, ..sampled("the", 1) }).unwrap());
-    let crowd: Vec<Events> =
-        (0..3).map(|seed| engine.generate(&Request { max_tokens: Some(90), ..sampled("a", seed) }).unwrap()).collect();
-    let ends: Vec<bool> =
-        crowd.into_iter().map(|events| events.last().is_some_and(|event| matches!(event, Ok(Event::Done { .. })))).collect();
+    let crowd: Vec<Events> = (0..3)
+        .map(|seed| engine.generate(&Request { max_tokens: Some(90), ..sampled("a", seed) }).unwrap())
+        .collect();
+    let ends: Vec<bool> = crowd
+        .into_iter()
+        .map(|events| events.last().is_some_and(|event| matches!(event, Ok(Event::Done { .. }))))
+        .collect();
     assert!(ends[0], "the first has the room of a whole context");
     assert_eq!(turn(&engine, &sampled("again", 1)).usage.completion_tokens, 24);
 }
