@@ -38,10 +38,15 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     Ok(Gguf::open(path)?)
 }
 
-/// The model that ships, at an address that lets its weights be used in place.
-fn shipped() -> anyhow::Result<Gguf> {
+/// The file of the model that ships.
+pub fn shipped_bytes() -> &'static [u8] {
+    /// At an address that lets the weights be used in place.
     #[repr(C, align(64))]
     struct Aligned<T: ?Sized>(T);
     static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/alara-tiny.gguf"));
-    Ok(Gguf::from_static("alara-tiny.gguf", &MODEL.0)?)
+    &MODEL.0
+}
+
+fn shipped() -> anyhow::Result<Gguf> {
+    Ok(Gguf::from_static("alara-tiny.gguf", shipped_bytes())?)
 }

@@ -1,5 +1,4 @@
 //! `alara bench tasks`: an agent works through a suite. The table goes to stdout, progress to stderr.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::IsTerminal;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -11,9 +10,10 @@ use std::time::Duration;
 
 use alara_bench::place::Ground;
 use alara_bench::record::{Finished, Header, Machine, Named, Verdict, now};
-use alara_bench::run_file::{self, Run, RunFile};
+use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner::{self, Progress, Solver};
-use alara_bench::{Suite, Task, stats};
+use alara_bench::stats::{self, Table};
+use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::sandbox::{Isolation, enforced};
 use alara_harness::{ChatModel, Npc, Options, Team, agent};
@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::model;
+use crate::{model, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -88,7 +88,7 @@ struct Crew {
     team: Team,
     npc: Npc,
     model: Box<dyn ChatModel>,
-    /// The model's name, and its file's hash if there is a file.
+    /// The model's name and its file's hash.
     named: Named,
 }
 
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let suite = args.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
     let tasks = suite.select(&args.category, &args.task)?;
     if args.list {
-        list(args, &suite, &tasks)?;
+        list(args, &suite, &tasks);
         return Ok(ExitCode::SUCCESS);
     }
     if args.gold {
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
     let ended = work(args, &left, &solver, file, Display::new(tasks.len(), &before))?;
     if !ended {
-        eprintln!("interrupted; go on with: {}", resume_command(&path));
+        ui::note(&format!("interrupted; go on with: {}", resume_command(&path)));
         return Ok(INTERRUPTED.into());
     }
     report(args, &path)?;
@@ -146,7 +146,7 @@ fn work(
     display: Display,
 ) -> anyhow::Result<bool> {
     if let Some(warning) = enforced().warning() {
-        eprintln!("warning: {warning}");
+        ui::note(&format!("warning: {warning}"));
     }
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
@@ -176,16 +176,18 @@ fn work(
 fn crew(args: &Args) -> anyhow::Result<Crew> {
     let team = Team::find(&args.team)?;
     for diagnostic in &team.diagnostics {
-        eprintln!("warning: {diagnostic}");
+        ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
     let wanted = args.model.as_deref().or(npc.model.as_deref());
-    let model = model::load(wanted)?;
-    let file = wanted.map(|name| name.strip_prefix("script:").unwrap_or(name)).map(Path::new);
-    let named = match file.filter(|file| file.is_file()) {
-        Some(file) => Named::of_file(model.name(), file)
-            .with_context(|| format!("can't read the model {}", file.display()))?,
-        None => Named { name: model.name().to_owned(), hash: String::new() },
+    let options = alara_engine::Options { parallel: args.jobs.get(), ..Default::default() };
+    let model = model::load(wanted, &options)?;
+    let named = match wanted {
+        None => Named::of(model.name(), model::shipped_bytes()),
+        Some(name) => {
+            let file = name.strip_prefix("script:").unwrap_or(name);
+            Named::of_file(model.name(), Path::new(file)).with_context(|| format!("can't read {file}"))?
+        }
     };
     Ok(Crew { team, npc, model, named })
 }
@@ -213,38 +215,33 @@ fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> a
     })
 }
 
-fn list(args: &Args, suite: &Suite, tasks: &[&Task]) -> anyhow::Result<()> {
+fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string(&json!({"name": suite.name, "hash": suite.hash, "tasks": tasks}))?
-        );
-        return Ok(());
+        ui::line(&json!({"name": suite.name, "hash": suite.hash, "tasks": tasks}).to_string());
+        return;
     }
-    println!("suite {}, {} tasks, hash {}", suite.name, suite.tasks.len(), suite.hash);
+    ui::line(&format!("suite {}, {} tasks, hash {}", suite.name, suite.tasks.len(), suite.hash));
     let width = tasks.iter().map(|task| task.id.len()).max().unwrap_or(0);
     for task in tasks {
-        let difficulty = task.difficulty.to_string();
+        let (id, difficulty) = (&task.id, task.difficulty.to_string());
         let line = task.instruction.trim().lines().next().unwrap_or_default();
-        println!("{:width$}  {difficulty:6}  {line}", task.id);
+        ui::line(&format!("{id:width$}  {difficulty:6}  {line}"));
     }
-    Ok(())
 }
 
 fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
     let run = run_file::read(path)?;
     let table = stats::table([&run]);
     if args.json {
-        let Run { header, .. } = &run;
         let mut report = serde_json::to_value(&table)?;
-        report["suite"] = json!(header.suite);
-        report["model"] = json!(header.model);
+        report["suite"] = json!(run.header.suite);
+        report["model"] = json!(run.header.model);
         report["file"] = json!(path);
-        println!("{}", serde_json::to_string(&report)?);
+        ui::line(&report.to_string());
     } else {
-        print!("{table}");
+        ui::table(&Table::COLUMNS, table.rows());
     }
-    eprintln!("run file {}", path.display());
+    ui::note(&format!("run file {}", path.display()));
     Ok(())
 }
 
@@ -308,7 +305,7 @@ impl Display {
                         bar.println(line);
                         bar.set_position(done);
                     }
-                    None => eprintln!("{line}"),
+                    None => ui::note(&line),
                 }
             }
         }
