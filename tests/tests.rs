@@ -1,3 +1,4 @@
 //! End-to-end tests.
 
+mod bench;
 mod harness;

@@ -13,7 +13,8 @@ use anyhow::{Context, bail};
 pub fn load(name: Option<&str>, options: &Options) -> anyhow::Result<Box<dyn ChatModel>> {
     match name.and_then(|name| name.strip_prefix("script:")) {
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
             Ok(Box::new(Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?))
         }
         None => Ok(Box::new(Engine::load(&open(name)?, options)?)),

@@ -92,7 +92,12 @@ pub fn measure(
     Ok(tests)
 }
 
-fn once(probe: &mut Probe, prompt: usize, generate: usize, depth: usize) -> Result<Duration, alara_engine::Error> {
+fn once(
+    probe: &mut Probe,
+    prompt: usize,
+    generate: usize,
+    depth: usize,
+) -> Result<Duration, alara_engine::Error> {
     let limit = probe.vocabulary().min(1000);
     let token = |i: usize| ((i * 31 + 7) % limit) as u32;
     let fill = |probe: &mut Probe, count: usize| -> Result<(), alara_engine::Error> {
@@ -166,7 +171,8 @@ mod tests {
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let config = Config { prompt: 8, generate: 4, depth: 3, repetitions: 2, kv: KvType::F16 };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
-        let shapes: Vec<_> = tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
+        let shapes: Vec<_> =
+            tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
         assert_eq!(shapes, [(8, 0, 2), (0, 4, 2)]);
         assert!(tests.iter().all(|test| test.avg_ts > 0.0));
     }

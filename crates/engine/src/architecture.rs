@@ -89,23 +89,29 @@ impl Architecture {
     /// # Errors
     /// If the file names no architecture, or none that is known.
     pub fn of(gguf: &Gguf) -> Result<Self> {
-        let name = gguf
-            .metadata()
-            .str("general.architecture")?
-            .ok_or_else(|| Error::MissingKey { file: gguf.name().into(), key: "general.architecture".into() })?;
+        let name = gguf.metadata().str("general.architecture")?.ok_or_else(|| Error::MissingKey {
+            file: gguf.name().into(),
+            key: "general.architecture".into(),
+        })?;
         let mut known = Vec::new();
         for file in FILES.files() {
             let text = file.contents_utf8().unwrap_or_default();
-            let architecture: Architecture = serde_saphyr::from_str(text).map_err(|source| {
-                Error::ArchitectureFile { name: file.path().display().to_string(), message: source.to_string() }
-            })?;
+            let architecture: Architecture =
+                serde_saphyr::from_str(text).map_err(|source| Error::ArchitectureFile {
+                    name: file.path().display().to_string(),
+                    message: source.to_string(),
+                })?;
             if architecture.architecture == name || architecture.accepts.iter().any(|other| other == name) {
                 return Ok(architecture);
             }
             known.push(architecture.architecture);
         }
         known.sort();
-        Err(Error::UnknownArchitecture { file: gguf.name().into(), name: name.into(), known: known.join(", ") })
+        Err(Error::UnknownArchitecture {
+            file: gguf.name().into(),
+            name: name.into(),
+            known: known.join(", "),
+        })
     }
 }
 
@@ -171,22 +177,32 @@ impl Sizes {
         let heads = required("attention.head_count")?;
         let kv_heads = optional("attention.head_count_kv")?.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
-            return Err(invalid("attention.head_count_kv", &format!("{heads} heads are no multiple of {kv_heads}")));
+            return Err(invalid(
+                "attention.head_count_kv",
+                &format!("{heads} heads are no multiple of {kv_heads}"),
+            ));
         }
         let key_width = match optional("attention.key_length")? {
             Some(width) => width,
             None if width.is_multiple_of(heads) => width / heads,
-            None => return Err(invalid("attention.head_count", &format!("{width} is no multiple of {heads}"))),
+            None => {
+                return Err(invalid("attention.head_count", &format!("{width} is no multiple of {heads}")));
+            }
         };
         let rope_width = optional("rope.dimension_count")?.unwrap_or(key_width);
         if rope_width > key_width || !rope_width.is_multiple_of(2) {
-            return Err(invalid("rope.dimension_count", &format!("{rope_width} of {key_width} elements can't rotate")));
+            return Err(invalid(
+                "rope.dimension_count",
+                &format!("{rope_width} of {key_width} elements can't rotate"),
+            ));
         }
         let scaling = metadata.str(&key("rope.scaling.type"))?.unwrap_or("none");
         let rope_factor = match scaling {
             "none" => 1.0,
             "linear" => metadata.f32(&key("rope.scaling.factor"))?.unwrap_or(1.0),
-            other => return Err(invalid("rope.scaling.type", &format!("`{other}` scaling is not supported"))),
+            other => {
+                return Err(invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")));
+            }
         };
         let norm_epsilon = metadata.f32(&key("attention.layer_norm_rms_epsilon"))?.ok_or_else(|| {
             Error::MissingKey { file: gguf.name().into(), key: key("attention.layer_norm_rms_epsilon") }

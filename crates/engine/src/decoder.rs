@@ -84,7 +84,8 @@ impl<B: Backend> Decoder<B> {
         let mut x = backend.embed(&self.embedding, &step.tokens)?; // [T, D]
         for (block, kv) in self.blocks.iter().zip(&mut self.kv) {
             let h = normed(backend, block.attn_in.as_ref(), &x)?;
-            let y = block.attention.apply(backend, h.as_ref().unwrap_or(&x), step, &self.rope, &angles, kv)?;
+            let y =
+                block.attention.apply(backend, h.as_ref().unwrap_or(&x), step, &self.rope, &angles, kv)?;
             let h = normed(backend, block.attn_out.as_ref(), &y)?;
             x = backend.add(x, h.as_ref().unwrap_or(&y))?;
             let h = normed(backend, block.ffn_in.as_ref(), &x)?;

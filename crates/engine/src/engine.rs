@@ -13,8 +13,8 @@ use crate::architecture::{Architecture, Sizes};
 use crate::backend::candle::Candle;
 use crate::backend::{Backend, KvType};
 use crate::cache::BlockTable;
-use crate::chat::formats::{Format, Parser, Turn};
 use crate::chat::ChatTemplate;
+use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -76,7 +76,10 @@ impl Engine {
         let sizes = Sizes::of(gguf, &Architecture::of(gguf)?)?;
         let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
         if context == 0 || context > sizes.context {
-            let reason = format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
+            let reason = format!(
+                "the context must be between 1 and {}, what the model was trained for",
+                sizes.context
+            );
             return Err(Error::InvalidRequest { reason });
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);

@@ -98,7 +98,9 @@ pub enum Error {
         context: usize,
     },
     /// The KV cache has no room for the sequence beside those that are running.
-    #[error("the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs")]
+    #[error(
+        "the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs"
+    )]
     OutOfBlocks {
         /// Tokens that fit in all.
         capacity: usize,

@@ -23,4 +23,6 @@ pub mod tokenizer;
 
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
-pub use request::{Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};
+pub use request::{
+    Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
+};

@@ -104,7 +104,12 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// If there is no room, or as [`Pool::forward`].
-    pub fn forward_one(&mut self, table: &mut BlockTable, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
+    pub fn forward_one(
+        &mut self,
+        table: &mut BlockTable,
+        tokens: &[u32],
+        outputs: usize,
+    ) -> Result<Vec<f32>> {
         if !self.reserve(table, tokens.len())? {
             return Err(Error::OutOfBlocks { capacity: self.capacity() });
         }

@@ -29,7 +29,8 @@ impl StopTexts {
             return (std::mem::take(&mut self.held), true);
         }
         let may_begin = |at: usize| self.texts.iter().any(|stop| stop.starts_with(&self.held[at..]));
-        let keep = self.held.char_indices().map(|(at, _)| at).find(|&at| may_begin(at)).unwrap_or(self.held.len());
+        let keep =
+            self.held.char_indices().map(|(at, _)| at).find(|&at| may_begin(at)).unwrap_or(self.held.len());
         let rest = self.held.split_off(keep);
         (std::mem::replace(&mut self.held, rest), false)
     }

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use candle_core::quantized::k_quants::{
-    self, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0,
-    BlockQ8_1, BlockQ8K, GgmlType,
+    self, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K,
+    BlockQ8_0, BlockQ8_1, BlockQ8K, GgmlType,
 };
 use candle_core::quantized::{GgmlDType, QuantizedType};
 use candle_core::{CpuStorage, Result, bail};
@@ -200,7 +200,8 @@ mod tests {
         let owned = QTensor::quantize(&weights, dtype).unwrap();
         let mut bytes = vec![0; shift];
         bytes.extend_from_slice(&owned.data().unwrap());
-        let viewed = QTensor::new(QStorage::Cpu(view(Shifted(bytes, shift), dtype).unwrap()), (8, 256)).unwrap();
+        let viewed =
+            QTensor::new(QStorage::Cpu(view(Shifted(bytes, shift), dtype).unwrap()), (8, 256)).unwrap();
         let dense = |tensor: &QTensor| -> Vec<f32> {
             tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap()
         };

@@ -50,7 +50,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let rows = tests.iter().map(|test| {
-        let (what, tokens) = if test.n_prompt > 0 { ("prefill", test.n_prompt) } else { ("decode", test.n_gen) };
+        let (what, tokens) =
+            if test.n_prompt > 0 { ("prefill", test.n_prompt) } else { ("decode", test.n_gen) };
         vec![
             test.model_filename.clone(),
             format!("{:.1} MiB", test.model_size as f64 / (1 << 20) as f64),

@@ -122,7 +122,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         None => {
             let path = args.out.clone().unwrap_or_else(run_file::default_path);
-            let file = RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
+            let file =
+                RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
             (file, Vec::new())
         }
     };

@@ -39,14 +39,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("--last {last} asks for more rows than the {} tokens give", args.tokens.len());
     }
     let first_row = args.tokens.len() - last;
-    let file = std::fs::File::create(&args.out).with_context(|| format!("cannot write {}", args.out.display()))?;
+    let file =
+        std::fs::File::create(&args.out).with_context(|| format!("cannot write {}", args.out.display()))?;
     let mut out = std::io::BufWriter::new(file);
     let chunk = args.chunk.map_or(args.tokens.len(), |chunk| chunk as usize);
     for (at, piece) in args.tokens.chunks(chunk).enumerate() {
         let end = at * chunk + piece.len();
         let logits = probe.feed(piece, end.saturating_sub(first_row).min(piece.len()))?;
         for number in logits {
-            out.write_all(&number.to_le_bytes()).with_context(|| format!("cannot write {}", args.out.display()))?;
+            out.write_all(&number.to_le_bytes())
+                .with_context(|| format!("cannot write {}", args.out.display()))?;
         }
     }
     out.flush().with_context(|| format!("cannot write {}", args.out.display()))?;

@@ -108,7 +108,13 @@ struct Rows {
 const Q8_BLOCK: usize = 32;
 
 impl Rows {
-    fn zeros(tokens: usize, heads: usize, width: usize, kind: KvType, device: &Device) -> candle_core::Result<Self> {
+    fn zeros(
+        tokens: usize,
+        heads: usize,
+        width: usize,
+        kind: KvType,
+        device: &Device,
+    ) -> candle_core::Result<Self> {
         let dtype = match kind {
             KvType::F32 => DType::F32,
             KvType::F16 => DType::F16,
@@ -119,7 +125,9 @@ impl Rows {
             KvType::Q8_0 if row.is_multiple_of(Q8_BLOCK) => {
                 Some(Tensor::zeros((tokens, row / Q8_BLOCK), DType::F16, device)?)
             }
-            KvType::Q8_0 => candle_core::bail!("a q8_0 cache needs rows in multiples of {Q8_BLOCK}, not {row}"),
+            KvType::Q8_0 => {
+                candle_core::bail!("a q8_0 cache needs rows in multiples of {Q8_BLOCK}, not {row}")
+            }
             _ => None,
         };
         Ok(Rows { codes: Tensor::zeros((tokens, row), dtype, device)?, scales, heads, width })
@@ -145,7 +153,8 @@ impl Rows {
         let rows = match &self.scales {
             None => codes,
             Some(scales) => {
-                let scales = gather(scales, layout, blocks, len)?.to_dtype(DType::F32)?.unsqueeze(D::Minus1)?;
+                let scales =
+                    gather(scales, layout, blocks, len)?.to_dtype(DType::F32)?.unsqueeze(D::Minus1)?;
                 let codes = (codes.reshape((len, (), Q8_BLOCK))? - 128.0)?;
                 codes.broadcast_mul(&scales)?
             }
@@ -204,7 +213,9 @@ impl Backend for Candle {
     }
 
     fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Tensor>> {
-        let Some(dtype @ (GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)) = dtype(kind) else { return Ok(None) };
+        let Some(dtype @ (GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)) = dtype(kind) else {
+            return Ok(None);
+        };
         let build = || -> candle_core::Result<Tensor> {
             let len = data.len() / dtype.type_size();
             let numbers = alara_kernels::view(data, dtype).map_err(candle_core::Error::wrap)?;
@@ -367,7 +378,9 @@ fn attend(q: &Tensor, kv: &Kv, span: &Span, shape: &AttentionShape) -> candle_co
         scores
     } else {
         let mask: Vec<f32> = (0..rows)
-            .flat_map(|row| (0..len).map(move |at| if at <= span.past + row { 0.0 } else { f32::NEG_INFINITY }))
+            .flat_map(|row| {
+                (0..len).map(move |at| if at <= span.past + row { 0.0 } else { f32::NEG_INFINITY })
+            })
             .collect();
         let mask = Tensor::from_vec(mask, (1, 1, rows, len), q.device())?;
         let scores = scores.reshape((kv_heads, group, rows, len))?.broadcast_add(&mask)?;

@@ -108,7 +108,13 @@ pub trait Backend: std::fmt::Debug {
     ///
     /// # Errors
     /// If the backend can't hold it.
-    fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Self::Matrix>>;
+    fn matrix(
+        &self,
+        data: TensorData,
+        kind: TensorType,
+        out: usize,
+        width: usize,
+    ) -> Result<Option<Self::Matrix>>;
 
     /// Takes `data` as a vector. `None` if the backend can't compute with `kind`.
     ///
@@ -176,7 +182,13 @@ pub trait Backend: std::fmt::Debug {
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn rope(&mut self, x: &Self::Array, width: usize, angles: &Self::Angles, pairing: Pairing) -> Result<Self::Array>;
+    fn rope(
+        &mut self,
+        x: &Self::Array,
+        width: usize,
+        angles: &Self::Angles,
+        pairing: Pairing,
+    ) -> Result<Self::Array>;
 
     /// Writes the step's keys and values into their blocks, then attends causally to each sequence's own.
     /// `q: [T, H * E]`, `k: [T, K * E]`, `v: [T, K * value_width]` -> `[T, H * value_width]`

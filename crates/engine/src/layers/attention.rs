@@ -39,7 +39,8 @@ impl<B: Backend> Attention<B> {
         // As long as a head: over each head. As long as the projection: over all heads together.
         let norm = |name: &str, all: usize| {
             let name = format!("{prefix}{name}");
-            let len = weights.gguf.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first().copied());
+            let len =
+                weights.gguf.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first().copied());
             let width = if len == Some(all as u64) { all } else { key_width };
             Norm::maybe(weights, &name, width, norm_epsilon)
         };

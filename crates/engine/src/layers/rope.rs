@@ -19,7 +19,11 @@ impl Rope {
     ///
     /// # Errors
     /// If the divisors have another shape.
-    pub fn load<B: Backend>(weights: &Weights<B>, architecture: &Architecture, sizes: &Sizes) -> Result<Self> {
+    pub fn load<B: Backend>(
+        weights: &Weights<B>,
+        architecture: &Architecture,
+        sizes: &Sizes,
+    ) -> Result<Self> {
         let half = sizes.rope_width / 2;
         let divisors = match weights.vector("rope_freqs.weight", half)? {
             Some(divisors) => weights.backend.values(&divisors)?,

@@ -68,7 +68,8 @@ impl<B: Backend> Weights<'_, B> {
     fn find(&self, name: &str, shape: &[u64]) -> Result<Option<&TensorInfo>> {
         let Some(info) = self.gguf.tensor(name) else { return Ok(None) };
         // Trailing ones mean nothing.
-        let found = info.shape.iter().rposition(|&n| n != 1).map_or(&info.shape[..0], |last| &info.shape[..=last]);
+        let found =
+            info.shape.iter().rposition(|&n| n != 1).map_or(&info.shape[..0], |last| &info.shape[..=last]);
         let wanted = shape.iter().rposition(|&n| n != 1).map_or(&shape[..0], |last| &shape[..=last]);
         if found != wanted {
             return Err(Error::TensorShape {
