@@ -1,11 +1,24 @@
-//! `alara models`.
+//! `alara models`: model files.
+
+mod contents;
+mod show;
 
 use std::process::ExitCode;
 
-/// Not written yet
+/// Look at model files
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
 
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+#[derive(clap::Subcommand)]
+enum Command {
+    Show(show::Args),
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        Command::Show(args) => show::run(args),
+    }
 }

@@ -38,9 +38,8 @@ pub struct Args {
     /// The NPC that does it [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
-    /// The model [default: the NPC's, the team's, the one that ships]
-    #[arg(short, long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: model::Args,
     /// The only directory in which files may be changed
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
@@ -82,8 +81,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let npc = team.npc(args.npc.as_deref())?;
     let sandbox = sandbox(args)?;
-    let model =
-        model::load(args.model.as_deref().or(npc.model.as_deref()), &alara_engine::Options::default())?;
+    let model = args.model.load(npc.model.as_deref(), 1)?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
     let options = Options { sampling, max_tokens: None };
@@ -147,8 +145,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let arguments = jinx.arguments(&given).map_err(anyhow::Error::msg)?;
     let sandbox = sandbox(args)?;
     let asks = jinx.steps.iter().any(|step| step.engine == Engine::Llm);
-    let model =
-        asks.then(|| model::load(args.model.as_deref(), &alara_engine::Options::default())).transpose()?;
+    let model = asks.then(|| args.model.load(None, 1)).transpose()?;
     let place = Place { sandbox: &sandbox, model: model.as_deref(), deadline: None };
     let result = jinx::run(&jinx, arguments, &place)?;
     if args.json {

@@ -14,7 +14,7 @@ pub enum Error {
     Gguf(#[from] GgufError),
     /// The tokenizer can't be built, or can't encode.
     #[error(transparent)]
-    Tokenizer(#[from] crate::tokenizer::Error),
+    Tokenizer(#[from] crate::tokenizer::TokenizerError),
     /// A required metadata key is missing.
     #[error("{file}: the metadata key `{key}` is missing")]
     MissingKey {

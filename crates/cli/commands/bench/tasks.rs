@@ -36,9 +36,8 @@ pub struct Args {
     /// A folder of task files, one .yaml file, or a .csv file [default: the suite that ships]
     #[arg(value_name = "SUITE")]
     suite: Option<PathBuf>,
-    /// The model [default: the NPC's, the team's, the one that ships]
-    #[arg(short, long)]
-    model: Option<String>,
+    #[command(flatten)]
+    model: model::Args,
     /// A team's directory, or the name of a built-in team
     #[arg(short, long, default_value = "alara")]
     team: String,
@@ -180,15 +179,12 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
         ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
-    let wanted = args.model.as_deref().or(npc.model.as_deref());
-    let options = alara_engine::Options { parallel: args.jobs.get(), ..Default::default() };
-    let model = model::load(wanted, &options)?;
-    let named = match wanted {
-        None => Named::of(model.name(), model::shipped_bytes()),
-        Some(name) => {
-            let file = name.strip_prefix("script:").unwrap_or(name);
-            Named::of_file(model.name(), Path::new(file)).with_context(|| format!("can't read {file}"))?
-        }
+    let model = args.model.load(npc.model.as_deref(), args.jobs.get())?;
+    let wanted = args.model.model.as_deref().or(npc.model.as_deref());
+    let named = match wanted.map(|name| Path::new(name.strip_prefix("script:").unwrap_or(name))) {
+        Some(file) => Named::of_file(model.name(), file)
+            .with_context(|| format!("can't read the model {}", file.display()))?,
+        None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
     };
     Ok(Crew { team, npc, model, named })
 }

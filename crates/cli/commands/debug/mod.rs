@@ -1,8 +1,10 @@
 //! `alara debug`: hold the engine against a reference, piece by piece.
 
 mod detokenize;
+mod jsonl;
 mod logits;
 mod parse;
+mod records;
 mod render;
 mod tokenize;
 

@@ -1,11 +1,107 @@
 //! `alara debug parse`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Not written yet
-#[derive(clap::Args)]
-pub struct Args {}
+use alara_engine::Tool;
+use alara_engine::chat::{Format, ParseOptions, Parsed, Parser};
+use anyhow::Context;
+use serde_json::{Value, json};
 
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+use super::records;
+
+/// Parse a model's output into text, reasoning and tool calls
+///
+/// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name", "arguments"}]}.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    format: FormatArgs,
+    /// The tools that the model had, a JSON array in OpenAI's shape; without any, nothing is a call
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+    /// Circumstances, a JSON object: tool_choice, parallel_tool_calls, reasoning_format, generation_prompt
+    #[arg(long, value_name = "FILE")]
+    options: Option<PathBuf>,
+    /// Read {"output", "tools", "options"} a line, print the message or {"error": "…"} a line
+    #[arg(long)]
+    jsonl: bool,
+}
+
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct FormatArgs {
+    /// Take the format that this chat template is written for
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Take this format
+    #[arg(long, value_name = "NAME", value_parser = format_from_name)]
+    format: Option<Format>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let format = match (&args.format.template, args.format.format) {
+        (Some(path), _) => Format::detect(&records::read_file(path)?).with_context(|| {
+            format!("no known tool-call format in {}; name one with --format", path.display())
+        })?,
+        (None, Some(format)) => format,
+        (None, None) => anyhow::bail!("either --template or --format is needed"),
+    };
+    let from_file = |path: &Option<PathBuf>| match path {
+        None => Ok(Value::Null),
+        Some(path) => {
+            serde_json::from_str(&records::read_file(path)?).with_context(|| path.display().to_string())
+        }
+    };
+    let (tools, options): (Value, Value) = (from_file(&args.tools)?, from_file(&args.options)?);
+    if args.jsonl {
+        records::answer_each_line(|record| {
+            let own = |key: &str, shared: &Value| record.get(key).unwrap_or(shared).clone();
+            let output = record["output"].as_str().context("the record has no \"output\"");
+            let message = output
+                .and_then(|output| parse(format, &own("tools", &tools), &own("options", &options), output));
+            message.unwrap_or_else(|error| json!({"error": format!("{error:#}")}))
+        })
+    } else {
+        let message = parse(format, &tools, &options, &records::read_stdin()?)?;
+        records::print(&format!("{message:#}\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn parse(format: Format, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {
+    let tools: Vec<Tool> = tools.as_array().into_iter().flatten().map(tool).collect::<anyhow::Result<_>>()?;
+    let options: Option<ParseOptions> = serde_json::from_value(options.clone()).context("options")?;
+    let options = options.unwrap_or_default();
+    let mut parser = Parser::new(&options.turn(format, tools));
+    let mut pieces = parser.push(options.prefill());
+    pieces.extend(parser.push(output));
+    pieces.extend(parser.finish());
+
+    let (mut content, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+    for piece in pieces {
+        match piece {
+            Parsed::Text(text) => content.push_str(&text),
+            Parsed::Reasoning(text) => reasoning.push_str(&text),
+            Parsed::ToolCall { name, arguments } => calls.push(json!({"name": name, "arguments": arguments})),
+        }
+    }
+    Ok(json!({"content": content, "reasoning_content": reasoning, "tool_calls": calls}))
+}
+
+/// A tool in OpenAI's shape, with or without the wrapper `{"type": "function", "function": …}`.
+fn tool(value: &Value) -> anyhow::Result<Tool> {
+    let function = value.get("function").unwrap_or(value);
+    Ok(Tool {
+        name: function["name"].as_str().context("a tool has no name")?.into(),
+        description: function["description"].as_str().unwrap_or_default().into(),
+        parameters: function["parameters"].clone(),
+    })
+}
+
+fn format_from_name(name: &str) -> Result<Format, String> {
+    Format::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Format::ALL.into_iter().map(Format::name).collect();
+        format!("known formats: {}", known.join(", "))
+    })
 }

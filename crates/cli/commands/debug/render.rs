@@ -1,11 +1,64 @@
 //! `alara debug render`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Not written yet
-#[derive(clap::Args)]
-pub struct Args {}
+use alara_engine::chat::{ChatTemplate, TemplateError};
+use anyhow::Context;
+use jiff::civil::DateTime;
+use serde_json::{Map, Value, json};
 
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+use super::records;
+
+/// Render a conversation by a chat template
+///
+/// Reads {"messages": […], "tools": […], …} on stdin; every other key becomes a variable of the template. Prints the prompt.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The chat template, a Jinja file
+    #[arg(long, value_name = "FILE")]
+    template: PathBuf,
+    /// What the template takes for the time, for example 2026-07-01T12:00:00 [default: the local time]
+    #[arg(long, value_name = "TIME")]
+    now: Option<DateTime>,
+    /// Read one conversation a line, print {"prompt": "…"} or {"error": "…"} a line
+    #[arg(long)]
+    jsonl: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let source = records::read_file(&args.template)?;
+    let template = ChatTemplate::new(&source, "", "").with_context(|| args.template.display().to_string())?;
+    let now = args.now.unwrap_or_else(|| jiff::Zoned::now().datetime());
+    if args.jsonl {
+        records::answer_each_line(|record| {
+            match variables(record).map(|variables| template.render_values(&variables, now)) {
+                Ok(Ok(prompt)) => json!({"prompt": prompt}),
+                // The template's own words alone, so that they can be compared with those of other implementations.
+                Ok(Err(TemplateError::Raised { message, .. })) => json!({"error": message}),
+                Ok(Err(error)) => json!({"error": error.to_string()}),
+                Err(error) => json!({"error": format!("{error:#}")}),
+            }
+        })
+    } else {
+        let record = serde_json::from_str(&records::read_stdin()?).context("stdin is not a JSON object")?;
+        let prompt = template.render_values(&variables(record)?, now)?;
+        records::print(&prompt)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The template's variables: the record's keys, those in `kwargs`, and those in the `extra` of `kwargs`.
+fn variables(record: Value) -> anyhow::Result<Map<String, Value>> {
+    let Value::Object(mut variables) = record else { anyhow::bail!("a conversation is a JSON object") };
+    anyhow::ensure!(variables.contains_key("messages"), "the conversation has no \"messages\"");
+    for wrapper in ["kwargs", "extra"] {
+        if matches!(variables.get(wrapper), Some(Value::Object(_)))
+            && let Some(Value::Object(inner)) = variables.shift_remove(wrapper)
+        {
+            variables.extend(inner);
+        }
+    }
+    variables.entry("add_generation_prompt").or_insert(Value::Bool(true));
+    Ok(variables)
 }

@@ -391,6 +391,11 @@ fn attend(q: &Tensor, kv: &Kv, span: &Span, shape: &AttentionShape) -> candle_co
     mixed.reshape((rows, heads * value_width))
 }
 
+/// Whether matrices of this type can be computed with.
+pub fn computes(kind: TensorType) -> bool {
+    dtype(kind).is_some()
+}
+
 /// candle's name of a tensor type; `None` where candle has no kernels.
 fn dtype(kind: TensorType) -> Option<GgmlDType> {
     Some(match kind {

@@ -4,7 +4,7 @@ use crate::gguf::GgufError;
 
 /// Why a tokenizer can't be made of a file, or a text can't be encoded.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TokenizerError {
     /// The metadata is damaged, incomplete or of other types.
     #[error(transparent)]
     Gguf(#[from] GgufError),

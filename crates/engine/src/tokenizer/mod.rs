@@ -24,7 +24,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::utils::SysRegex;
 use toktrie::TokEnv;
 
-pub use error::Error;
+pub use error::TokenizerError;
 pub use stream::DecodeStream;
 pub use vocabulary::TokenKind;
 
@@ -64,22 +64,24 @@ struct Core {
 
 impl Tokenizer {
     /// Reads `tokenizer.ggml.*`. Only byte-level BPE (`gpt2`) with a known `tokenizer.ggml.pre` is accepted.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, Error> {
+    pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
         let metadata = gguf.metadata();
         let required = |key: &str| metadata.str(key)?.ok_or_else(|| metadata.missing(key));
         let file = || gguf.name().to_owned();
         let model = required("tokenizer.ggml.model")?;
         if model != "gpt2" {
-            return Err(Error::UnknownModel { file: file(), model: model.to_owned() });
+            return Err(TokenizerError::UnknownModel { file: file(), model: model.to_owned() });
         }
         let pre = required("tokenizer.ggml.pre")?;
-        let rule = Rule::named(pre).ok_or_else(|| Error::UnknownPreTokenizer {
+        let rule = Rule::named(pre).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
             file: file(),
             pre: pre.to_owned(),
             known: Rule::known(),
         })?;
-        let regex = SysRegex::new(rule.regex)
-            .map_err(|e| Error::Vocabulary { file: file(), problem: format!("splitting expression: {e}") })?;
+        let regex = SysRegex::new(rule.regex).map_err(|e| TokenizerError::Vocabulary {
+            file: file(),
+            problem: format!("splitting expression: {e}"),
+        })?;
         let vocabulary = Vocabulary::read(gguf)?;
         let bpe = merger(gguf, &vocabulary, rule)?;
         let core = Core {
@@ -97,7 +99,7 @@ impl Tokenizer {
     }
 
     /// Tokens of a text, without BOS. User-defined tokens are always recognized, control tokens only with `parse_special`.
-    pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, Error> {
+    pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
         self.core.encode(text, parse_special)
     }
 
@@ -105,7 +107,11 @@ impl Tokenizer {
     ///
     /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the text is cut at control
     /// tokens first and the characters are replaced after that, so what a message contains can't become a control token.
-    pub fn encode_prompt(&self, text: &str, stand_ins: &[(char, String)]) -> Result<Vec<u32>, Error> {
+    pub fn encode_prompt(
+        &self,
+        text: &str,
+        stand_ins: &[(char, String)],
+    ) -> Result<Vec<u32>, TokenizerError> {
         let core = &self.core;
         let control = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
         let mut ids = Vec::new();
@@ -212,7 +218,7 @@ impl Tokenizer {
 }
 
 impl Core {
-    fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, Error> {
+    fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         let wanted = |kind| parse_special || kind == TokenKind::UserDefined;
         self.finder.split(&self.vocabulary, text, wanted, |piece| {
@@ -226,12 +232,12 @@ impl Core {
     }
 
     /// Words, each written in the printable alphabet and merged.
-    fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
+    fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let mut letters = String::new();
         pretokenizer::split(&self.regex, text, |at, word| {
             letters.clear();
             letters.extend(word.bytes().map(alphabet::letter));
-            let problem = |problem| Error::Text { at, problem };
+            let problem = |problem| TokenizerError::Text { at, problem };
             let tokens = self.bpe.tokenize(&letters).map_err(|e| problem(e.to_string()))?;
             // The model leaves out what it has no token for.
             if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
@@ -264,7 +270,7 @@ fn replace(text: &str, stand_ins: &[(char, String)]) -> String {
 
 /// The model that merges byte pairs. Control, unknown and unused tokens are not in its vocabulary, so that no text can be
 /// merged into one.
-fn merger(gguf: &Gguf, vocabulary: &Vocabulary, rule: &Rule) -> Result<BPE, Error> {
+fn merger(gguf: &Gguf, vocabulary: &Vocabulary, rule: &Rule) -> Result<BPE, TokenizerError> {
     let mut known = Vocab::with_capacity(vocabulary.len());
     let mut hidden = HashSet::new();
     for (id, text, kind) in vocabulary.iter() {
@@ -283,7 +289,11 @@ fn merger(gguf: &Gguf, vocabulary: &Vocabulary, rule: &Rule) -> Result<BPE, Erro
         // A piece may itself begin with a space in odd vocabularies, so the first character is not looked at.
         let first = merge.chars().next().map_or(0, char::len_utf8);
         let Some(space) = merge[first..].find(' ') else {
-            return Err(Error::BadMerge { file: gguf.name().to_owned(), index, merge: merge.to_owned() });
+            return Err(TokenizerError::BadMerge {
+                file: gguf.name().to_owned(),
+                index,
+                merge: merge.to_owned(),
+            });
         };
         let (left, right) = (&merge[..first + space], &merge[first + space + 1..]);
         joined.clear();
@@ -297,5 +307,5 @@ fn merger(gguf: &Gguf, vocabulary: &Vocabulary, rule: &Rule) -> Result<BPE, Erro
         .vocab_and_merges(known, merges)
         .ignore_merges(rule.ignore_merges)
         .build()
-        .map_err(|e| Error::Vocabulary { file: gguf.name().to_owned(), problem: e.to_string() })
+        .map_err(|e| TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem: e.to_string() })
 }

@@ -5,7 +5,7 @@
 
 use tokenizers::utils::SysRegex;
 
-use super::Error;
+use super::TokenizerError;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -104,9 +104,10 @@ impl Rule {
 pub(super) fn split(
     regex: &SysRegex,
     text: &str,
-    mut word: impl FnMut(usize, &str) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let gave_up = |at| Err(Error::Text { at, problem: "the splitting expression gave up".to_owned() });
+    mut word: impl FnMut(usize, &str) -> Result<(), TokenizerError>,
+) -> Result<(), TokenizerError> {
+    let gave_up =
+        |at| Err(TokenizerError::Text { at, problem: "the splitting expression gave up".to_owned() });
     let mut at = 0;
     for (start, end) in regex.find_iter(text) {
         if start != at || end == start {

@@ -1,6 +1,6 @@
 //! Tokens that are found in text as they are written, and those that end a text.
 
-use super::Error;
+use super::TokenizerError;
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 
@@ -39,8 +39,8 @@ impl Finder {
         vocabulary: &Vocabulary,
         text: &'t str,
         wanted: impl Fn(TokenKind) -> bool,
-        mut visit: impl FnMut(Piece<'t>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut visit: impl FnMut(Piece<'t>) -> Result<(), TokenizerError>,
+    ) -> Result<(), TokenizerError> {
         let bytes = text.as_bytes();
         let (mut from, mut at) = (0, 0);
         while at < bytes.len() {
@@ -101,10 +101,10 @@ pub(super) const END_TEXTS: [&str; 20] = [
 ];
 
 /// The id that a key names, which must be in the vocabulary.
-pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, Error> {
+pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
     match gguf.metadata().u32(key)? {
         Some(id) if id as usize >= tokens => {
-            Err(Error::NoSuchToken { file: gguf.name().to_owned(), key: key.to_owned(), id, tokens })
+            Err(TokenizerError::NoSuchToken { file: gguf.name().to_owned(), key: key.to_owned(), id, tokens })
         }
         id => Ok(id),
     }
@@ -119,7 +119,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    pub(super) fn read(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Roles, Error> {
+    pub(super) fn read(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Roles, TokenizerError> {
         let mut ends = Vec::new();
         for key in END_KEYS {
             ends.extend(named(gguf, key, vocabulary.len())?);
@@ -129,7 +129,7 @@ impl Roles {
             let id = u32::try_from(id).unwrap_or(u32::MAX);
             if id as usize >= vocabulary.len() {
                 let (file, key) = (gguf.name().to_owned(), key.to_owned());
-                return Err(Error::NoSuchToken { file, key, id, tokens: vocabulary.len() });
+                return Err(TokenizerError::NoSuchToken { file, key, id, tokens: vocabulary.len() });
             }
             ends.push(id);
         }
@@ -159,7 +159,7 @@ impl Roles {
         let mut seen = std::collections::HashSet::new();
         ends.retain(|&id| seen.insert(id));
         if ends.is_empty() {
-            return Err(Error::NoEnd { file: gguf.name().to_owned() });
+            return Err(TokenizerError::NoEnd { file: gguf.name().to_owned() });
         }
         Ok(Roles { ends, visible })
     }

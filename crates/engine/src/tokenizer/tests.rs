@@ -45,7 +45,7 @@ const END: u32 = 262;
 const THINK: u32 = 263;
 const TEXT_END: u32 = 265;
 
-fn load(writer: &Writer) -> Result<Tokenizer, Error> {
+fn load(writer: &Writer) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::from_gguf(&Gguf::from_vec("tiny.gguf", writer.bytes().unwrap()).unwrap())
 }
 

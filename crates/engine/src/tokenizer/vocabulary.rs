@@ -1,7 +1,7 @@
 //! Tokens by id: text, kind and bytes.
 
 use super::special::END_TEXTS;
-use super::{Error, alphabet};
+use super::{TokenizerError, alphabet};
 use crate::gguf::{Gguf, Strings};
 
 /// What a token is for, as `tokenizer.ggml.token_type` numbers it from 1.
@@ -36,7 +36,7 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    pub(super) fn read(gguf: &Gguf) -> Result<Vocabulary, Error> {
+    pub(super) fn read(gguf: &Gguf) -> Result<Vocabulary, TokenizerError> {
         let file = || gguf.name().to_owned();
         let key = "tokenizer.ggml.tokens";
         let metadata = gguf.metadata();
@@ -44,10 +44,16 @@ impl Vocabulary {
         let mut kinds = match metadata.u64s("tokenizer.ggml.token_type")? {
             None => vec![TokenKind::Normal; texts.len()],
             Some(kinds) if kinds.len() != texts.len() => {
-                return Err(Error::KindCount { file: file(), kinds: kinds.len(), tokens: texts.len() });
+                return Err(TokenizerError::KindCount {
+                    file: file(),
+                    kinds: kinds.len(),
+                    tokens: texts.len(),
+                });
             }
             Some(kinds) => (kinds.into_iter().enumerate())
-                .map(|(id, kind)| kind_of(kind).ok_or_else(|| Error::UnknownKind { file: file(), id, kind }))
+                .map(|(id, kind)| {
+                    kind_of(kind).ok_or_else(|| TokenizerError::UnknownKind { file: file(), id, kind })
+                })
                 .collect::<Result<_, _>>()?,
         };
         let mut bytes = Vec::new();
@@ -60,14 +66,14 @@ impl Vocabulary {
             spell(text, *kind, &mut bytes);
             let length = bytes.len() - start + usize::from(*kind != TokenKind::Normal);
             if length > LONGEST {
-                return Err(Error::LongToken { file: file(), id, bytes: length, most: LONGEST });
+                return Err(TokenizerError::LongToken { file: file(), id, bytes: length, most: LONGEST });
             }
             ends.push(bytes.len());
         }
         if bytes.len() + texts.len() >= LARGEST {
             let problem =
                 format!("{} tokens of {} bytes are more than any model has", texts.len(), bytes.len());
-            return Err(Error::Vocabulary { file: file(), problem });
+            return Err(TokenizerError::Vocabulary { file: file(), problem });
         }
         Ok(Vocabulary { texts, kinds, bytes, ends })
     }

@@ -31,7 +31,7 @@ use crate::{Error, Result};
 const STEP_TOKENS: usize = 512;
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
-const DEFAULT_CONTEXT: usize = 16_384;
+pub const DEFAULT_CONTEXT: usize = 16_384;
 
 /// How to run a model.
 #[derive(Clone, Debug)]
@@ -285,3 +285,6 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! What a model file contains and what alara makes of it, as data.
+
+use std::collections::BTreeMap;
+
+use alara_engine::architecture::{Architecture, Sizes};
+use alara_engine::backend::{KvType, candle};
+use alara_engine::chat::Format;
+use alara_engine::engine::DEFAULT_CONTEXT;
+use alara_engine::gguf::{Array, Gguf, TensorType, Value};
+use alara_engine::tokenizer::Tokenizer;
+use serde::Serialize;
+
+/// The answer of `alara models show`; its fields are those of `--json`.
+#[derive(Serialize)]
+pub struct Contents {
+    pub file: String,
+    /// Number of files of a split model.
+    pub parts: usize,
+    pub bytes: u64,
+    pub name: Option<String>,
+    pub architecture: Option<String>,
+    /// Sizes as the metadata states them, whatever the architecture; a list where it differs by layer.
+    pub sizes: Vec<(&'static str, serde_json::Value)>,
+    pub parameters: u64,
+    pub tensor_count: usize,
+    /// Largest share of the file first.
+    pub tensor_types: Vec<TypeUse>,
+    pub tokenizer: Vocabulary,
+    pub chat_template: Template,
+    /// Why alara can't run the model; empty if it can.
+    pub problems: Vec<String>,
+    /// Where the sizes are understood.
+    pub memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<Tensor>,
+}
+
+/// All tensors of one type.
+#[derive(Serialize)]
+pub struct TypeUse {
+    pub kind: String,
+    pub tensors: usize,
+    pub bytes: u64,
+    /// Whether alara can compute with it.
+    pub computes: bool,
+}
+
+/// What the metadata says of the tokenizer.
+#[derive(Default, Serialize)]
+pub struct Vocabulary {
+    pub model: Option<String>,
+    pub pre: Option<String>,
+    pub tokens: usize,
+    pub add_bos: Option<bool>,
+    /// Role and token, as the vocabulary writes it.
+    pub special: Vec<(String, String)>,
+    /// Where an answer ends; empty if alara does not know the tokenizer.
+    pub ends: Vec<String>,
+}
+
+/// The chat template, if there is one.
+#[derive(Serialize)]
+pub struct Template {
+    pub characters: Option<usize>,
+    /// The format of tool calls that it shows, if alara knows it.
+    pub tool_format: Option<&'static str>,
+}
+
+/// Bytes that the model needs at a context length.
+#[derive(Serialize)]
+pub struct Memory {
+    pub context: usize,
+    pub trained_context: usize,
+    /// As stored: weights are used where the file is mapped.
+    pub weights: u64,
+    /// Keys and values of one sequence in f16.
+    pub kv: u64,
+    pub total: u64,
+}
+
+/// A row of the tensor table.
+#[derive(Serialize)]
+pub struct Tensor {
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub kind: String,
+    pub bytes: u64,
+    pub offset: u64,
+}
+
+/// Label and metadata key after the architecture's name.
+const SIZES: [(&str, &str); 10] = [
+    ("layers", "block_count"),
+    ("width", "embedding_length"),
+    ("heads", "attention.head_count"),
+    ("kv_heads", "attention.head_count_kv"),
+    ("key_width", "attention.key_length"),
+    ("value_width", "attention.value_length"),
+    ("ffn_width", "feed_forward_length"),
+    ("experts", "expert_count"),
+    ("experts_used", "expert_used_count"),
+    ("context", "context_length"),
+];
+
+impl Contents {
+    /// Reads all of it; `context` is the length for which memory is told, `tensors` whether they are listed.
+    pub fn of(gguf: &Gguf, context: Option<usize>, tensors: bool) -> Contents {
+        let metadata = gguf.metadata();
+        let text = |key: &str| match metadata.get(key) {
+            Some(Value::String(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let mut problems = Vec::new();
+        let architecture = text("general.architecture");
+        let known = Architecture::of(gguf).and_then(|architecture| Sizes::of(gguf, &architecture));
+        let known = known.map_err(|problem| problems.push(problem.to_string())).ok();
+
+        let types = types(gguf);
+        for used in types.iter().filter(|used| !used.computes) {
+            problems.push(format!(
+                "{} tensors are of type {}, which can't be computed with yet",
+                used.tensors, used.kind
+            ));
+        }
+        let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
+        let template = text("tokenizer.chat_template");
+        if template.is_none() {
+            problems.push("it has no chat template (tokenizer.chat_template)".to_owned());
+        }
+        Contents {
+            file: gguf.name().to_owned(),
+            parts: gguf.parts(),
+            bytes: gguf.file_bytes(),
+            name: text("general.name"),
+            sizes: sizes(gguf, architecture.as_deref().unwrap_or_default()),
+            architecture,
+            parameters: gguf.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.values())),
+            tensor_count: gguf.tensors().len(),
+            memory: known.map(|sizes| memory(&types, &sizes, context)),
+            tensor_types: types,
+            tokenizer: vocabulary(gguf, tokenizer.as_ref()),
+            chat_template: Template {
+                characters: template.as_ref().map(|template| template.chars().count()),
+                tool_format: template.as_deref().and_then(Format::detect).map(Format::name),
+            },
+            problems,
+            tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },
+        }
+    }
+}
+
+fn tensor(info: &alara_engine::gguf::TensorInfo) -> Tensor {
+    Tensor {
+        name: info.name.clone(),
+        shape: info.shape.clone(),
+        kind: info.kind.name(),
+        bytes: info.bytes,
+        offset: info.offset(),
+    }
+}
+
+fn types(gguf: &Gguf) -> Vec<TypeUse> {
+    let mut used: BTreeMap<TensorType, (usize, u64)> = BTreeMap::new();
+    for tensor in gguf.tensors() {
+        let (tensors, bytes) = used.entry(tensor.kind).or_default();
+        *tensors += 1;
+        *bytes = bytes.saturating_add(tensor.bytes);
+    }
+    let mut types: Vec<TypeUse> = (used.into_iter())
+        .map(|(kind, (tensors, bytes))| TypeUse {
+            kind: kind.name(),
+            tensors,
+            bytes,
+            computes: candle::computes(kind),
+        })
+        .collect();
+    types.sort_by_key(|used| std::cmp::Reverse(used.bytes));
+    types
+}
+
+fn sizes(gguf: &Gguf, architecture: &str) -> Vec<(&'static str, serde_json::Value)> {
+    let metadata = gguf.metadata();
+    let stated = SIZES.into_iter().filter_map(|(label, key)| {
+        let key = format!("{architecture}.{key}");
+        let value = match metadata.get(&key)? {
+            Value::Array(Array::Bool(_)) => return None,
+            Value::Array(_) => serde_json::json!(metadata.u64s(&key).ok()??),
+            _ => serde_json::json!(metadata.u64(&key).ok()??),
+        };
+        Some((label, value))
+    });
+    let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
+    stated.chain(rows.map(|rows| ("vocabulary", serde_json::json!(rows)))).collect()
+}
+
+fn memory(types: &[TypeUse], sizes: &Sizes, context: Option<usize>) -> Memory {
+    let context = context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
+    let row = KvType::F16.bytes(sizes.key_width).saturating_add(KvType::F16.bytes(sizes.value_width));
+    let token = sizes.layers.saturating_mul(sizes.kv_heads).saturating_mul(row);
+    let kv = token.saturating_mul(context) as u64;
+    let weights = types.iter().fold(0, |sum: u64, used| sum.saturating_add(used.bytes));
+    Memory { context, trained_context: sizes.context, weights, kv, total: weights.saturating_add(kv) }
+}
+
+fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
+    let metadata = gguf.metadata();
+    let key = |name: &str| format!("tokenizer.ggml.{name}");
+    let text = |name: &str| metadata.str(&key(name)).ok().flatten().map(str::to_owned);
+    let tokens = metadata.strings(&key("tokens")).ok().flatten();
+    let written = |id: u64| {
+        let text = usize::try_from(id).ok().and_then(|id| tokens?.get(id));
+        text.map_or_else(|| format!("{id}, which is not in the vocabulary"), |text| format!("{id} {text}"))
+    };
+    let special = metadata.iter().filter_map(|(key, _)| {
+        let role = key.strip_prefix("tokenizer.ggml.")?.strip_suffix("_token_id")?;
+        Some((role.to_owned(), written(metadata.u64(key).ok()??)))
+    });
+    Vocabulary {
+        model: text("model"),
+        pre: text("pre"),
+        tokens: tokens.map_or(0, alara_engine::gguf::Strings::len),
+        add_bos: match tokenizer {
+            Some(tokenizer) => Some(tokenizer.add_bos()),
+            None => metadata.bool(&key("add_bos_token")).ok().flatten(),
+        },
+        special: special.collect(),
+        ends: tokenizer.map_or_else(Vec::new, |tokenizer| {
+            tokenizer.ends_of_turn().iter().map(|&id| written(u64::from(id))).collect()
+        }),
+    }
+}

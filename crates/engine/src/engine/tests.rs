@@ -1,0 +1,173 @@
+//! Turns of a tiny model with random weights: what it says is noise, how it is served is not.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+use crate::gguf::Writer;
+use crate::request::{Finish, Message, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};
+
+const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
+     {% endfor %}<tool_call>…</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
+     {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+fn model(template: Option<&str>) -> Gguf {
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
+    let mut writer = Writer::copy_of(&Gguf::open(&case).unwrap());
+    if let Some(template) = template {
+        writer = writer.meta("tokenizer.chat_template", template.to_owned());
+    }
+    Gguf::from_vec("tiny", writer.bytes().unwrap()).unwrap()
+}
+
+fn engine(context: usize, parallel: usize) -> Engine {
+    let options = Options { context: Some(context), parallel, kv: KvType::F32, tool_format: None };
+    Engine::load(&model(Some(TEMPLATE)), &options).unwrap()
+}
+
+fn request(text: &str, max_tokens: usize) -> Request {
+    Request { messages: vec![Message::user(text)], max_tokens: Some(max_tokens), ..Request::default() }
+}
+
+struct Turn {
+    text: String,
+    calls: Vec<ToolCall>,
+    finish: Finish,
+    usage: Usage,
+}
+
+fn turn(engine: &Engine, request: &Request) -> Turn {
+    collect(engine.generate(request).unwrap())
+}
+
+fn collect(events: Events) -> Turn {
+    let (mut text, mut calls) = (String::new(), Vec::new());
+    for event in events {
+        match event.unwrap() {
+            Event::Text { text: piece } => text += &piece,
+            Event::Reasoning { .. } => {}
+            Event::ToolCall(call) => calls.push(call),
+            Event::Done { finish, usage } => return Turn { text, calls, finish, usage },
+        }
+    }
+    unreachable!("every turn ends with Done")
+}
+
+fn sampled(text: &str, seed: u64) -> Request {
+    let sampling = Sampling { temperature: 1.5, seed, ..Sampling::default() };
+    Request { sampling, ..request(text, 24) }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text() {
+    let engine = engine(256, 1);
+    let first = turn(&engine, &sampled("the house", 7)).text;
+    assert_eq!(first, turn(&engine, &sampled("the house", 7)).text, "also when the prompt is cached");
+    assert_ne!(first, turn(&engine, &sampled("the house", 8)).text);
+    assert_eq!(first, turn(&super::tests::engine(256, 1), &sampled("the house", 7)).text);
+}
+
+#[test]
+fn turns_that_run_together_say_what_they_say_alone() {
+    let prompts = ["one", "a longer prompt about a house and a kitchen", "reading because", "if x return"];
+    let alone: Vec<String> =
+        prompts.iter().map(|text| turn(&engine(256, 1), &sampled(text, 3)).text).collect();
+    let together = engine(256, 4);
+    let running: Vec<Events> =
+        prompts.iter().map(|text| together.generate(&sampled(text, 3)).unwrap()).collect();
+    let texts: Vec<String> = running.into_iter().map(|events| collect(events).text).collect();
+    assert_eq!(texts, alone);
+}
+
+#[test]
+fn a_second_turn_reuses_the_first_one() {
+    let engine = engine(512, 1);
+    let first = request("tell me about the house in the forest", 8);
+    let answer = turn(&engine, &first);
+    assert_eq!((answer.usage.cached_tokens, answer.finish), (0, Finish::Length));
+    let mut second = first.clone();
+    second.messages.push(Message::assistant("it is old", Vec::new()));
+    second.messages.push(Message::user("and the kitchen"));
+    let cached = turn(&engine, &second);
+    assert!(cached.usage.cached_tokens >= answer.usage.prompt_tokens, "{:?}", cached.usage);
+    let fresh = turn(&super::tests::engine(512, 1), &second);
+    assert_eq!((fresh.usage.cached_tokens, &fresh.text), (0, &cached.text));
+}
+
+fn picker() -> Tool {
+    Tool {
+        name: "pick".into(),
+        description: "Picks".into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {"what": {"enum": ["bread", "honey"]}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+            "required": ["what", "count"],
+        }),
+    }
+}
+
+#[test]
+fn a_random_model_calls_only_permitted_tools_with_valid_arguments() {
+    let engine = engine(512, 1);
+    for seed in 0..12 {
+        let request = Request {
+            system: vec![Segment { name: "directive".into(), text: "Pick.".into() }],
+            tools: vec![picker()],
+            tool_choice: ToolChoice::Required,
+            max_tokens: Some(100),
+            ..sampled("which", seed)
+        };
+        let turn = turn(&engine, &request);
+        assert_eq!((turn.finish, turn.calls.len()), (Finish::ToolCalls, 1), "seed {seed}: {}", turn.text);
+        let call = &turn.calls[0];
+        assert_eq!((call.name.as_str(), call.id.as_str()), ("pick", "call_0"));
+        assert!(["bread", "honey"].contains(&call.arguments["what"].as_str().unwrap()));
+        assert!((1..=9).contains(&call.arguments["count"].as_i64().unwrap()));
+    }
+}
+
+#[test]
+fn a_stop_text_ends_the_turn() {
+    let engine = engine(256, 1);
+    let whole = turn(&engine, &sampled("the house", 5)).text;
+    let stop: String = whole.chars().skip(whole.chars().count() / 2).take(3).collect();
+    let cut = turn(&engine, &Request { stop: vec![stop.clone()], ..sampled("the house", 5) });
+    assert_eq!(cut.finish, Finish::Stop);
+    assert_eq!(cut.text.trim_end(), whole.split(&stop).next().unwrap().trim_end());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_numbers() {
+    let small = engine(64, 1);
+    let long = request(&"house ".repeat(200), 4);
+    let Err(Error::PromptTooLong { prompt, context: 64 }) = small.generate(&long) else { panic!() };
+    assert!(prompt > 64);
+    let to_the_end = turn(&small, &Request { max_tokens: None, ..sampled("the", 1) });
+    assert_eq!(to_the_end.usage.prompt_tokens + to_the_end.usage.completion_tokens, 64);
+    assert_eq!(to_the_end.finish, Finish::Length);
+}
+
+#[test]
+fn a_dropped_turn_frees_its_room_and_a_crowd_waits_for_it() {
+    let engine = engine(128, 1);
+    drop(engine.generate(&Request { max_tokens: None, ..sampled("the", 1) }).unwrap());
+    let crowd: Vec<Events> = (0..3)
+        .map(|seed| engine.generate(&Request { max_tokens: Some(90), ..sampled("a", seed) }).unwrap())
+        .collect();
+    let ends: Vec<bool> = crowd
+        .into_iter()
+        .map(|events| events.last().is_some_and(|event| matches!(event, Ok(Event::Done { .. }))))
+        .collect();
+    assert!(ends[0], "the first has the room of a whole context");
+    assert_eq!(turn(&engine, &sampled("again", 1)).usage.completion_tokens, 24);
+}
+
+#[test]
+fn a_model_without_a_template_or_tool_format_says_so() {
+    let none = Engine::load(&model(None), &Options::default()).err().unwrap();
+    assert!(matches!(none, Error::NoTemplate { .. }), "{none}");
+    let plain = Engine::load(&model(Some("{{ messages[0].content }}")), &Options::default()).unwrap();
+    let asked = Request { tools: vec![picker()], ..request("x", 4) };
+    assert!(matches!(plain.generate(&asked).err().unwrap(), Error::NoToolFormat { .. }));
+}
