@@ -9,6 +9,7 @@ use alara_engine::engine::DEFAULT_CONTEXT;
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
 use alara_engine::tokenizer::Tokenizer;
 use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
 
 /// The answer of `alara models show`; its fields are those of `--json`.
 #[derive(Serialize)]
@@ -20,7 +21,7 @@ pub struct Contents {
     pub name: Option<String>,
     pub architecture: Option<String>,
     /// Sizes as the metadata states them, whatever the architecture; a list where it differs by layer.
-    pub sizes: Vec<(&'static str, serde_json::Value)>,
+    pub sizes: Map<String, Json>,
     pub parameters: u64,
     pub tensor_count: usize,
     /// Largest share of the file first.
@@ -52,8 +53,8 @@ pub struct Vocabulary {
     pub pre: Option<String>,
     pub tokens: usize,
     pub add_bos: Option<bool>,
-    /// Role and token, as the vocabulary writes it.
-    pub special: Vec<(String, String)>,
+    /// Role, and id and text of its token.
+    pub special: Map<String, Json>,
     /// Where an answer ends; empty if alara does not know the tokenizer.
     pub ends: Vec<String>,
 }
@@ -116,6 +117,9 @@ impl Contents {
         let known = known.map_err(|problem| problems.push(problem.to_string())).ok();
 
         let types = types(gguf);
+        if types.is_empty() {
+            problems.push("it has no weights, just a vocabulary".to_owned());
+        }
         for used in types.iter().filter(|used| !used.computes) {
             problems.push(format!(
                 "{} tensors are of type {}, which can't be computed with yet",
@@ -178,19 +182,19 @@ fn types(gguf: &Gguf) -> Vec<TypeUse> {
     types
 }
 
-fn sizes(gguf: &Gguf, architecture: &str) -> Vec<(&'static str, serde_json::Value)> {
+fn sizes(gguf: &Gguf, architecture: &str) -> Map<String, Json> {
     let metadata = gguf.metadata();
     let stated = SIZES.into_iter().filter_map(|(label, key)| {
         let key = format!("{architecture}.{key}");
         let value = match metadata.get(&key)? {
             Value::Array(Array::Bool(_)) => return None,
-            Value::Array(_) => serde_json::json!(metadata.u64s(&key).ok()??),
-            _ => serde_json::json!(metadata.u64(&key).ok()??),
+            Value::Array(_) => json!(metadata.u64s(&key).ok()??),
+            _ => json!(metadata.u64(&key).ok()??),
         };
-        Some((label, value))
+        Some((label.to_owned(), value))
     });
     let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
-    stated.chain(rows.map(|rows| ("vocabulary", serde_json::json!(rows)))).collect()
+    stated.chain(rows.map(|rows| ("vocabulary".to_owned(), json!(rows)))).collect()
 }
 
 fn memory(types: &[TypeUse], sizes: &Sizes, context: Option<usize>) -> Memory {
@@ -213,7 +217,7 @@ fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
     };
     let special = metadata.iter().filter_map(|(key, _)| {
         let role = key.strip_prefix("tokenizer.ggml.")?.strip_suffix("_token_id")?;
-        Some((role.to_owned(), written(metadata.u64(key).ok()??)))
+        Some((role.to_owned(), Json::String(written(metadata.u64(key).ok()??))))
     });
     Vocabulary {
         model: text("model"),

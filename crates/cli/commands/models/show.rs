@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn print(c: &Contents) {
-    let field = |label: &str, text: &str| ui::line(&format!("{label:<14}{}", printable(text)));
+    let field = |label: &str, text: &str| ui::line(&format!("{label:<16}{}", printable(text)));
     let unknown = || "not stated".to_owned();
     let parts = if c.parts > 1 { format!(" in {} files", c.parts) } else { String::new() };
     field("file", &c.file);
@@ -55,7 +55,7 @@ fn print(c: &Contents) {
     let pre = t.pre.as_ref().map_or_else(String::new, |pre| format!(", pre-tokenizer {pre}"));
     field("tokenizer", &format!("{}{pre}, {} tokens", t.model.clone().unwrap_or_else(unknown), t.tokens));
     for (role, token) in &t.special {
-        field(&format!("  {role}"), token);
+        field(&format!("  {role}"), token.as_str().unwrap_or_default());
     }
     if let Some(add_bos) = t.add_bos {
         field("  adds bos", if add_bos { "yes" } else { "no" });

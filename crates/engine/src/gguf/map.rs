@@ -25,8 +25,11 @@ impl Bytes {
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        // A device or pipe has no length to map, and an empty file can't be mapped everywhere.
-        if !metadata.is_file() || metadata.len() == 0 {
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device or pipe, not a file"));
+        }
+        // An empty file can't be mapped everywhere.
+        if metadata.len() == 0 {
             return Ok(Bytes::Static(&[]));
         }
         // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of it lives. What Rust

@@ -241,6 +241,30 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whatever a file claims, its vocabulary is refused or works, in grammars too.
+    #[test]
+    fn damaged_vocabularies_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        text in "[ a-z<|>é]{0,30}",
+    ) {
+        let mut bytes = tiny().bytes().unwrap();
+        for (index, value) in flips {
+            let at = index.index(bytes.len());
+            bytes[at] = value;
+        }
+        let gguf = Gguf::from_vec("damaged.gguf", bytes);
+        if let Ok(tokenizer) = gguf.map_err(TokenizerError::from).and_then(|gguf| Tokenizer::from_gguf(&gguf)) {
+            tokenizer.env().tokenize(&text);
+            if let Ok(ids) = tokenizer.encode_prompt(&text, &[]) {
+                tokenizer.decode(&ids, true);
+            }
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Case {
     vocab: String,
