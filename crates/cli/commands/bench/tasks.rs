@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = file.path().to_owned();
     let left: Vec<&Task> =
         tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
-    let ended = work(args, &left, &solver, file, Display::new(tasks.len(), &before))?;
+    let ended = work(args, &left, &solver, file, &Display::new(tasks.len(), &before))?;
     if !ended {
         ui::note(&format!("interrupted; go on with: {}", resume_command(&path)));
         return Ok(INTERRUPTED.into());
@@ -143,7 +143,7 @@ fn work(
     tasks: &[&Task],
     solver: &Solver,
     file: RunFile,
-    display: Display,
+    display: &Display,
 ) -> anyhow::Result<bool> {
     if let Some(warning) = enforced().warning() {
         ui::note(&format!("warning: {warning}"));
@@ -190,16 +190,19 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
 }
 
 fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> anyhow::Result<Header> {
-    let (model, team, npc) = match crew {
-        None => (Named { name: "gold".into(), hash: String::new() }, Named::default(), String::new()),
+    let (model, engine, team, npc) = match crew {
+        None => {
+            (Named { name: "gold".into(), hash: String::new() }, json!({}), Named::default(), String::new())
+        }
         Some(Crew { team, npc, named, .. }) => {
             let told = serde_json::to_vec(&(agent::system(team, npc), agent::tools(team, npc)))?;
-            (named.clone(), Named::of(&team.name, &told), npc.name.clone())
+            (named.clone(), args.model.record(), Named::of(&team.name, &told), npc.name.clone())
         }
     };
     Ok(Header {
         suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
         model,
+        engine,
         team,
         npc,
         sampling: Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() },
