@@ -1,4 +1,5 @@
 //! End-to-end tests.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
+mod bench;
 mod harness;

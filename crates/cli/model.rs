@@ -8,6 +8,7 @@ use alara_engine::gguf::Gguf;
 use alara_engine::{Engine, Options};
 use alara_harness::{ChatModel, Scripted};
 use anyhow::{Context, bail};
+use serde_json::{Value, json};
 
 /// Which model, and how it runs.
 #[derive(clap::Args)]
@@ -40,6 +41,12 @@ impl Args {
         }
         let options = Options { context: self.ctx, parallel, kv: self.kv, tool_format: self.tool_format };
         Ok(Box::new(Engine::load(&open(name)?, &options)?))
+    }
+
+    /// How the model runs, for the header of a run.
+    pub fn record(&self) -> Value {
+        let kv = format!("{:?}", self.kv).to_lowercase();
+        json!({"ctx": self.ctx, "kv": kv, "tool_format": self.tool_format.map(Format::name)})
     }
 }
 

@@ -45,8 +45,9 @@ impl Ground {
     /// They can't be made, for example because the disk is full.
     pub fn place(&self, id: &str) -> Result<Place, Error> {
         let root = self.folder.join(id);
-        let place = Place { work: root.join("work"), home: root.join("home"), tmp: root.join("tmp"), root };
-        for folder in [&place.work, &place.home, &place.tmp] {
+        let tmp = root.join("tmp");
+        let place = Place { work: tmp.join("work"), home: tmp.join(".home"), tmp, root };
+        for folder in [&place.work, &place.home] {
             fs::create_dir_all(folder).map_err(|source| Error::Place {
                 action: "make",
                 path: folder.clone(),
@@ -64,7 +65,8 @@ impl Drop for Ground {
     }
 }
 
-/// The folders of one task. They are removed when this is dropped.
+/// The folders of one task. They are removed when this is dropped. Work and home lie in what becomes `/tmp`, so that
+/// programs see the same paths in every run: `/tmp/work` and `/tmp/.home`.
 #[derive(Debug)]
 pub struct Place {
     root: PathBuf,

@@ -16,7 +16,7 @@ use crate::task::{Difficulty, Task};
 #[serde(tag = "record", rename_all = "lowercase")]
 pub enum Record {
     /// The first line.
-    Header(Header),
+    Header(Box<Header>),
     /// One attempt at a task.
     Attempt(Attempt),
     /// The end of a task.
@@ -30,6 +30,8 @@ pub struct Header {
     pub suite: Named,
     /// The model file or endpoint. `gold` when the gold solutions ran.
     pub model: Named,
+    /// How the model runs: context, KV type and so on, as the binary's options have it.
+    pub engine: Value,
     /// The team, and the hash of what its NPC tells the model: system text and tools.
     pub team: Named,
     /// The NPC that worked on the tasks.

@@ -41,7 +41,7 @@ impl RunFile {
         let file = File::options().read(true).append(true).create_new(true).open(path).map_err(error)?;
         let mut file = RunFile { file, path: path.to_owned() };
         file.lock()?;
-        file.append(&Record::Header(header))?;
+        file.append(&Record::Header(Box::new(header)))?;
         Ok(file)
     }
 
@@ -158,7 +158,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Run, Error> {
     let Some(Record::Header(header)) = records.next().transpose()? else {
         return Err(Error::NoHeader { path: path.to_owned() });
     };
-    let mut run = Run { header, attempts: Vec::new(), finished: Vec::new() };
+    let mut run = Run { header: *header, attempts: Vec::new(), finished: Vec::new() };
     for record in records {
         match record? {
             Record::Header(_) => return Err(Error::NoHeader { path: path.to_owned() }),
@@ -180,6 +180,7 @@ pub(crate) mod tests {
         Header {
             suite: named("suite"),
             model: named("model"),
+            engine: serde_json::json!({"kv": "f16"}),
             team: named("team"),
             npc: "worker".into(),
             sampling: alara_engine::request::Sampling::default(),
@@ -275,7 +276,7 @@ pub(crate) mod tests {
             match (RunFile::resume(&path, &other), field) {
                 (Ok(_), None) => {}
                 (Err(error), Some(field)) => {
-                    assert!(error.to_string().contains(&format!("`{field}` is")), "{error}")
+                    assert!(error.to_string().contains(&format!("`{field}` is")), "{error}");
                 }
                 (result, field) => panic!("{result:?} instead of {field:?}"),
             }
@@ -284,6 +285,7 @@ pub(crate) mod tests {
         check(&|header| header.started = "later".into(), None);
         check(&|header| header.suite.hash = "11".into(), Some("suite.hash"));
         check(&|header| header.sampling.seed = 1, Some("sampling.seed"));
+        check(&|header| header.engine["kv"] = "f32".into(), Some("engine.kv"));
         check(&|header| header.attempts = 1, Some("attempts"));
         check(&|header| header.tasks.truncate(1), Some("tasks"));
     }
@@ -297,7 +299,7 @@ pub(crate) mod tests {
             let error = RunFile::resume(&path, &header()).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         };
-        let head = serde_json::to_string(&Record::Header(header())).unwrap();
+        let head = serde_json::to_string(&Record::Header(Box::new(header()))).unwrap();
         check("", "does not begin with the header");
         check(&head, "does not begin with the header");
         check("hello\n", "run.jsonl:1: not a record");

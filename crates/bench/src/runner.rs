@@ -155,3 +155,7 @@ fn missing(ground: &Ground, options: &Options) -> Result<Vec<&'static str>, Erro
     };
     Ok(["python3", "git"].into_iter().filter(look).collect())
 }
+
+#[cfg(test)]
+#[path = "runner_tests.rs"]
+mod tests;

@@ -1,7 +1,6 @@
 //! Tables over runs: a fold of their records, by category.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
 
@@ -78,54 +77,31 @@ impl Row {
         self.prefix_hit = self.cost.prefix_hit();
     }
 
-    fn cells(&self, name: &str) -> [String; 9] {
-        let measured = |value: String| if self.cost.tokens_out > 0 { value } else { "-".to_owned() };
-        [
+    fn cells(&self, name: &str) -> Vec<String> {
+        let or_dash = |measured, value: String| if measured { value } else { "-".to_owned() };
+        vec![
             name.to_owned(),
             self.tasks.to_string(),
             self.solved.to_string(),
             self.solved_first.to_string(),
             self.errors.to_string(),
             self.cost.tool_calls.to_string(),
-            measured(format!("{:.1}", self.tokens_per_second)),
-            measured(format!("{:.0} %", self.prefix_hit * 100.0)),
+            or_dash(self.cost.decode_seconds > 0.0, format!("{:.1}", self.tokens_per_second)),
+            or_dash(self.cost.tokens_in > 0, format!("{:.0} %", self.prefix_hit * 100.0)),
             format!("{:.1} s", self.seconds),
         ]
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let head = [
-            "category",
-            "tasks",
-            "solved",
-            "at first",
-            "errors",
-            "tool calls",
-            "tokens/s",
-            "prefix hit",
-            "time",
-        ];
-        let mut lines = vec![head.map(str::to_owned)];
-        lines.extend(self.categories.iter().map(|(name, row)| row.cells(name)));
-        lines.push(self.total.cells("all"));
-        let mut widths = [0; 9];
-        for (width, column) in widths.iter_mut().zip(0..) {
-            *width = lines.iter().map(|line: &[String; 9]| line[column].chars().count()).max().unwrap_or(0);
-        }
-        let rule = widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
-        for (index, line) in lines.iter().enumerate() {
-            if index == 1 || index == lines.len() - 1 {
-                writeln!(f, "{:─<rule$}", "")?;
-            }
-            write!(f, "{:<width$}", line[0], width = widths[0])?;
-            for (cell, width) in line.iter().zip(widths).skip(1) {
-                write!(f, "  {cell:>width$}")?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+impl Table {
+    /// What the cells of [`Table::rows`] are.
+    pub const COLUMNS: [&str; 9] =
+        ["category", "tasks", "solved", "at first", "errors", "tool calls", "tokens/s", "prefix hit", "time"];
+
+    /// The table as text, cell by cell; the last row is the sum.
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let categories = self.categories.iter().map(|(name, row)| row.cells(name));
+        categories.chain([self.total.cells("all")]).collect()
     }
 }
 
@@ -153,14 +129,12 @@ mod tests {
             ],
         };
         let table = table([&run]);
-        insta::assert_snapshot!(table.to_string(), @r"
-        category  tasks  solved  at first  errors  tool calls  tokens/s  prefix hit   time
-        ──────────────────────────────────────────────────────────────────────────────────
-        data          1       0         0       1           0         -           -  0.0 s
-        git           2       1         0       0           6      60.0        60 %  6.0 s
-        text          1       1         1       0           2      60.0        60 %  2.0 s
-        ──────────────────────────────────────────────────────────────────────────────────
-        all           4       2         1       1           8      60.0        60 %  8.0 s
+        let text: Vec<String> = table.rows().iter().map(|row| row.join(" | ")).collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        data | 1 | 0 | 0 | 1 | 0 | - | - | 0.0 s
+        git | 2 | 1 | 0 | 0 | 6 | 60.0 | 60 % | 6.0 s
+        text | 1 | 1 | 1 | 0 | 2 | 60.0 | 60 % | 2.0 s
+        all | 4 | 2 | 1 | 1 | 8 | 60.0 | 60 % | 8.0 s
         ");
         insta::assert_snapshot!(serde_json::to_string(&table.categories["git"]).unwrap(), @r#"{"tasks":2,"solved":1,"solved_first":0,"errors":0,"attempts":3,"tool_calls":6,"tokens_in":300,"tokens_cached":180,"tokens_out":90,"decode_seconds":1.5,"tokens_per_second":60.0,"prefix_hit":0.6,"seconds":6.0}"#);
     }

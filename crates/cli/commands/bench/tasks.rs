@@ -1,5 +1,4 @@
 //! `alara bench tasks`: an agent works through a suite. The table goes to stdout, progress to stderr.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io::IsTerminal;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -11,9 +10,10 @@ use std::time::Duration;
 
 use alara_bench::place::Ground;
 use alara_bench::record::{Finished, Header, Machine, Named, Verdict, now};
-use alara_bench::run_file::{self, Run, RunFile};
+use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner::{self, Progress, Solver};
-use alara_bench::{Suite, Task, stats};
+use alara_bench::stats::{self, Table};
+use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::sandbox::{Isolation, enforced};
 use alara_harness::{ChatModel, Npc, Options, Team, agent};
@@ -21,7 +21,7 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::model;
+use crate::{model, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 const INTERRUPTED: u8 = 130;
@@ -87,7 +87,7 @@ struct Crew {
     team: Team,
     npc: Npc,
     model: Box<dyn ChatModel>,
-    /// The model's name, and its file's hash if there is a file.
+    /// The model's name and its file's hash.
     named: Named,
 }
 
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let suite = args.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
     let tasks = suite.select(&args.category, &args.task)?;
     if args.list {
-        list(args, &suite, &tasks)?;
+        list(args, &suite, &tasks);
         return Ok(ExitCode::SUCCESS);
     }
     if args.gold {
@@ -129,9 +129,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = file.path().to_owned();
     let left: Vec<&Task> =
         tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
-    let ended = work(args, &left, &solver, file, Display::new(tasks.len(), &before))?;
+    let ended = work(args, &left, &solver, file, &Display::new(tasks.len(), &before))?;
     if !ended {
-        eprintln!("interrupted; go on with: {}", resume_command(&path));
+        ui::note(&format!("interrupted; go on with: {}", resume_command(&path)));
         return Ok(INTERRUPTED.into());
     }
     report(args, &path)?;
@@ -143,10 +143,10 @@ fn work(
     tasks: &[&Task],
     solver: &Solver,
     file: RunFile,
-    display: Display,
+    display: &Display,
 ) -> anyhow::Result<bool> {
     if let Some(warning) = enforced().warning() {
-        eprintln!("warning: {warning}");
+        ui::note(&format!("warning: {warning}"));
     }
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
@@ -176,7 +176,7 @@ fn work(
 fn crew(args: &Args) -> anyhow::Result<Crew> {
     let team = Team::find(&args.team)?;
     for diagnostic in &team.diagnostics {
-        eprintln!("warning: {diagnostic}");
+        ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
     let model = args.model.load(npc.model.as_deref(), args.jobs.get())?;
@@ -190,16 +190,19 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
 }
 
 fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> anyhow::Result<Header> {
-    let (model, team, npc) = match crew {
-        None => (Named { name: "gold".into(), hash: String::new() }, Named::default(), String::new()),
+    let (model, engine, team, npc) = match crew {
+        None => {
+            (Named { name: "gold".into(), hash: String::new() }, json!({}), Named::default(), String::new())
+        }
         Some(Crew { team, npc, named, .. }) => {
             let told = serde_json::to_vec(&(agent::system(team, npc), agent::tools(team, npc)))?;
-            (named.clone(), Named::of(&team.name, &told), npc.name.clone())
+            (named.clone(), args.model.record(), Named::of(&team.name, &told), npc.name.clone())
         }
     };
     Ok(Header {
         suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
         model,
+        engine,
         team,
         npc,
         sampling: Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() },
@@ -212,38 +215,33 @@ fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> a
     })
 }
 
-fn list(args: &Args, suite: &Suite, tasks: &[&Task]) -> anyhow::Result<()> {
+fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string(&json!({"name": suite.name, "hash": suite.hash, "tasks": tasks}))?
-        );
-        return Ok(());
+        ui::line(&json!({"name": suite.name, "hash": suite.hash, "tasks": tasks}).to_string());
+        return;
     }
-    println!("suite {}, {} tasks, hash {}", suite.name, suite.tasks.len(), suite.hash);
+    ui::line(&format!("suite {}, {} tasks, hash {}", suite.name, suite.tasks.len(), suite.hash));
     let width = tasks.iter().map(|task| task.id.len()).max().unwrap_or(0);
     for task in tasks {
-        let difficulty = task.difficulty.to_string();
+        let (id, difficulty) = (&task.id, task.difficulty.to_string());
         let line = task.instruction.trim().lines().next().unwrap_or_default();
-        println!("{:width$}  {difficulty:6}  {line}", task.id);
+        ui::line(&format!("{id:width$}  {difficulty:6}  {line}"));
     }
-    Ok(())
 }
 
 fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
     let run = run_file::read(path)?;
     let table = stats::table([&run]);
     if args.json {
-        let Run { header, .. } = &run;
         let mut report = serde_json::to_value(&table)?;
-        report["suite"] = json!(header.suite);
-        report["model"] = json!(header.model);
+        report["suite"] = json!(run.header.suite);
+        report["model"] = json!(run.header.model);
         report["file"] = json!(path);
-        println!("{}", serde_json::to_string(&report)?);
+        ui::line(&report.to_string());
     } else {
-        print!("{table}");
+        ui::table(&Table::COLUMNS, table.rows());
     }
-    eprintln!("run file {}", path.display());
+    ui::note(&format!("run file {}", path.display()));
     Ok(())
 }
 
@@ -307,7 +305,7 @@ impl Display {
                         bar.println(line);
                         bar.set_position(done);
                     }
-                    None => eprintln!("{line}"),
+                    None => ui::note(&line),
                 }
             }
         }

@@ -1,0 +1,248 @@
+//! `alara bench tasks` from outside: feedback, a kill in the middle, private `/tmp`, and what wrong usage says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A directory with task files, run files and the folders in which tasks run. Not below `/tmp`, which tasks can't see.
+struct Ground {
+    root: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        std::fs::create_dir_all(root.path().join("places")).unwrap();
+        Ground { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        command
+            .args(["bench", "tasks"])
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("TMPDIR", self.path("places"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.alara(arguments).output().unwrap()
+    }
+
+    fn records(&self, name: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// What tasks have left behind.
+    fn places(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.path("places")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+fn yaml(id: &str, verify: &str, gold: &str) -> String {
+    let task = json!({
+        "id": id, "category": "test", "difficulty": "easy", "instruction": "Do it.", "verify": verify, "gold": gold,
+    });
+    task.to_string()
+}
+
+fn shell(command: &str) -> Value {
+    json!({"calls": [{"name": "shell", "arguments": {"command": command}}]})
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until `done` holds.
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_agent_solves_a_task_after_feedback() {
+    let replies = json!([shell("touch parcels"), {"text": "Done."}, shell("rm parcels && mkdir parcels && touch parcels/depot.txt"), {"text": "Done."}]);
+    let ground = Ground::new(&[("script.json", &replies.to_string())]);
+    let output =
+        ground.run(&["-m", "script:script.json", "--task", "shell-01", "--out", "run.jsonl", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&table["total"]["solved"], &table["total"]["solved_first"]), (&json!(1), &json!(0)));
+    assert_eq!(table["categories"]["shell"]["tool_calls"], json!(2));
+
+    let records = ground.records("run.jsonl");
+    let kinds: Vec<_> = records.iter().map(|record| record["record"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["header", "attempt", "attempt", "task"]);
+    assert_eq!(records[0]["suite"]["name"], "alara");
+    assert_eq!(records[0]["model"]["hash"].as_str().unwrap().len(), 64);
+    assert_eq!((&records[1]["verdict"], &records[2]["verdict"]), (&json!("failed"), &json!("solved")));
+    let trace = ground.records(records[2]["trace"].as_str().unwrap());
+    let said: Vec<_> =
+        trace.iter().filter(|record| record["record"] == "user").map(|record| &record["text"]).collect();
+    assert_eq!(said[1], "The check failed: There is no folder parcels.\nTry again.");
+    assert!(ground.places().is_empty(), "{:?}", ground.places());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_killed_run_leaves_no_process_and_goes_on() {
+    let ground = Ground::new(&[]);
+    // The second task hangs until the file `go` is there.
+    let hang = format!("touch begun; [ -e {} ] || sleep 98765.4; touch done", ground.path("go").display());
+    for (id, gold) in [("a-1", "touch done"), ("a-2", hang.as_str()), ("a-3", "touch done")] {
+        let file = ground.path("suite").join(format!("{id}.yaml"));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, yaml(id, "[ -f done ]", gold)).unwrap();
+    }
+    let sleeping = || {
+        std::fs::read_dir("/proc").unwrap().any(|entry| {
+            let line = std::fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
+            line == b"sleep\x0098765.4\x00"
+        })
+    };
+    let mut child = ground.alara(&["suite", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
+    wait("the second task", sleeping);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait("the end of its processes", || !sleeping());
+    assert!(!ground.places().is_empty(), "the kill left nothing to clean up");
+    // As if the kill had come while a record was written.
+    let mut text = std::fs::read_to_string(ground.path("run.jsonl")).unwrap();
+    text += "{\"record\":\"attempt\",\"task\":\"a-2\",\"at";
+    std::fs::write(ground.path("run.jsonl"), text).unwrap();
+
+    let output = ground.run(&["suite", "--gold", "--seed", "1", "--resume", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output.stderr).contains("`sampling.seed` is 0 in the file and 1 now"), "{output:?}");
+
+    std::fs::write(ground.path("go"), "").unwrap();
+    let output = ground.run(&["suite", "--gold", "--resume", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!words(&output.stderr).contains("a-1"), "the first task ran again: {output:?}");
+    let records = ground.records("run.jsonl");
+    let tasks: Vec<_> = records.iter().skip(1).map(|record| record["task"].as_str().unwrap()).collect();
+    assert_eq!(tasks, ["a-1", "a-1", "a-2", "a-2", "a-3", "a-3"]);
+    assert!(ground.places().is_empty(), "{:?}", ground.places());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupted_run_says_how_to_go_on() {
+    let ground = Ground::new(&[("a.yaml", &yaml("a", "true", "sleep 87654.3"))]);
+    let child = ground.alara(&["a.yaml", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
+    let begun = || {
+        std::fs::read_dir(ground.path("places"))
+            .is_ok_and(|mut entries| entries.any(|entry| entry.unwrap().path().join("a/tmp/work").exists()))
+    };
+    wait("the task", begun);
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(words(&output.stderr).contains("bench tasks a.yaml --gold --resume run.jsonl"), "{output:?}");
+    assert_eq!(ground.records("run.jsonl").len(), 1);
+    assert!(ground.places().is_empty(), "{:?}", ground.places());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn tasks_in_tmp_leave_the_real_one_alone() {
+    let folder = format!("/tmp/alara-e2e-{}", std::process::id());
+    let suite = format!(
+        "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\n\
+         a-1,a,easy,mkdir {folder} && echo 3 > {folder}/in,Double it.,test $(cat {folder}/out) = 6,\n\
+         a-2,a,easy,,Is it clean?,test ! -e {folder},\n"
+    );
+    let replies = json!([shell(&format!("echo $(($(cat {folder}/in) * 2)) > {folder}/out; ls -a /tmp")), {"text": "Done."}, {"text": "Yes."}]);
+    let ground = Ground::new(&[("old.csv", &suite), ("script.json", &replies.to_string())]);
+    let output = ground.run(&["old.csv", "-m", "script:script.json", "--out", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let verdicts: Vec<_> = ground
+        .records("run.jsonl")
+        .iter()
+        .filter(|record| record["record"] == "task")
+        .map(|record| record["verdict"].clone())
+        .collect();
+    assert_eq!(verdicts, ["solved", "solved"]);
+    assert!(!Path::new(&folder).exists());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_missing_program_is_no_failure_of_the_agent() {
+    let ground = Ground::new(&[
+        ("s/a.yaml", &yaml("a", "git log", "true")),
+        ("s/b.yaml", &yaml("b", "[ -f x ]", ": > x")),
+    ]);
+    let bash = Command::new("bash").args(["-c", "command -v bash"]).output().unwrap();
+    std::fs::create_dir(ground.path("bin")).unwrap();
+    std::os::unix::fs::symlink(words(&bash.stdout).trim(), ground.path("bin/bash")).unwrap();
+    let output = ground
+        .alara(&["s", "--gold", "--out", "run.jsonl"])
+        .env("PATH", ground.path("bin"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let records = ground.records("run.jsonl");
+    let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
+    assert_eq!((&ends[0]["verdict"], &ends[0]["reason"]), (&json!("error"), &json!("git is not installed")));
+    assert_eq!(ends[1]["verdict"], "solved");
+}
+
+#[test]
+fn wrong_usage_is_answered_with_help() {
+    let ground = Ground::new(&[
+        ("a.yaml", "id: a\nverify: [\n"),
+        ("notes.txt", ""),
+        ("no.yaml", &yaml("a", "true", " ")),
+    ]);
+    let check = |arguments: &[&str], expected: &str| {
+        let output = ground.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(words(&output.stderr).contains(expected), "{arguments:?} says {}", words(&output.stderr));
+        assert!(!ground.path("runs").exists(), "{arguments:?} left a run file");
+    };
+    check(&["absent"], "can't read the suite absent");
+    check(&["notes.txt"], "is no suite");
+    check(&["a.yaml"], "a.yaml");
+    check(&["no.yaml"], "the field `gold` is empty");
+    check(&["-c", "gitt"], "no category `gitt`; it has data, debug");
+    check(&["--task", "git-9"], "no task `git-9`");
+    check(&["--attempts", "0"], "--attempts");
+    check(&["--temperature=-1"], "a temperature is");
+    check(&["-n", "nobody"], "nobody");
+    check(&["-m", "absent.gguf"], "absent.gguf");
+    check(&["--resume", "absent.jsonl", "--gold"], "absent.jsonl");
+    check(&["--resume", "notes.txt", "--gold"], "does not begin with the header");
+}
+
+#[test]
+fn lists_the_suite() {
+    let ground = Ground::new(&[]);
+    let text = words(&ground.run(&["--list"]).stdout);
+    assert!(text.starts_with("suite alara, 22 tasks, hash "), "{text}");
+    assert_eq!(text.lines().count(), 23);
+    let listed: Value =
+        serde_json::from_slice(&ground.run(&["--list", "--json", "-c", "git"]).stdout).unwrap();
+    assert_eq!(listed["tasks"].as_array().unwrap().len(), 2);
+}
