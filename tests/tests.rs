@@ -1,3 +1,4 @@
 //! End-to-end tests.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod harness;

@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 
 /// Which model, and how it runs.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// The model file [default: the NPC's, the team's, the one that ships]
     #[arg(short, long, value_name = "FILE")]

@@ -164,21 +164,20 @@ impl Constraint {
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
         let mut mask = self.matcher.compute_mask_or_eos().map_err(|error| failed(&error))?;
         let trie = self.trie();
-        let vocabulary = trie.vocab_size();
         if mask.is_allowed(trie.eos_token()) {
             // llguidance offers only the first of the tokens that end a turn.
             trie.eos_tokens().iter().for_each(|&token| mask.allow_token(token));
         }
-        let mut allowed = 0;
-        for (logit, token) in logits.iter_mut().zip(0..) {
-            if (token as usize) < vocabulary && mask.is_allowed(token) {
-                allowed += 1;
-            } else {
+        if mask.num_set() == 0 {
+            return Err(GrammarError::Failed { message: "no token may follow".into() });
+        }
+        mask.iter_unset_entries(|token| {
+            if let Some(logit) = logits.get_mut(token) {
                 *logit = f32::NEG_INFINITY;
             }
-        }
-        if allowed == 0 {
-            return Err(GrammarError::Failed { message: "no token may follow".into() });
+        });
+        if let Some(beyond) = logits.get_mut(trie.vocab_size()..) {
+            beyond.fill(f32::NEG_INFINITY);
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ mod detokenize;
 mod jsonl;
 mod logits;
 mod parse;
-mod records;
 mod render;
 mod tokenize;
 

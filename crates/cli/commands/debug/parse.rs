@@ -1,14 +1,12 @@
 //! `alara debug parse`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_engine::Tool;
 use alara_engine::chat::{Format, ParseOptions, Parsed, Parser};
 use anyhow::Context;
 use serde_json::{Value, json};
-
-use super::records;
 
 /// Parse a model's output into text, reasoning and tool calls
 ///
@@ -41,32 +39,31 @@ struct FormatArgs {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = match (&args.format.template, args.format.format) {
-        (Some(path), _) => Format::detect(&records::read_file(path)?).with_context(|| {
+        (Some(path), _) => Format::detect(&read(path)?).with_context(|| {
             format!("no known tool-call format in {}; name one with --format", path.display())
         })?,
         (None, Some(format)) => format,
         (None, None) => anyhow::bail!("either --template or --format is needed"),
     };
-    let from_file = |path: &Option<PathBuf>| match path {
+    let from_file = |path: Option<&PathBuf>| match path {
         None => Ok(Value::Null),
-        Some(path) => {
-            serde_json::from_str(&records::read_file(path)?).with_context(|| path.display().to_string())
-        }
+        Some(path) => serde_json::from_str(&read(path)?).with_context(|| path.display().to_string()),
     };
-    let (tools, options): (Value, Value) = (from_file(&args.tools)?, from_file(&args.options)?);
+    let (tools, options) = (from_file(args.tools.as_ref())?, from_file(args.options.as_ref())?);
     if args.jsonl {
-        records::answer_each_line(|record| {
-            let own = |key: &str, shared: &Value| record.get(key).unwrap_or(shared).clone();
-            let output = record["output"].as_str().context("the record has no \"output\"");
-            let message = output
-                .and_then(|output| parse(format, &own("tools", &tools), &own("options", &options), output));
-            message.unwrap_or_else(|error| json!({"error": format!("{error:#}")}))
-        })
-    } else {
-        let message = parse(format, &tools, &options, &records::read_stdin()?)?;
-        records::print(&format!("{message:#}\n"))?;
-        Ok(ExitCode::SUCCESS)
+        return super::jsonl::each(|record: Value| {
+            let or = |key: &str, shared: &Value| record.get(key).unwrap_or(shared).clone();
+            let output = record["output"].as_str().context("the record has no \"output\"")?;
+            parse(format, &or("tools", &tools), &or("options", &options), output)
+        });
     }
+    let output = std::io::read_to_string(std::io::stdin()).context("can't read an output from stdin")?;
+    crate::ui::line(&format!("{:#}", parse(format, &tools, &options, &output)?));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
 }
 
 fn parse(format: Format, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {

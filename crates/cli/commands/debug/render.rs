@@ -1,5 +1,6 @@
 //! `alara debug render`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,8 +8,6 @@ use alara_engine::chat::{ChatTemplate, TemplateError};
 use anyhow::Context;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
-
-use super::records;
 
 /// Render a conversation by a chat template
 ///
@@ -27,25 +26,23 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let source = records::read_file(&args.template)?;
-    let template = ChatTemplate::new(&source, "", "").with_context(|| args.template.display().to_string())?;
+    let name = args.template.display();
+    let source = std::fs::read_to_string(&args.template).with_context(|| format!("can't read {name}"))?;
+    let template = ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;
     let now = args.now.unwrap_or_else(|| jiff::Zoned::now().datetime());
     if args.jsonl {
-        records::answer_each_line(|record| {
-            match variables(record).map(|variables| template.render_values(&variables, now)) {
-                Ok(Ok(prompt)) => json!({"prompt": prompt}),
-                // The template's own words alone, so that they can be compared with those of other implementations.
-                Ok(Err(TemplateError::Raised { message, .. })) => json!({"error": message}),
-                Ok(Err(error)) => json!({"error": error.to_string()}),
-                Err(error) => json!({"error": format!("{error:#}")}),
-            }
-        })
-    } else {
-        let record = serde_json::from_str(&records::read_stdin()?).context("stdin is not a JSON object")?;
-        let prompt = template.render_values(&variables(record)?, now)?;
-        records::print(&prompt)?;
-        Ok(ExitCode::SUCCESS)
+        return super::jsonl::each(|record| match template.render_values(&variables(record)?, now) {
+            Ok(prompt) => Ok(json!({"prompt": prompt})),
+            // The template's own words alone, so that they can be compared with those of other implementations.
+            Err(TemplateError::Raised { message, .. }) => Ok(json!({"error": message})),
+            Err(error) => Err(error.into()),
+        });
     }
+    let record = serde_json::from_reader(std::io::stdin().lock()).context("stdin is not a JSON object")?;
+    let prompt = template.render_values(&variables(record)?, now)?;
+    // As it is: a line's end of our own would look like one of the prompt's.
+    std::io::stdout().lock().write_all(prompt.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The template's variables: the record's keys, those in `kwargs`, and those in the `extra` of `kwargs`.

@@ -98,7 +98,7 @@ fn close(schema: &mut Value) {
             Value::Object(schemas) if MAPS.contains(&key.as_str()) => schemas.values_mut().for_each(close),
             Value::Object(_) if key == "items" || key == "additionalProperties" => close(value),
             Value::Array(items) if ["prefixItems", "items"].contains(&key.as_str()) => {
-                items.iter_mut().for_each(close)
+                items.iter_mut().for_each(close);
             }
             Value::Array(items) if ["anyOf", "oneOf"].contains(&key.as_str()) && !declares => {
                 items.iter_mut().for_each(close);

@@ -121,4 +121,13 @@ mod tests {
             r#"{"ok":false,"exit":null,"output":"oo\n…\noo","error":"ee\n…\nee","truncated_bytes":192}"#
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_kept_and_what_is_missing_add_up(text: String, limit in 0usize..40) {
+            let (kept, missing) = cut(&text, limit);
+            let shown = if missing > 0 { kept.len() - CUT.len() } else { kept.len() };
+            proptest::prop_assert!(shown <= limit && shown + missing == text.len());
+        }
+    }
 }

@@ -3,7 +3,7 @@ use crate::model::{Reply, Scripted};
 use crate::sandbox::{Isolation, Policy, Sandbox};
 use crate::team::{Team, load_jinx};
 
-fn run_with(text: &str, arguments: Value, model: &Scripted) -> ToolResult {
+fn run_with(text: &str, arguments: &Value, model: &Scripted) -> ToolResult {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("tried.jinx");
     std::fs::write(&path, text).unwrap();
@@ -16,7 +16,7 @@ fn run_with(text: &str, arguments: Value, model: &Scripted) -> ToolResult {
     run(&jinx, arguments, &place).unwrap()
 }
 
-fn check(text: &str, arguments: Value, expected: &str) {
+fn check(text: &str, arguments: &Value, expected: &str) {
     assert_eq!(run_with(text, arguments, &Scripted::default()).text(1000), expected, "{text}");
 }
 
@@ -25,22 +25,22 @@ fn values_reach_bash_as_data() {
     let jinx = "inputs: [text, {count: 2}, {flags: []}]\nsteps: [{engine: bash, code: 'echo \"$text|$count|$flags\"'}]";
     check(
         jinx,
-        json!({"text": "'; rm -rf / #`id`$(id){{ x }}"}),
+        &json!({"text": "'; rm -rf / #`id`$(id){{ x }}"}),
         r#"{"ok":true,"output":"'; rm -rf / #`id`$(id){{ x }}|2|[]"}"#,
     );
     check(
         jinx,
-        json!({"text": "a", "count": 7, "flags": ["x", 1]}),
+        &json!({"text": "a", "count": 7, "flags": ["x", 1]}),
         r#"{"ok":true,"output":"a|7|[\"x\",1]"}"#,
     );
     check(
         jinx,
-        json!({"text": "x".repeat(200_000)}),
+        &json!({"text": "x".repeat(200_000)}),
         r#"{"ok":false,"exit":null,"error":"`text` is too long: 200000 bytes, at most 130816 fit"}"#,
     );
     check(
         jinx,
-        json!({"text": "a\u{0}b"}),
+        &json!({"text": "a\u{0}b"}),
         r#"{"ok":false,"exit":null,"error":"`text` contains a NUL character"}"#,
     );
 }
@@ -49,7 +49,7 @@ fn values_reach_bash_as_data() {
 fn values_reach_python_as_data() {
     let python =
         |code: &str| format!("inputs: [text]\nsteps:\n  - engine: python\n    code: {}", json!(code));
-    let check = |code: &str, expected: &str| check(&python(code), json!({"text": "'\"\n\\"}), expected);
+    let check = |code: &str, expected: &str| check(&python(code), &json!({"text": "'\"\n\\"}), expected);
     check("output = context['text']", r#"{"ok":true,"output":"'\"\n\\"}"#);
     check("print('a'); import os; os.system('echo b')", r#"{"ok":true,"output":"b\na"}"#);
     check("print('lost'); output = {'n': 1}", r#"{"ok":true,"output":"{\"n\": 1}"}"#);
@@ -74,22 +74,22 @@ steps:
   - {name: third, engine: llm, prompt: "Say {{ second }}"}
 "#;
     let model = Scripted::new([Reply::text(" said \n")]);
-    assert_eq!(run_with(three, json!({"name": "x"}), &model).text(1000), r#"{"ok":true,"output":"said"}"#);
+    assert_eq!(run_with(three, &json!({"name": "x"}), &model).text(1000), r#"{"ok":true,"output":"said"}"#);
     let requests = model.requests();
     assert_eq!(requests[0].messages, [Message::user("Say bash x python")]);
     assert!(requests[0].tools.is_empty());
 
     let broken = "steps: [{engine: bash, code: 'echo part; echo why >&2; exit 9'}, {engine: bash, code: 'touch late'}]";
-    check(broken, json!({}), r#"{"ok":false,"exit":9,"output":"part","error":"why"}"#);
+    check(broken, &json!({}), r#"{"ok":false,"exit":9,"output":"part","error":"why"}"#);
     let undefined = "steps: [{engine: llm, prompt: '{{ nothing }}'}]";
-    let result = run_with(undefined, json!({}), &Scripted::default());
+    let result = run_with(undefined, &json!({}), &Scripted::default());
     assert!(result.error.starts_with("the prompt can't be rendered: undefined value"), "{result:?}");
 }
 
 #[test]
 fn a_timeout_says_so() {
     let slow = "timeout: 0.2\nsteps: [{engine: bash, code: 'echo begun; sleep 30'}]";
-    check(slow, json!({}), r#"{"ok":false,"exit":null,"output":"begun","error":"timed out after 0.2 s"}"#);
+    check(slow, &json!({}), r#"{"ok":false,"exit":null,"output":"begun","error":"timed out after 0.2 s"}"#);
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
+#[expect(clippy::zombie_processes, reason = "process 1 waits for every child, its own and the orphans")]
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
     if plan.layers.processes {
         die_with_outer(plan.parent);
@@ -141,11 +142,11 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     let mut command = Command::new(name);
     command.args(arguments);
     if !plan.layers.processes {
-        not_found(name, command.exec());
+        not_found(name, &command.exec());
     }
     // Process 1 has nothing that the program should read.
     let _ = prctl::set_dumpable(false);
-    let child = command.spawn().unwrap_or_else(|error| not_found(name, error));
+    let child = command.spawn().unwrap_or_else(|error| not_found(name, &error));
     loop {
         match waitpid(None, None) {
             Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() as u32 == child.id() => exit(code),
@@ -208,7 +209,7 @@ fn fail(what: &str, error: impl std::fmt::Display) -> ! {
 }
 
 #[expect(clippy::print_stderr, reason = "said in the program's place, as a shell does")]
-fn not_found(name: &std::ffi::OsStr, error: std::io::Error) -> ! {
+fn not_found(name: &std::ffi::OsStr, error: &std::io::Error) -> ! {
     eprintln!("cannot run {}: {error}", name.display());
     exit(NOT_FOUND)
 }

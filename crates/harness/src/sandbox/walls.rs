@@ -196,16 +196,16 @@ pub fn landlock_version() -> u8 {
 pub fn probe_namespaces() -> Enforced {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let enter = |flags| nix::sched::unshare(flags).is_ok();
-    let mut found = Enforced::default();
-    found.user = enter(CloneFlags::CLONE_NEWUSER)
+    // In this order: the user namespace gives the right to the others.
+    let user = enter(CloneFlags::CLONE_NEWUSER)
         && map_ids((0, user), (0, group)).is_ok()
         && enter(CloneFlags::CLONE_NEWIPC);
-    found.mounts = enter(CloneFlags::CLONE_NEWNS)
+    let mounts = enter(CloneFlags::CLONE_NEWNS)
         && separate().is_ok()
         && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok();
-    found.network = enter(CloneFlags::CLONE_NEWNET);
-    found.processes = enter(CloneFlags::CLONE_NEWPID);
-    found
+    let network = enter(CloneFlags::CLONE_NEWNET);
+    let processes = enter(CloneFlags::CLONE_NEWPID);
+    Enforced { user, mounts, network, processes, ..Enforced::default() }
 }
 
 /// Credentials below a home directory that programs have no business to read, as far as they exist; none that

@@ -119,7 +119,7 @@ fn mistakes_are_errors_that_help() {
     );
     check(
         &[("w.npc", NPC), ("jinxes/a.jinx", &format!("inputs:\n  - a: {{type: strng}}\n{step}"))],
-        "jinxes/a.jinx:1: input `a`: unknown variant `strng`, expected one of `string`, `integer`, `number`, `boolean`, `array`, `object`",
+        "jinxes/a.jinx:1: input `a`: unknown variant `strng`, expected one of `str`, `string`, `text`, `int`, `integer`, `float`, `number`, `bool`, `boolean`, `array`, `list`, `dict`, `map`, `object`",
     );
     assert!(
         load(&[]).unwrap_err().to_string().ends_with(

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::request::Message;
 
 fn tool(name: &str) -> Tool {
     Tool { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
@@ -52,7 +53,8 @@ fn thought(text: &str) -> Parsed {
 }
 
 fn call(name: &str, arguments: Value) -> Parsed {
-    Parsed::ToolCall { name: name.into(), arguments: arguments.as_object().unwrap().clone() }
+    let Value::Object(arguments) = arguments else { panic!("{arguments}") };
+    Parsed::ToolCall { name: name.into(), arguments }
 }
 
 #[test]
@@ -155,6 +157,47 @@ fn records(file: &str) -> Vec<Value> {
         return Vec::new();
     };
     text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What was generated stands in the next prompt as it was generated, so its tokens can be used again.
+#[test]
+fn history_begins_with_what_was_generated() {
+    let shared = std::env::var("ALARA_SHARED")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
+    let file = PathBuf::from(shared).join("fixtures/chat/templates/Qwen-Qwen3-0.6B.jinja");
+    let Ok(source) = std::fs::read_to_string(&file) else {
+        return println!("SKIPPED: no template {}", file.display());
+    };
+    let template = crate::chat::ChatTemplate::new(&source, "", "").unwrap();
+    let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
+    let check = |generated: &str| {
+        let mut request =
+            Request { messages: vec![Message::user("hi")], tools: vec![tool("ping")], ..Request::default() };
+        let prompt = template.render(&request, &[], now).unwrap();
+        let turn = Turn::new(Format::Hermes, &request, &source, &prompt.generation_prompt);
+        assert_eq!(turn.reasoning, Reasoning::Optional);
+        let mut answer = Message::assistant("", Vec::new());
+        for piece in parse(&Turn { parallel_tool_calls: true, ..turn }, [generated]) {
+            match piece {
+                Parsed::Text(text) => answer.content = text,
+                Parsed::Reasoning(text) => answer.reasoning_content = Some(text),
+                Parsed::ToolCall { name, arguments } => {
+                    answer.tool_calls.push(ToolCall { id: String::new(), name, arguments });
+                }
+            }
+        }
+        let result = Message::tool_result(&answer.tool_calls[0], "done");
+        request.messages.extend([answer, result]);
+        let history = template.render(&request, &[], now).unwrap().text;
+        let expected = format!("{}{generated}<|im_end|>\n", prompt.text);
+        assert!(history.starts_with(&expected), "{history}\nshould begin with\n{expected}");
+    };
+    let call = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {\"b\": [1, 2.5, \"\\n é </think>\"], \"a\": {\"c\": null}}}\n</tool_call>";
+    check(call);
+    check(&format!("Let me look.\n{call}"));
+    check(&format!("{call}\n{call}"));
+    check(&format!("<think>\nHm.\n</think>\n\n{call}"));
+    check(&format!("<think>\nHm.\n</think>\n\nNow:\n{call}"));
 }
 
 /// A fixture's tools and options as a turn, and the text of the answer that its prompt holds already.

@@ -54,7 +54,8 @@ pub(super) fn clock(now: DateTime) -> Value {
 }
 
 /// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for HTML.
-fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
+#[expect(clippy::needless_pass_by_value, reason = "minijinja hands over keyword arguments by value")]
+fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson of an undefined value"));
     }
@@ -65,11 +66,9 @@ fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
             None => indent.to_string(),
         });
     }
-    if let Some(separators) = options.get::<Option<Vec<String>>>("separators")? {
-        if let [item, key] = &separators[..] {
-            style.item_separator = Some(item.clone());
-            style.key_separator.clone_from(key);
-        }
+    if let Some([item, key]) = options.get::<Option<Vec<String>>>("separators")?.as_deref() {
+        style.item_separator = Some(item.clone());
+        style.key_separator.clone_from(key);
     }
     style.ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
     let sort = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
@@ -77,11 +76,11 @@ fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
 
     let failed = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
     let text = if sort {
-        let mut value = serde_json::to_value(&value).map_err(failed)?;
+        let mut value = serde_json::to_value(value).map_err(failed)?;
         value.sort_all_objects();
         dumps_styled(&value, &style)
     } else {
-        dumps_styled(&value, &style)
+        dumps_styled(value, &style)
     };
     text.map(Value::from).map_err(failed)
 }
