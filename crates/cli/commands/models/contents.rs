@@ -122,7 +122,7 @@ impl Contents {
         }
         for used in types.iter().filter(|used| !used.computes) {
             problems.push(format!(
-                "{} tensors are of type {}, which can't be computed with yet",
+                "{} tensors are {}, which can't be computed with yet",
                 used.tensors, used.kind
             ));
         }
@@ -231,5 +231,54 @@ fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
         ends: tokenizer.map_or_else(Vec::new, |tokenizer| {
             tokenizer.ends_of_turn().iter().map(|&id| written(u64::from(id))).collect()
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alara_engine::gguf::Writer;
+
+    fn open(case: &str) -> Gguf {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        Gguf::open(&root.join(format!("tests/fixtures/arch/{case}/model.gguf"))).unwrap()
+    }
+
+    #[test]
+    fn memory_at_a_context() {
+        let gguf = open("qwen3-exact");
+        let size = |key: &str| gguf.metadata().u64(&format!("qwen3.{key}")).unwrap().unwrap();
+        let token =
+            size("block_count") * size("attention.head_count_kv") * size("attention.key_length") * 2 * 2;
+        let memory = Contents::of(&gguf, Some(100), false).memory.unwrap();
+        assert_eq!((memory.context, memory.kv), (100, 100 * token));
+        assert_eq!(memory.weights, gguf.tensors().map(|tensor| tensor.bytes).sum::<u64>());
+        assert_eq!(memory.total, memory.weights + memory.kv);
+        // As much as anybody asks for.
+        assert_eq!(Contents::of(&gguf, Some(usize::MAX), false).memory.unwrap().total, u64::MAX);
+    }
+
+    #[test]
+    fn what_stands_against_running() {
+        fn check(writer: &Writer, expected: &[&str]) {
+            let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
+            assert_eq!(Contents::of(&gguf, None, true).problems, expected);
+        }
+        let whole =
+            || Writer::copy_of(&open("qwen3-exact")).meta("tokenizer.chat_template", "{{ messages }}");
+        check(&whole(), &[]);
+        check(
+            &whole().tensor("odd", &[3], TensorType(97), [0; 32]),
+            &["1 tensors are type 97, which can't be computed with yet"],
+        );
+        check(
+            &Writer::new(),
+            &[
+                "test.gguf: the metadata key `general.architecture` is missing",
+                "it has no weights, just a vocabulary",
+                "test.gguf has no metadata key tokenizer.ggml.model",
+                "it has no chat template (tokenizer.chat_template)",
+            ],
+        );
     }
 }
