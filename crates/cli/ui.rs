@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Prints a line of the answer to stdout.
+/// Prints a line of the answer to stdout. Whoever closed it, as `head` does, wants no more of the answer.
 pub fn line(text: &str) {
-    println!("{text}");
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
 }
 
 /// Prints a remark to stderr.

@@ -159,7 +159,8 @@ impl Engine {
             constraint,
             parser: Parser::new(&turn),
             stop: StopTexts::new(&request.stop),
-            text: self.tokenizer.stream(),
+            // Visible control tokens: some files mark the tags of calls as such.
+            text: self.tokenizer.stream().with_special(),
             tokenizer: self.tokenizer.clone(),
             next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
             events: sender,
