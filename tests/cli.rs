@@ -1,0 +1,72 @@
+//! The command line: its whole help, wrong usage, and the debug commands on small models.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn alara(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    command.args(arguments).env("COLUMNS", "110").output().unwrap()
+}
+
+fn fixture(case: &str) -> String {
+    format!("{}/tests/fixtures/arch/{case}/model.gguf", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_whole_help() {
+    let commands = [
+        "", "run", "bench", "bench tasks", "bench speed", "models", "models show", "debug", "debug logits",
+        "debug tokenize", "debug detokenize", "debug render", "debug parse",
+    ];
+    let mut help = String::new();
+    for command in commands {
+        let mut arguments: Vec<&str> = command.split_whitespace().collect();
+        arguments.push("--help");
+        let output = alara(&arguments);
+        assert!(output.status.success(), "{command}");
+        help += &format!("$ alara {}\n{}\n", arguments.join(" "), String::from_utf8_lossy(&output.stdout));
+    }
+    insta::assert_snapshot!(help);
+}
+
+#[test]
+fn wrong_models_are_answered_with_help() {
+    let directory = Path::new(&fixture("qwen3-exact")).parent().unwrap().to_string_lossy().into_owned();
+    let text = format!("{directory}/reference.json");
+    for (model, words) in [
+        ("no/such.gguf", "there is no model file no/such.gguf"),
+        (directory.as_str(), "is a directory, not a model\nhint: -m "),
+        (text.as_str(), "reference.json"),
+    ] {
+        for command in [&["bench", "speed", "-m", model][..], &["models", "show", model]] {
+            let output = alara(command);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {error}");
+            assert!(error.starts_with("error: ") && error.contains(words), "{command:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn logits_do_not_depend_on_the_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let logits = |extra: &[&str]| -> Vec<f32> {
+        let out = folder.path().join("logits.f32");
+        let model = fixture("llama3-ropefreqs-exact");
+        let mut arguments = vec!["debug", "logits", "-m", &model, "--tokens", "5,9,200,31,7,7,90,12"];
+        arguments.extend(["--out", out.to_str().unwrap()]);
+        arguments.extend(extra);
+        let output = alara(&arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let bytes = std::fs::read(out).unwrap();
+        bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+    };
+    let whole = logits(&[]);
+    assert_eq!(whole.len() % 8, 0);
+    for extra in [&["--chunk", "1"][..], &["--chunk", "3"], &["--chunk", "3", "--last", "2"]] {
+        let found = logits(extra);
+        let expected = &whole[whole.len() - found.len()..];
+        let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(!found.is_empty() && largest < 1e-3, "{extra:?}: {largest}");
+    }
+}
