@@ -15,8 +15,19 @@ fn fixture(case: &str) -> String {
 #[test]
 fn the_whole_help() {
     let commands = [
-        "", "run", "bench", "bench tasks", "bench speed", "models", "models show", "debug", "debug logits",
-        "debug tokenize", "debug detokenize", "debug render", "debug parse",
+        "",
+        "run",
+        "bench",
+        "bench tasks",
+        "bench speed",
+        "models",
+        "models show",
+        "debug",
+        "debug logits",
+        "debug tokenize",
+        "debug detokenize",
+        "debug render",
+        "debug parse",
     ];
     let mut help = String::new();
     for command in commands {

@@ -273,13 +273,18 @@ fn nothing_survives_a_kill() {
         return;
     }
     let place = Place::calling(&["(setsid sleep 8642 &) ; sleep 8642"]);
-    let mut child = place.task().stderr(Stdio::null()).spawn().unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let mut child = place.task().env("TMPDIR", temporary.path()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("the tool runs", || running("8642") >= 2);
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("nothing is left", || running("8642") == 0);
     // The trace is whole up to the call.
     assert_eq!(place.trace().last().unwrap()["record"], "tool_call");
+    // What it could not remove itself, the next one removes.
+    let next = Place::calling(&["true"]).task().env("TMPDIR", temporary.path()).output().unwrap();
+    assert_eq!(code(&next), 0, "{next:?}");
+    assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }
 
 #[test]

@@ -142,6 +142,9 @@ pub enum Error {
         /// Its value in the run that was asked for.
         wanted: String,
     },
+    /// The harness can't give what a run needs.
+    #[error(transparent)]
+    Harness(alara_harness::Error),
     /// The folders in which tasks run.
     #[error("can't {action} {}", path.display())]
     Place {

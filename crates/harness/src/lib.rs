@@ -7,6 +7,7 @@ pub mod error;
 pub mod jinx;
 pub mod model;
 pub mod sandbox;
+pub mod scratch;
 pub mod team;
 pub mod tool;
 pub mod trace;

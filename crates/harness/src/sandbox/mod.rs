@@ -27,6 +27,7 @@ use capture::Capture;
 pub use enforced::{Enforced, enforced};
 
 use crate::error::Error;
+use crate::scratch::Scratch;
 
 /// Most bytes of one argument or one environment variable that Linux passes to a program (`MAX_ARG_STRLEN`), with
 /// some room for the variable's name.
@@ -123,7 +124,7 @@ pub struct Sandbox {
     policy: Policy,
     cancel: Arc<AtomicBool>,
     /// Keeps the temporary home for as long as the sandbox lives.
-    _scratch: Option<tempfile::TempDir>,
+    _scratch: Option<Scratch>,
 }
 
 impl Sandbox {
@@ -159,10 +160,8 @@ impl Sandbox {
             }
             (None, Some(_)) => (PathBuf::from("/tmp"), PathBuf::from("/tmp")),
             (None, None) => {
-                let made = tempfile::Builder::new().prefix("alara-").tempdir().map_err(|source| {
-                    Error::Directory { what: "temporary directory", path: std::env::temp_dir(), source }
-                })?;
-                let path = directory(made.path(), "temporary directory")?;
+                let made = Scratch::claim(&std::env::temp_dir())?;
+                let path = made.path().to_owned();
                 scratch = Some(made);
                 (path.clone(), path)
             }
