@@ -116,3 +116,6 @@ impl<B: Backend> Pool<B> {
         self.forward(&mut [Part { table, tokens, outputs }])
     }
 }
+
+#[cfg(test)]
+mod tests;
