@@ -1,0 +1,118 @@
+"""The decoder in PyTorch: the `qwen3` architecture, evaluated on one shared prefix and a batch of continuations.
+
+Pre-norm blocks; per-head RMS norm on queries and keys before rotary embedding over the whole head (half-split pairs);
+grouped-query attention; SwiGLU; output tied to the token embedding.
+Letters: D width, H query heads, K key/value heads, E head width, F feed-forward, V vocabulary, L layers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass
+class Sizes:
+    V: int = 2048
+    D: int = 256
+    L: int = 6
+    H: int = 4
+    K: int = 2
+    E: int = 64
+    F: int = 704
+    rope_base: float = 10000.0
+    epsilon: float = 1e-6
+
+
+def rms(x, weight, epsilon):
+    return x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + epsilon).to(x.dtype) * weight.to(x.dtype)
+
+
+def rotate(x, cos, sin):
+    """Rotary embedding of [..., T, E]; cos and sin are [T, E/2]."""
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def swiglu(gate, up):
+    return F.silu(gate) * up
+
+
+class Block(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.s = s
+        self.attn_norm = nn.Parameter(torch.ones(s.D))
+        self.q_norm = nn.Parameter(torch.ones(s.E))
+        self.k_norm = nn.Parameter(torch.ones(s.E))
+        self.ffn_norm = nn.Parameter(torch.ones(s.D))
+        self.qkv = nn.Linear(s.D, (s.H + 2 * s.K) * s.E, bias=False)
+        self.output = nn.Linear(s.H * s.E, s.D, bias=False)
+        self.gate_up = nn.Linear(s.D, 2 * s.F, bias=False)
+        self.down = nn.Linear(s.F, s.D, bias=False)
+
+    def heads(self, qkv, cos, sin):
+        """[B, T, (H+2K)E] to q, k, v [B, heads, T, E], normed and rotated."""
+        s = self.s
+        B, T, _ = qkv.shape
+        q, k, v = qkv.view(B, T, s.H + 2 * s.K, s.E).transpose(1, 2).split([s.H, s.K, s.K], 1)
+        q = rotate(NORM(q, self.q_norm, s.epsilon), cos, sin)
+        k = rotate(NORM(k, self.k_norm, s.epsilon), cos, sin)
+        return q, k, v
+
+    def forward(self, x, P, B, S, cos, sin, mask):
+        """x is [P + B*S, D]: the prefix's rows, then the batch's."""
+        s, group = self.s, self.s.H // self.s.K
+        qkv = self.qkv(NORM(x, self.attn_norm, s.epsilon))
+        q, k, v = self.heads(qkv[P:].view(B, S, -1), cos[P : P + S], sin[P : P + S])
+        parts = []
+        if P:
+            qp, kp, vp = self.heads(qkv[:P].view(1, P, -1), cos[:P], sin[:P])
+            a = F.scaled_dot_product_attention(qp, kp.repeat_interleave(group, 1), vp.repeat_interleave(group, 1), is_causal=True)
+            parts.append(a.transpose(1, 2).reshape(P, -1))
+            k, v = torch.cat([kp.expand(B, -1, -1, -1), k], 2), torch.cat([vp.expand(B, -1, -1, -1), v], 2)
+        a = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), attn_mask=mask)
+        parts.append(a.transpose(1, 2).reshape(B * S, -1))
+        x = x + self.output(torch.cat(parts))
+        gate, up = self.gate_up(NORM(x, self.ffn_norm, s.epsilon)).chunk(2, -1)
+        return x + self.down(GATE(gate, up))
+
+
+NORM, GATE = rms, swiglu
+
+
+class Decoder(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.s = sizes
+        self.embedding = nn.Embedding(sizes.V, sizes.D)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.L))
+        self.norm = nn.Parameter(torch.ones(sizes.D))
+        nn.init.normal_(self.embedding.weight, std=0.04)
+        for block in self.blocks:
+            for linear in (block.qkv, block.gate_up):
+                nn.init.normal_(linear.weight, std=sizes.D**-0.5)
+            for linear in (block.output, block.down):
+                nn.init.normal_(linear.weight, std=0.3 * linear.in_features**-0.5)
+
+    def angles(self, T, device):
+        s = self.s
+        frequency = s.rope_base ** (-torch.arange(0, s.E, 2, device=device).float() / s.E)
+        angle = torch.arange(T, device=device).float()[:, None] * frequency
+        return angle.cos(), angle.sin()
+
+    def forward(self, prefix, ids, select=None):
+        """Logits [N, V] in f32 after the tokens of `ids` [B, S] that `select` [B, S] names (all if None); prefix is [P]."""
+        P, (B, S) = len(prefix), ids.shape
+        device = ids.device
+        x = self.embedding(torch.cat([prefix, ids.reshape(-1)]))
+        cos, sin = self.angles(P + S, device)
+        mask = torch.ones(S, P + S, dtype=torch.bool, device=device).tril(P)
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+            x, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
+        for block in self.blocks:
+            x = block(x, P, B, S, cos, sin, mask)
+        x = x[P:] if select is None else x[P:][select.reshape(-1)]
+        return F.linear(NORM(x, self.norm, self.s.epsilon), self.embedding.weight).float()
