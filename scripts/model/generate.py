@@ -88,7 +88,7 @@ def conversation(seed, split, index, tools):
             break
         except Unavailable:
             continue
-    messages = [{"role": "user", "content": instruction(rng, values, [step.clause for step in steps])}]
+    messages = [{"role": "user", "content": instruction(rng, values, [step.clause for step in steps], world.sources)}]
     calls = [call for step in steps for call in step.calls]
     trouble = rng.random()
     for position, call in enumerate(calls):

@@ -16,12 +16,12 @@ from torch import nn
 class Sizes:
     V: int = 2048
     D: int = 256
-    L: int = 6
+    L: int = 5
     H: int = 4
     K: int = 2
     E: int = 64
-    F: int = 704
-    rope_base: float = 10000.0
+    F: int = 512
+    rope_base: float = 1000000.0
     epsilon: float = 1e-6
 
 
@@ -33,10 +33,6 @@ def rotate(x, cos, sin):
     """Rotary embedding of [..., T, E]; cos and sin are [T, E/2]."""
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def swiglu(gate, up):
-    return F.silu(gate) * up
 
 
 class Block(nn.Module):
@@ -57,14 +53,14 @@ class Block(nn.Module):
         s = self.s
         B, T, _ = qkv.shape
         q, k, v = qkv.view(B, T, s.H + 2 * s.K, s.E).transpose(1, 2).split([s.H, s.K, s.K], 1)
-        q = rotate(NORM(q, self.q_norm, s.epsilon), cos, sin)
-        k = rotate(NORM(k, self.k_norm, s.epsilon), cos, sin)
+        q = rotate(rms(q, self.q_norm, s.epsilon), cos, sin)
+        k = rotate(rms(k, self.k_norm, s.epsilon), cos, sin)
         return q, k, v
 
     def forward(self, x, P, B, S, cos, sin, mask):
         """x is [P + B*S, D]: the prefix's rows, then the batch's."""
         s, group = self.s, self.s.H // self.s.K
-        qkv = self.qkv(NORM(x, self.attn_norm, s.epsilon))
+        qkv = self.qkv(rms(x, self.attn_norm, s.epsilon))
         q, k, v = self.heads(qkv[P:].view(B, S, -1), cos[P : P + S], sin[P : P + S])
         parts = []
         if P:
@@ -75,11 +71,8 @@ class Block(nn.Module):
         a = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), attn_mask=mask)
         parts.append(a.transpose(1, 2).reshape(B * S, -1))
         x = x + self.output(torch.cat(parts))
-        gate, up = self.gate_up(NORM(x, self.ffn_norm, s.epsilon)).chunk(2, -1)
-        return x + self.down(GATE(gate, up))
-
-
-NORM, GATE = rms, swiglu
+        gate, up = self.gate_up(rms(x, self.ffn_norm, s.epsilon)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
 
 
 class Decoder(nn.Module):
@@ -95,6 +88,65 @@ class Decoder(nn.Module):
                 nn.init.normal_(linear.weight, std=sizes.D**-0.5)
             for linear in (block.output, block.down):
                 nn.init.normal_(linear.weight, std=0.3 * linear.in_features**-0.5)
+
+    @torch.no_grad()
+    def start_copying(self, seed=0):
+        """An initialisation that can copy, so that training need not find it.
+
+        Copying a name never seen takes two cooperating attention layers (an induction head), which a model finds late. Here the
+        first layer starts with two heads that look one and two tokens back, and the second with heads that look for an earlier
+        place whose previous token (or two) equal the current one and add the token there to the residual stream. Everything
+        else is random, and all of it is trained. The directions of the residual stream are the rows of one rotation: 0-127 the
+        embedding, 128-191 the previous token, 192-254 the one before, 255 a constant that position-only heads read.
+        """
+        s, noise = self.s, torch.Generator().manual_seed(seed)
+        assert (s.D, s.H, s.K, s.E) == (256, 4, 2, 64)
+        basis = torch.linalg.qr(torch.randn(s.D, s.D, generator=noise))[0]
+        unit = 0.04
+        content = torch.randn(s.V, 128, generator=noise) * unit * 2**0.5
+        self.embedding.weight.copy_(content @ basis[:128] + 8 * unit * basis[255])
+
+        frequency = s.rope_base ** (-torch.arange(0, s.E, 2).float() / s.E)
+        fast, slow = torch.arange(8), torch.arange(14, s.E // 2)
+        first, second = self.blocks[0], self.blocks[1]
+        for block in self.blocks:  # the residual stream begins small, so must what is added to it
+            block.down.weight.mul_(0.1)
+            block.output.weight.mul_(0.1)
+        first.qkv.weight.mul_(0.2)
+        second.qkv.weight.mul_(0.2)
+
+        def looking_back(distance):
+            """A constant vector whose turn by the rotary angle of `distance` tokens is the zero-phase vector."""
+            vector = torch.zeros(s.E)
+            vector[fast], vector[fast + s.E // 2] = torch.cos(frequency[fast] * distance), torch.sin(frequency[fast] * distance)
+            return vector
+
+        q, k, v = first.qkv.weight.split([s.H * s.E, s.K * s.E, s.K * s.E])
+        q[: s.E] += torch.outer(looking_back(-1), basis[255])
+        q[s.E : 2 * s.E] += torch.outer(looking_back(-2), basis[255])
+        k[: s.E] += torch.outer(looking_back(0), basis[255])
+        v[: s.E] = basis[: s.E]
+        for norm in (first.q_norm, first.k_norm):
+            norm[fast], norm[fast + s.E // 2] = 3.0, 3.0
+        first.output.weight[:, : 2 * s.E] = 0
+        first.output.weight[:, : s.E] = unit * basis[128:192].T
+        first.output.weight[:, s.E : 2 * s.E - 1] = unit * basis[192:255].T
+
+        dims = torch.cat([slow, slow + s.E // 2])
+        half = len(dims) // 2
+        q, k, v = second.qkv.weight.split([s.H * s.E, s.K * s.E, s.K * s.E])
+        for head in range(2):
+            q[head * s.E + dims] += basis[: len(dims)]
+            q[(head + 2) * s.E + dims[::2]] += basis[:half]
+            q[(head + 2) * s.E + dims[1::2]] += basis[128 : 128 + half]
+        k[dims] += basis[128 : 128 + len(dims)]
+        k[s.E + dims[::2]] += basis[128 : 128 + half]
+        k[s.E + dims[1::2]] += basis[192 : 192 + half]
+        v[: s.E], v[s.E :] = basis[: s.E], basis[s.E : 2 * s.E]
+        second.q_norm.fill_(1.7)
+        second.k_norm.fill_(1.7)
+        for head in range(s.H):
+            second.output.weight[:, head * s.E : (head + 1) * s.E] = 2 * unit * basis[(head // 2) * s.E : (head // 2 + 1) * s.E].T
 
     def angles(self, T, device):
         s = self.s
@@ -115,4 +167,4 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(x, P, B, S, cos, sin, mask)
         x = x[P:] if select is None else x[P:][select.reshape(-1)]
-        return F.linear(NORM(x, self.norm, self.s.epsilon), self.embedding.weight).float()
+        return F.linear(rms(x, self.norm, self.s.epsilon), self.embedding.weight).float()

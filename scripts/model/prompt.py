@@ -46,6 +46,8 @@ SYSTEMS = [
 def prefix(variant, tools):
     """The system turn of a prompt variant, exactly as chat_template.jinja renders it; variant 0 is the stock prompt."""
     system = directive() if variant == 0 or variant % 3 == 0 else SYSTEMS[variant % len(SYSTEMS)]
+    if not tools:
+        return f"<|im_start|>system\n{system}<|im_end|>\n"
     lines = "".join(json.dumps(schema(name), ensure_ascii=False) + "\n" for name in tools)
     how = 'Call a tool like this:\n<tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>'
     return f"<|im_start|>system\n{system}\n\n# Tools\n<tools>\n{lines}</tools>\n{how}<|im_end|>\n"

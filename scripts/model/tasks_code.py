@@ -89,6 +89,51 @@ def python_program(w):
 
 
 @task(4)
+def file_program(w):
+    """A Python program that reads a file, or takes an argument."""
+    rng, source, name, out = w.rng, w.source(), w.target("py"), w.v.path("txt", nested=0)
+    result = w.v.number(1)
+    phrases, code = rng.choice([
+        (["reads {a} and prints the number of lines", "counts the lines of {a}", "prints how many lines {a} has", "opens {a} and prints its line count", "prints the line count of {a}"], f"print(len(open({source!r}).readlines()))"),
+        (["reads {a} and prints the number of words", "counts the words of {a}", "prints how many words {a} has", "opens {a} and prints its word count", "prints the word count of {a}"], f"print(len(open({source!r}).read().split()))"),
+        (["reads [the |]numbers from {a} and prints their sum", "sums the numbers in {a}", "adds up the numbers of {a} and prints the total", "prints the sum of the numbers in {a}", "prints the total of all numbers in {a}"], f"print(sum(int(line) for line in open({source!r})))"),
+        (["reads [the |]numbers from {a} and prints the [largest|maximum]", "prints the [largest|biggest] number in {a}", "finds the maximum of the numbers in {a} and prints it", "prints the maximum of {a}", "outputs the highest number of {a}"], f"print(max(int(line) for line in open({source!r})))"),
+        (["reads [the |]numbers from {a} and prints the [average|mean]", "prints the [average|mean] of the numbers in {a}", "averages the numbers of {a}", "computes the mean of {a} and prints it", "outputs the average of the numbers from {a}"], f"numbers = [int(line) for line in open({source!r})]\nprint(sum(numbers) / len(numbers))"),
+        (["prints [each|every] line of {a} in upper case", "reads {a} and prints it in uppercase", "prints the text of {a} in capitals", "uppercases {a} and prints it", "outputs {a} in upper case"], f"print(open({source!r}).read().upper(), end='')"),
+        (["prints the lines of {a} [sorted|in alphabetical order]", "sorts the lines of {a} and prints them", "reads {a} and prints its lines sorted", "outputs the sorted lines of {a}", "prints {a} sorted"], f"for line in sorted(open({source!r})):\n    print(line, end='')"),
+        (["prints the lines of {a} in reverse order", "reads {a} and prints its lines backwards", "reverses the lines of {a} and prints them", "outputs {a} from last to first line", "prints {a} from the last line to the first"], f"for line in reversed(open({source!r}).readlines()):\n    print(line, end='')"),
+    ])
+    what = w.say(phrases, a=w.p(source))
+    clause = w.say(["[write|create] [a|the] [Python |python ]script {p} that {x}, run it and [save|write] [its|the] output to {o}", "create {p}, a Python script that {x}, and run it with the output [redirected |]to {o}", "make a Python program {p} which {x}. Run it and [put|store] the output in {o}", "[write|create] a [Python |]script [called |named |]{p} that {x}. [Save|Write] what it prints [to|in] {o}", "write a python program {p} that {x}, execute it, output into {o}", "[write|create] [a|the] [Python |python ]script [called |named |]{p} that {x}"], p=w.p(name), x=what, o=w.d(out))
+    calls = [w.write(name, code)]
+    if w.d(out) in clause:
+        calls.append(w.shell(f"python3 {name} > {out}"))
+        w.made(out, str(result))
+        return Step(clause, calls, f"The output is in {out}.")
+    w.made(name, code)
+    return Step(clause, calls, f"I wrote {name}.")
+
+
+@task(2)
+def argument_program(w):
+    """A Python program with command-line arguments."""
+    name = w.target("py")
+    phrases, code = w.rng.choice([
+        (["takes a name as [a |]command[-| ]line argument and prints Hello with [it|the name]", "greets the name given as [its |]first argument", "prints a greeting for the name passed on the command line", "says hello to its first command-line argument", "prints Hello and the name in its first argument"], "print(f'Hello, {sys.argv[1]}!')"),
+        (["adds two numbers given as [command-line |]arguments and prints the sum", "takes two numbers on the command line and prints their sum", "prints the sum of its two arguments", "sums its two command-line arguments", "prints the sum of the two integers passed to it"], "print(int(sys.argv[1]) + int(sys.argv[2]))"),
+        (["prints its [first |][command-line |]argument reversed", "takes a word as argument and prints it backwards", "reverses the word given on the command line", "prints the reverse of its first argument", "prints the argument it gets, reversed"], "print(sys.argv[1][::-1])"),
+        (["prints its [first |][command-line |]argument in upper case", "takes a text as argument and prints it in capitals", "uppercases the text given on the command line", "prints the uppercase form of its argument", "prints the argument it gets in upper case"], "print(sys.argv[1].upper())"),
+        (["prints the number of lines of the file given as [an |its |]argument", "takes a file name and prints how many lines the file has", "counts the lines of the file named on the command line", "prints the line count of the file passed as argument", "counts lines in the file that it gets as argument"], "print(len(open(sys.argv[1]).readlines()))"),
+        (["prints the square of the number given as [an |its |]argument", "takes a number and prints its square", "squares the number passed on the command line", "prints its argument squared", "prints the square of its command-line argument"], "print(int(sys.argv[1]) ** 2)"),
+    ])
+    clause = w.say(["[write|create] a [Python |python ]script {p} that {x}", "create {p}, a Python [program|script] that {x}", "make a Python program {p} which {x}", "I need a Python script [called |named |]{p} that {x}", "write a python program that {x} and save it as {p}", "[write|create] a Python [script|program] [called |named ]{p} that {x}"], p=w.p(name), x=w.say(phrases))
+    code = "import sys\n\n" + code
+    step = Step(clause, [w.write(name, code)], f"I wrote {name}.")
+    w.made(name, code)
+    return step
+
+
+@task(4)
 def python_compute(w):
     """A computation with the python tool, without a script."""
     rng, out = w.rng, w.v.path("txt", nested=0)

@@ -121,7 +121,7 @@ WRITE = ["and [write|save|store|put] [it|the value|the result] [to|in|into] {o}"
 
 def compute(w, ext, heads, code, **slots):
     """A step done by the python tool on one file, its result in another."""
-    source, out = w.v.path(ext) if not (w.last or "").endswith("." + ext) else w.last, w.v.path("txt", nested=0)
+    source, out = w.given(w.v.path(ext)) if not (w.last or "").endswith("." + ext) else w.last, w.v.path("txt", nested=0)
     result = w.say(WRITE, o="{o}")
     clause = w.say([h + " " + result for h in heads], a=w.p(source), o=w.d(out), **slots)
     call = w.python(code.replace("SRC", repr(source)).replace("OUT", repr(out)), "")
@@ -222,7 +222,7 @@ def csv_select(w):
 
 @task(2)
 def csv_transform(w):
-    rng, source, column, kind = w.rng, w.v.path("csv"), w.v.identifier(), w.rng.random()
+    rng, source, column, kind = w.rng, w.given(w.v.path("csv")), w.v.identifier(), w.rng.random()
     head = OPEN.format(a=source)
     if kind < 0.45:
         out = w.v.path("json", nested=0)
@@ -247,7 +247,7 @@ def csv_transform(w):
 def csv_columns(w):
     n, kind = w.rng.randint(1, 6), w.rng.random()
     nth = ["first", "second", "third", "fourth", "fifth", "sixth"][n - 1]
-    source, out = w.v.path("csv"), w.target("txt")
+    source, out = w.given(w.v.path("csv")), w.target("txt")
     if kind < 0.5:
         clause = w.say(["extract [the {t} column|column {n}] [of|from] {a} [into|to] {o}", "[write|save] [the {t} column|column {n}] of {a} to {o}", "cut column {n} out of {a} and [save|write] it to {o}", "take the {t} [field|column] of each line of {a} and put it in {o}", "{o} should contain column {n} of {a}"], a=w.p(source), o=w.d(out), n=n, t=nth)
         command = f"cut -d, -f{n} {source} > {out}"
@@ -267,7 +267,7 @@ def config_value(w):
     if rng.random() < 0.3:
         key = rng.choice(["port", "host", "version", "user", "timeout", "path", "name"])
     ext = rng.choice(["ini", "conf", "env", "cfg", "properties", "txt"])
-    source, q = w.v.path(ext), w.q(key) if rng.random() < 0.3 else key
+    source, q = w.given(w.v.path(ext)), w.q(key) if rng.random() < 0.3 else key
     clause = w.say(["[read|take|get] the value of {k} from {a} and [write|save] it to {o}", "extract [the setting |]{k} from {a} [into|to] {o}", "[write|save] the value of {k} in {a} to {o}", "look up [the setting |]{k} in {a} and put [it|the value] in {o}", "{o} should contain the value of {k} from {a}", "find {k} in the config file {a} and [write|save] [just |only |]its value to {o}"], a=w.p(source), o=w.d(out), k=q)
     command = f"sed -n 's/^{key} *= *//p' {source} > {out}"
     w.made(out)

@@ -36,6 +36,8 @@ def stream(arguments, tokenizer_file, rng):
     while True:
         stop = start + arguments.pool
         items = list(data.examples(tokenizer_file, arguments.seed, "train", start, stop, arguments.workers))
+        if arguments.short_prefix:
+            items = [item for item in items if item[0] == 0]
         start = stop
         for variant, ids, mask in data.batches(items, arguments.tokens, rng):
             yield start, variant, torch.from_numpy(ids), torch.from_numpy(mask)
@@ -66,7 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="build/model")
     parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--tokens", type=int, default=4096, help="tokens a batch, without the prefix")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens a batch, without the prefix")
     parser.add_argument("--pool", type=int, default=8000, help="conversations generated and sorted by length at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="index of the first conversation")
@@ -77,21 +79,19 @@ def main():
     parser.add_argument("--save", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=0, help="shorten the run so that it ends after so many minutes")
     parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--feed-forward", type=int, default=704)
+    parser.add_argument("--feed-forward", type=int, default=512)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--init", help="checkpoint to start from")
     parser.add_argument("--tokenizer", help="tokenizer.json to use instead of training one")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--short-prefix", action="store_true", help="leave the tools out of the prompt (cheaper), for a first phase")
     arguments = parser.parse_args()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(arguments.threads)
-    if arguments.compile:
-        model.NORM, model.GATE, model.rotate = (torch.compile(f, dynamic=True) for f in (model.rms, model.swiglu, model.rotate))
     out = pathlib.Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer_file = str(out / "tokenizer.json")
@@ -100,10 +100,11 @@ def main():
     else:
         bpe.train(arguments.seed, 30000, arguments.vocabulary).save(tokenizer_file)
     words = Tokenizer.from_file(tokenizer_file)
-    prefixes = [torch.tensor(words.encode(prompt.prefix(i, tools), add_special_tokens=False).ids, device=device) for i, tools in enumerate(generate.SETS)]
+    prefixes = [torch.tensor(words.encode(prompt.prefix(i, () if arguments.short_prefix else tools), add_special_tokens=False).ids, device=device) for i, tools in enumerate(generate.SETS)]
 
     sizes = model.Sizes(V=words.get_vocab_size(), D=arguments.width, L=arguments.layers, F=arguments.feed_forward)
     network = model.Decoder(sizes).to(device)
+    network.start_copying(arguments.seed)
     if arguments.init:
         network.load_state_dict(torch.load(arguments.init)["weights"])
     matrices = [p for name, p in network.named_parameters() if p.ndim == 2 and "embedding" not in name]
@@ -114,7 +115,9 @@ def main():
     ]
     peaks = [arguments.matrix_rate, arguments.vector_rate]
     print(f"{sum(p.numel() for p in network.parameters())} parameters, prefix {len(prefixes[0])} tokens, {device}", flush=True)
-    held = list(data.examples(tokenizer_file, arguments.seed, "heldout", 0, 600, arguments.workers))
+    held = list(data.examples(tokenizer_file, arguments.seed, "heldout", 0, 300, arguments.workers))
+    if arguments.short_prefix:
+        held = [item for item in held if item[0] == 0]
 
     def save(step):
         state = {"weights": network.state_dict(), "sizes": vars(sizes), "step": step, "tokens": trained, "conversations": seen, "arguments": vars(arguments)}

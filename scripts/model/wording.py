@@ -23,6 +23,24 @@ CONTEXTS = [
     "The team needs it for the {word} meeting.", "I just started on a new machine.", "A colleague called {name} will look at it later.",
     "It is part of a longer clean-up.", "We test the tools today.", "This is for the course on {word}.", "Work in the current folder.",
 ]
+INTROS = [
+    "There is a file {a} [here|in the current directory|in this folder|].", "The [working |current |]directory [has|holds|contains] [a|the] file {a}.",
+    "You [have|find] a file {a}[| with several lines| with some text| with data].", "The file {a} [holds|contains] {d}.", "{a} [holds|contains] {d}.",
+    "In this directory [there is|lies] {a}[| with {d}].", "A file [named|called] {a} [exists|is there][|, it holds {d}].", "We have {a}, [a file with|which holds] {d}.",
+    "{name} [left|made] a file {a} [here|with {d}].", "The file {a} has {d}.",
+]
+DESCRIPTIONS = [
+    "one number per line", "one word per line", "a list of names", "several lines of text", "the data of the {word} project", "some records", "log lines",
+    "one entry per line", "the settings of {word}", "a few paragraphs", "numbers, one on each line", "rows about {word}", "the results of last week",
+]
+DETAILS = [
+    "Write only the [result|number|answer|value], nothing else.", "The [output |]file must [contain|hold] [just|only] that.", "[Put one|One] entry per line.",
+    "Do not [change|modify|touch] [any other file|the original file|other files].", "Leave the [original|input] [file |]unchanged.", "Keep the names exactly as given.",
+    "The [new |]file [belongs|goes] in the current directory.", "Use [the shell|any tool|whatever tool fits].", "Nothing else should be in [it|the file].",
+    "Do not add quotes[| or spaces].", "The [content|text] must match exactly.", "Spelling and case matter.", "[There must be no|Without] empty lines[| in the result].",
+    "Overwrite the file if it exists.", "[Only|Just] the [plain |]result [please|matters].", "Each [item|value|name] goes on its own line.",
+    "No [header|title|extra text].", "The [first|top] line [is|counts as] a header.", "Check that it worked.", "Then stop.",
+]
 JOINTS = [", then {b}", " and then {b}", ". Then {b}", ". After that, {b}", " and {b}", "; {b}", ". Next, {b}", ". Afterwards {b}", ". Also {b}", ". Finally, {b}"]
 
 
@@ -69,8 +87,21 @@ def join(rng, split, clauses):
     return text
 
 
-def instruction(rng, values, clauses):
-    """The whole user message."""
+def surround(rng, values, text, sources):
+    """The instruction with a sentence on its input before it, or on its result after it."""
+    split = values.split
+    if sources and rng.random() < 0.3:
+        described = expand(rng, rng.choice(split_of(DESCRIPTIONS, split))).format(word=values.word())
+        intro = expand(rng, rng.choice(split_of(INTROS, split))).format(a=sources[0], d=described, name=values.name())
+        text = f"{intro} {text}"
+    if rng.random() < 0.3:
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            text += ("" if text[-1] in ".!?" else ".") + " " + expand(rng, rng.choice(split_of(DETAILS, split)))
+    return text
+
+
+def instruction(rng, values, clauses, sources=()):
+    """The whole user message; `sources` are files that it says exist."""
     split = values.split
     text = join(rng, split, clauses)
     if "\n" in text:
@@ -86,4 +117,4 @@ def instruction(rng, values, clauses):
     if rng.random() < 0.07:
         context = rng.choice(split_of(CONTEXTS, split)).format(word=values.word(), name=values.name())
         text = f"{context} {text}" if rng.random() < 0.7 else f"{text} {context}"
-    return text
+    return surround(rng, values, text, sources)

@@ -61,6 +61,7 @@ def run_python(code):
 class World:
     def __init__(self, rng, values, tools):
         self.rng, self.v, self.tools = rng, values, tools
+        self.sources = []  # files that the instruction expects to exist
         self.files = {}  # path -> text (None where it does not matter), made by earlier steps
         self.last = None  # the file that the previous step made
         self.mark = rng.choices(["{}", "`{}`", "'{}'", '"{}"'], [70, 12, 9, 9])[0]
@@ -106,7 +107,12 @@ class World:
         """A file that exists: the one just made, or one that the task's setup made."""
         if self.last and ext is None and self.rng.random() < 0.7:
             return self.last
-        return self.v.path(ext)
+        return self.given(self.v.path(ext))
+
+    def given(self, path):
+        """Notes a file that exists before the first step."""
+        self.sources.append(path)
+        return path
 
     def target(self, ext=None):
         """A file to make."""
