@@ -38,7 +38,7 @@ def result_message(call):
 
 def plan(rng, world):
     """One to four steps."""
-    count = rng.choices([1, 2, 3, 4], [72, 17, 9, 2])[0]
+    count = rng.choices([1, 2, 3, 4], [75, 15, 8, 2])[0]
     steps = []
     while len(steps) < count:
         function = rng.choices(FUNCTIONS, WEIGHTS)[0]
@@ -155,7 +155,7 @@ SETS = tool_sets()
 
 def variant_of(seed, split, index):
     rng = make_rng("variant", seed, split, index)
-    return 0 if rng.random() < 0.8 else rng.randrange(1, len(SETS))
+    return 0 if rng.random() < 0.88 else rng.randrange(1, len(SETS))
 
 
 def main():

@@ -4,11 +4,12 @@
     python scripts/model/export.py build/model models/alara-tiny.gguf
 
 Loss is cross-entropy on the tokens that the assistant writes. Matrices are updated by Muon, embedding and norms by AdamW;
-the rate warms up, stays, and falls linearly to zero over the last part. Weights are kept in f32, arithmetic is bf16.
-A checkpoint is written every --save steps; --init starts from one.
+the rate warms up, stays, and falls linearly to zero over the last part. Weights are kept in f32, arithmetic is bf16. What is
+kept is a moving average of the weights. A checkpoint is written every --save steps; --init goes on from one.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import random
@@ -72,9 +73,9 @@ def main():
     parser.add_argument("--pool", type=int, default=8000, help="conversations generated and sorted by length at a time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="index of the first conversation")
-    parser.add_argument("--matrix-rate", type=float, default=0.02)
-    parser.add_argument("--vector-rate", type=float, default=0.004)
-    parser.add_argument("--warmup", type=int, default=100)
+    parser.add_argument("--matrix-rate", type=float, default=0.007)
+    parser.add_argument("--vector-rate", type=float, default=0.0012)
+    parser.add_argument("--warmup", type=int, default=60)
     parser.add_argument("--decay", type=float, default=0.4)
     parser.add_argument("--save", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=0, help="shorten the run so that it ends after so many minutes")
@@ -105,8 +106,12 @@ def main():
     sizes = model.Sizes(V=words.get_vocab_size(), D=arguments.width, L=arguments.layers, F=arguments.feed_forward)
     network = model.Decoder(sizes).to(device)
     network.start_copying(arguments.seed)
-    if arguments.init:
-        network.load_state_dict(torch.load(arguments.init)["weights"])
+    before = torch.load(arguments.init, weights_only=True) if arguments.init else {}
+    if before:
+        network.load_state_dict(before.get("raw", before["weights"]))
+    average = copy.deepcopy(network)
+    if before:
+        average.load_state_dict(before["weights"])
     matrices = [p for name, p in network.named_parameters() if p.ndim == 2 and "embedding" not in name]
     vectors = [p for name, p in network.named_parameters() if p.ndim != 2 or "embedding" in name]
     optimizers = [
@@ -120,10 +125,11 @@ def main():
         held = [item for item in held if item[0] == 0]
 
     def save(step):
-        state = {"weights": network.state_dict(), "sizes": vars(sizes), "step": step, "tokens": trained, "conversations": seen, "arguments": vars(arguments)}
+        state = {"weights": average.state_dict(), "raw": network.state_dict(), "sizes": vars(sizes), "step": done + step, "tokens": before.get("tokens", 0) + trained, "conversations": seen, "arguments": vars(arguments)}
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").rename(out / "checkpoint.pt")
 
+    done = before.get("step", 0)
     began, trained, seen, steps, step = time.time(), 0, 0, arguments.steps, 0
     log = open(out / "log.jsonl", "a")
     batches = stream(arguments, tokenizer_file, random.Random(arguments.seed))
@@ -139,6 +145,9 @@ def main():
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            keep = min(0.99, step / (step + 10)) if not before else 0.99
+            torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), 1 - keep)
         trained += ids.numel() + len(prefixes[variant])
         step += 1
         if step % 20 == 0:
@@ -150,7 +159,7 @@ def main():
             print(record, flush=True)
         if step % arguments.save == 0 or step == steps:
             save(step)
-            held_loss, held_accuracy = heldout_loss(network, prefixes, held, arguments.tokens, device)
+            held_loss, held_accuracy = heldout_loss(average, prefixes, held, arguments.tokens, device)
             record = {"step": step, "heldout_loss": round(held_loss, 4), "heldout_token_accuracy": round(held_accuracy, 4)}
             print(json.dumps(record), file=log, flush=True)
             print(record, flush=True)

@@ -68,7 +68,9 @@ def say(rng, split, templates, slots):
 
 
 def capital(text):
-    return text[:1].upper() + text[1:]
+    """The text with a capital first letter, unless it begins with a file name or an expression."""
+    first = text.split(" ", 1)[0]
+    return text if re.search(r"[._/=\d]", first[:-1]) else text[:1].upper() + text[1:]
 
 
 def join(rng, split, clauses):
