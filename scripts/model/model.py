@@ -57,18 +57,27 @@ class Block(nn.Module):
         k = rotate(rms(k, self.k_norm, s.epsilon), cos, sin)
         return q, k, v
 
-    def forward(self, x, P, B, S, cos, sin, mask):
+    def forward(self, x, P, B, S, cos, sin, future):
         """x is [P + B*S, D]: the prefix's rows, then the batch's."""
         s, group = self.s, self.s.H // self.s.K
         qkv = self.qkv(rms(x, self.attn_norm, s.epsilon))
         q, k, v = self.heads(qkv[P:].view(B, S, -1), cos[P : P + S], sin[P : P + S])
         parts = []
+        # Scores for the prefix are one product over the whole batch, since all rows share its keys.
+        scale = s.E**-0.5
+        q = (q * scale).view(B, s.K, group, S, s.E).transpose(0, 1).reshape(s.K, B, group * S, s.E)
+        k, v = k.transpose(0, 1), v.transpose(0, 1)
+        scores = (q @ k.transpose(2, 3)).view(s.K, B, group, S, S).add(future).view(s.K, B, group * S, S)
         if P:
             qp, kp, vp = self.heads(qkv[:P].view(1, P, -1), cos[:P], sin[:P])
             a = F.scaled_dot_product_attention(qp, kp.repeat_interleave(group, 1), vp.repeat_interleave(group, 1), is_causal=True)
             parts.append(a.transpose(1, 2).reshape(P, -1))
-            k, v = torch.cat([kp.expand(B, -1, -1, -1), k], 2), torch.cat([vp.expand(B, -1, -1, -1), v], 2)
-        a = F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), attn_mask=mask)
+            before = (q.reshape(s.K, -1, s.E) @ kp[0].transpose(1, 2)).view(s.K, B, group * S, P)
+            share = torch.cat([before, scores], -1).softmax(-1).to(v.dtype)
+            a = share[..., P:] @ v + (share[..., :P].reshape(s.K, -1, P) @ vp[0]).view(s.K, B, group * S, s.E)
+        else:
+            a = scores.softmax(-1).to(v.dtype) @ v
+        a = a.view(s.K, B, group, S, s.E).transpose(0, 1).reshape(B, s.H, S, s.E)
         parts.append(a.transpose(1, 2).reshape(B * S, -1))
         x = x + self.output(torch.cat(parts))
         gate, up = self.gate_up(rms(x, self.ffn_norm, s.epsilon)).chunk(2, -1)
@@ -160,11 +169,11 @@ class Decoder(nn.Module):
         device = ids.device
         x = self.embedding(torch.cat([prefix, ids.reshape(-1)]))
         cos, sin = self.angles(P + S, device)
-        mask = torch.ones(S, P + S, dtype=torch.bool, device=device).tril(P)
+        future = torch.full((S, S), -1e9, device=device).triu(1)
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
-            x, cos, sin = x.to(dtype), cos.to(dtype), sin.to(dtype)
+            x, cos, sin, future = x.to(dtype), cos.to(dtype), sin.to(dtype), future.to(dtype)
         for block in self.blocks:
-            x = block(x, P, B, S, cos, sin, mask)
+            x = block(x, P, B, S, cos, sin, future)
         x = x[P:] if select is None else x[P:][select.reshape(-1)]
         return F.linear(rms(x, self.norm, self.s.epsilon), self.embedding.weight).float()
