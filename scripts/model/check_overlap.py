@@ -19,7 +19,7 @@ import generate
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LENGTH = 8
 # (seed, first index, index after the last) of the conversations that the shipped model saw.
-RANGES = [(1, 0, 120_000)]
+RANGES = [(1, 0, 160_000)]
 
 
 def words(text):

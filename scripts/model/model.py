@@ -157,6 +157,22 @@ class Decoder(nn.Module):
         for head in range(s.H):
             second.output.weight[:, head * s.E : (head + 1) * s.E] = 2 * unit * basis[(head // 2) * s.E : (head // 2 + 1) * s.E].T
 
+        # Heads that average over the last some dozens of tokens, where the instruction stands: its words are then at hand when
+        # a command is chosen. Half of their norm is in pairs that query and key do not share, which flattens the softmax.
+        for index, pair in ((0, 8), (2, 7), (3, 8), (4, 9)):
+            block, group = self.blocks[index], int(index == 0)
+            local = torch.zeros(s.E)
+            local[pair : pair + 5] = (0.4 * s.E / 5) ** 0.5
+            q_vector, k_vector = local.clone(), local.clone()
+            q_vector[16:24], k_vector[24:32] = (0.6 * s.E / 8) ** 0.5, (0.6 * s.E / 8) ** 0.5
+            q, k, v = block.qkv.weight.split([s.H * s.E, s.K * s.E, s.K * s.E])
+            for head in (2 * group, 2 * group + 1):
+                q[head * s.E : (head + 1) * s.E] += torch.outer(q_vector, basis[255])
+                block.output.weight[:, head * s.E : (head + 1) * s.E] = torch.randn(s.D, s.E, generator=noise) * unit / 16
+            k[group * s.E : (group + 1) * s.E] += torch.outer(k_vector, basis[255])
+            if index == 0:
+                v[group * s.E :] *= 5
+
     def angles(self, T, device):
         s = self.s
         frequency = s.rope_base ** (-torch.arange(0, s.E, 2, device=device).float() / s.E)
