@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use alara_harness::ModelError;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Prints a line of the answer to stdout. Whoever closed it, as `head` does, wants no more of the answer.
@@ -62,9 +63,12 @@ pub fn spinner() -> ProgressBar {
 /// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
-    if let Some(hint) =
-        error.chain().find_map(|cause| cause.downcast_ref::<alara_engine::Error>()).and_then(hint)
-    {
+    // A model's error passes through the harness as it is.
+    let own = |cause: &'_ (dyn std::error::Error + 'static)| match cause.downcast_ref::<ModelError>() {
+        Some(model) => model.cause().downcast_ref().and_then(hint),
+        None => cause.downcast_ref().and_then(hint),
+    };
+    if let Some(hint) = error.chain().find_map(own) {
         note(&format!("hint: {hint}"));
     }
     ExitCode::from(2)

@@ -38,6 +38,8 @@ pub struct Header {
     pub npc: String,
     /// How tokens are drawn; `seed` is the run's, from which each attempt's is derived.
     pub sampling: Sampling,
+    /// What the temperature of later attempts is raised to.
+    pub retry_temperature: f32,
     /// Most attempts a task.
     pub attempts: u32,
     /// Seconds a task, for all its attempts together, unless the task says otherwise.

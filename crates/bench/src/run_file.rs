@@ -184,6 +184,7 @@ pub(crate) mod tests {
             team: named("team"),
             npc: "worker".into(),
             sampling: alara_engine::request::Sampling::default(),
+            retry_temperature: 0.6,
             attempts: 5,
             timeout: 360,
             version: "0.1.0".into(),

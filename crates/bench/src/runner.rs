@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use alara_harness::agent;
+use alara_engine::Sampling;
 use alara_harness::model::ChatModel;
 use alara_harness::sandbox::{Isolation, Policy, Sandbox, Script};
 use alara_harness::team::{Npc, Team};
@@ -28,7 +28,7 @@ pub enum Solver<'a> {
         /// The model, shared by all threads.
         model: &'a dyn ChatModel,
         /// How tokens are drawn; the seed is replaced by each attempt's own.
-        options: agent::Options,
+        sampling: Sampling,
     },
 }
 
@@ -63,6 +63,8 @@ pub struct Options<'a> {
     pub timeout: Duration,
     /// From which the seeds of the attempts are derived.
     pub seed: u64,
+    /// What the temperature is raised to from the second attempt on: the most likely mistake would only be repeated.
+    pub retry_temperature: f32,
     /// How many tasks run at a time, at least 1.
     pub jobs: usize,
     /// How the tasks' programs are walled off.

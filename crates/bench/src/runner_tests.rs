@@ -35,6 +35,7 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
         attempts: 5,
         timeout: Duration::from_secs(60),
         seed: 0,
+        retry_temperature: 0.6,
         jobs: 1,
         isolation: Isolation::Off,
         cancel: Arc::default(),
@@ -49,8 +50,12 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
 /// Lets the script work on a task as the stock team's worker; also what it was asked last.
 fn script(task: &Task, replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> (Run, Vec<String>) {
     let (team, model) = (Team::stock("alara").unwrap(), Scripted::new(replies));
-    let options = agent::Options::default();
-    let solver = Solver::Agent { team: &team, npc: team.npc(None).unwrap(), model: &model, options };
+    let solver = Solver::Agent {
+        team: &team,
+        npc: team.npc(None).unwrap(),
+        model: &model,
+        sampling: Sampling::default(),
+    };
     let run = play(std::slice::from_ref(task), &solver, |options| options.timeout = timeout);
     let requests = model.requests();
     let last = requests.last().map(|request| request.messages.clone()).unwrap_or_default();
@@ -107,6 +112,21 @@ fn feedback_continues_the_conversation() {
     assert_eq!(run.attempts[1].trace, "run.traces/t.jsonl");
     let finished = &run.finished[0];
     assert_eq!((finished.verdict, finished.attempts), (Verdict::Solved, 2));
+}
+
+#[test]
+fn later_attempts_draw_otherwise() {
+    let task = task("t", "", "false", "true");
+    let (team, model) = (Team::stock("alara").unwrap(), Scripted::new((0..3).map(|_| Reply::text("Done."))));
+    let sampling = Sampling { temperature: 0.1, ..Sampling::default() };
+    let solver = Solver::Agent { team: &team, npc: team.npc(None).unwrap(), model: &model, sampling };
+    play(std::slice::from_ref(&task), &solver, |options| options.attempts = 3);
+    let requests = model.requests();
+    let drawn: Vec<f32> = requests.iter().map(|request| request.sampling.temperature).collect();
+    assert_eq!(drawn, [0.1, 0.6, 0.6]);
+    assert_ne!(requests[1].sampling.seed, requests[2].sampling.seed);
+    let limit = team.npc(None).unwrap().limits.turn_tokens;
+    assert!(requests.iter().all(|request| request.max_tokens == Some(limit)));
 }
 
 #[test]
@@ -180,6 +200,7 @@ fn a_cancelled_task_has_no_result() {
         attempts: 5,
         timeout: MINUTE,
         seed: 0,
+        retry_temperature: 0.6,
         jobs: 1,
         isolation: Isolation::Off,
         cancel: cancel.clone(),

@@ -1,7 +1,8 @@
 //! One task from its setup to its end: attempts, each followed by the verification, whose words are the feedback.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::Request;
@@ -92,8 +93,8 @@ pub fn run(
         Err(_) if cancelled() => return Ok(None),
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
-    let seeded = solver.model().map(|model| Seeded { model, seed: AtomicU64::new(0) });
-    let mut work = match worker(task, solver, seeded.as_ref(), &sandbox, deadline, trace) {
+    let drawn = solver.model().map(|model| Drawn { model, draw: Mutex::default() });
+    let mut work = match worker(task, solver, drawn.as_ref(), &sandbox, deadline, trace) {
         Ok(work) => work,
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
@@ -104,8 +105,9 @@ pub fn run(
         (options.observer)(Progress::Attempt { task, number });
         let started = Instant::now();
         let seed = seed(options.seed, &task.id, number);
-        if let Some(seeded) = &seeded {
-            seeded.seed.store(seed, Ordering::Relaxed);
+        if let Some(drawn) = &drawn {
+            let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
+            *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
         }
         let done = work(number, &message);
         if cancelled() {
@@ -139,7 +141,7 @@ pub fn run(
                 )
             }
         };
-        let file = trace.file_name().filter(|_| seeded.is_some());
+        let file = trace.file_name().filter(|_| drawn.is_some());
         let folder = trace.parent().and_then(Path::file_name);
         record(Attempt {
             task: task.id.clone(),
@@ -237,12 +239,12 @@ fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Inf
 fn worker<'a>(
     task: &'a Task,
     solver: &'a Solver,
-    seeded: Option<&'a Seeded>,
+    drawn: Option<&'a Drawn>,
     sandbox: &'a Sandbox,
     deadline: Instant,
     trace: &Path,
 ) -> Result<Work<'a>, Infrastructure> {
-    let (Solver::Agent { team, npc, options, .. }, Some(seeded)) = (solver, seeded) else {
+    let (Solver::Agent { team, npc, sampling, .. }, Some(drawn)) = (solver, drawn) else {
         let gold = task.gold.as_deref().unwrap_or_default();
         return Ok(Box::new(move |_, _| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -260,7 +262,7 @@ fn worker<'a>(
         _ => {}
     }
     let trace = Trace::create(trace)?;
-    let mut agent = Agent::new(team, npc, seeded, sandbox, options.clone(), trace)?.until(deadline);
+    let mut agent = Agent::new(team, npc, drawn, sandbox, sampling.clone(), trace)?.until(deadline);
     Ok(Box::new(move |_, message| {
         let before = agent.trace().records().len();
         let outcome = agent.run(message);
@@ -307,19 +309,29 @@ fn cost(records: &[Record]) -> Did {
     Did { cost, ttft, ..Did::default() }
 }
 
-/// A model whose draws follow the seed of the attempt that is under way.
-struct Seeded<'a> {
+/// A model whose draws follow the attempt that is under way.
+struct Drawn<'a> {
     model: &'a dyn ChatModel,
-    seed: AtomicU64,
+    draw: Mutex<Draw>,
 }
 
-impl ChatModel for Seeded<'_> {
+/// How an attempt differs from the run's sampling.
+#[derive(Clone, Copy, Default)]
+struct Draw {
+    seed: u64,
+    /// The temperature is at least this.
+    temperature: f32,
+}
+
+impl ChatModel for Drawn<'_> {
     fn name(&self) -> &str {
         self.model.name()
     }
 
     fn chat(&self, mut request: Request) -> Result<Events<'_>, ModelError> {
-        request.sampling.seed = self.seed.load(Ordering::Relaxed);
+        let Draw { seed, temperature } = *self.draw.lock().unwrap_or_else(PoisonError::into_inner);
+        request.sampling.seed = seed;
+        request.sampling.temperature = request.sampling.temperature.max(temperature);
         self.model.chat(request)
     }
 }

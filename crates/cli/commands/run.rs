@@ -11,7 +11,7 @@ use alara_harness::jinx::Engine;
 use alara_harness::sandbox::enforced;
 use alara_harness::team::load_jinx;
 use alara_harness::tool::Place;
-use alara_harness::{Agent, Notice, Options, Outcome, Policy, Sandbox, Team, ToolResult, Trace, jinx};
+use alara_harness::{Agent, Notice, Outcome, Policy, Sandbox, Team, ToolResult, Trace, jinx};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
@@ -84,10 +84,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let model = args.model.load(npc.model.as_deref(), 1)?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
-    let options = Options { sampling, max_tokens: None };
 
     let mut progress = Progress::default();
-    let mut agent = Agent::new(&team, npc, model.as_ref(), &sandbox, options, trace)?
+    let mut agent = Agent::new(&team, npc, model.as_ref(), &sandbox, sampling, trace)?
         .observed(|notice| progress.show(&notice));
     let outcome = agent.run(&task)?;
     let usage = agent.usage();

@@ -78,17 +78,8 @@ pub struct Agent<'a> {
     deadline: Option<Instant>,
 }
 
-/// How an agent's tokens are drawn, and how many.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// How tokens are drawn.
-    pub sampling: Sampling,
-    /// Most tokens of a turn; `None` = up to the context's end.
-    pub max_tokens: Option<usize>,
-}
-
 impl<'a> Agent<'a> {
-    /// An agent that has not been told anything yet. `trace` gets its first record.
+    /// An agent that has not been told anything yet, and whose tokens are drawn by `sampling`. `trace` gets its first record.
     ///
     /// # Errors
     /// The trace can't be written.
@@ -97,7 +88,7 @@ impl<'a> Agent<'a> {
         npc: &'a Npc,
         model: &'a dyn ChatModel,
         sandbox: &'a Sandbox,
-        options: Options,
+        sampling: Sampling,
         mut trace: Trace,
     ) -> Result<Self, Error> {
         trace.push(Record::Start(Box::new(Start {
@@ -110,8 +101,7 @@ impl<'a> Agent<'a> {
             limits: npc.limits,
             system: system(team, npc),
             tools: tools(team, npc),
-            sampling: options.sampling,
-            max_tokens: options.max_tokens,
+            sampling,
         })))?;
         Ok(Agent { team, npc, model, sandbox, trace, observer: Box::new(|_| {}), deadline: None })
     }

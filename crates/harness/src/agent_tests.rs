@@ -26,7 +26,7 @@ impl Ground {
 
     fn agent<'a>(&'a self, model: &'a Scripted, sandbox: &'a Sandbox, trace: Trace) -> Agent<'a> {
         let npc = self.team.npc(None).unwrap();
-        Agent::new(&self.team, npc, model, sandbox, Options::default(), trace).unwrap()
+        Agent::new(&self.team, npc, model, sandbox, Sampling::default(), trace).unwrap()
     }
 }
 

@@ -12,7 +12,7 @@ pub mod team;
 pub mod tool;
 pub mod trace;
 
-pub use agent::{Agent, Notice, Options, Outcome};
+pub use agent::{Agent, Notice, Outcome};
 pub use error::Error;
 pub use jinx::{Jinx, ToolResult};
 pub use model::{ChatModel, Events, ModelError, Scripted};

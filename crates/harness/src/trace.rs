@@ -81,8 +81,6 @@ pub struct Start {
     pub tools: Vec<Tool>,
     /// How tokens are drawn.
     pub sampling: Sampling,
-    /// Most tokens of a turn.
-    pub max_tokens: Option<usize>,
 }
 
 /// A line of the file: a record and when it was written.
@@ -173,7 +171,7 @@ pub fn request(records: &[Record]) -> Request {
                 request.system.clone_from(&start.system);
                 request.tools.clone_from(&start.tools);
                 request.sampling = start.sampling.clone();
-                request.max_tokens = start.max_tokens;
+                request.max_tokens = Some(start.limits.turn_tokens);
             }
             Record::User { text } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),

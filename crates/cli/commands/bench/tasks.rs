@@ -16,7 +16,7 @@ use alara_bench::stats::{self, Table};
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::sandbox::{Isolation, enforced};
-use alara_harness::{ChatModel, Npc, Options, Team, agent};
+use alara_harness::{ChatModel, Npc, Team, agent};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -62,6 +62,9 @@ pub struct Args {
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
+    /// How daring the draws of later attempts are at least: the most likely mistake would only be repeated
+    #[arg(long, default_value_t = 0.6)]
+    retry_temperature: f32,
     /// How many tasks run at a time
     #[arg(long, default_value = "1", value_name = "N")]
     jobs: NonZeroUsize,
@@ -93,8 +96,10 @@ struct Crew {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if !args.temperature.is_finite() || args.temperature < 0.0 {
-        bail!("a temperature is a number from 0 up, not {}", args.temperature);
+    for temperature in [args.temperature, args.retry_temperature] {
+        if !temperature.is_finite() || temperature < 0.0 {
+            bail!("a temperature is a number from 0 up, not {temperature}");
+        }
     }
     let suite = args.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
     let tasks = suite.select(&args.category, &args.task)?;
@@ -110,8 +115,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let solver = match &crew {
         None => Solver::Gold,
         Some(Crew { team, npc, model, .. }) => {
-            let options = Options { sampling: header.sampling.clone(), max_tokens: None };
-            Solver::Agent { team, npc, model: model.as_ref(), options }
+            Solver::Agent { team, npc, model: model.as_ref(), sampling: header.sampling.clone() }
         }
     };
     let (file, before) = match &args.resume {
@@ -163,6 +167,7 @@ fn work(
         attempts: args.attempts.get(),
         timeout: Duration::from_secs(args.timeout.get()),
         seed: args.seed,
+        retry_temperature: args.retry_temperature,
         jobs: args.jobs.get(),
         isolation: Isolation::Auto,
         cancel,
@@ -206,6 +211,7 @@ fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> a
         team,
         npc,
         sampling: Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() },
+        retry_temperature: args.retry_temperature,
         attempts: args.attempts.get(),
         timeout: args.timeout.get(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

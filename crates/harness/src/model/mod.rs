@@ -32,4 +32,9 @@ impl ModelError {
     pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         ModelError(error.into())
     }
+
+    /// The model's own error.
+    pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
+        &*self.0
+    }
 }

@@ -58,6 +58,9 @@ pub struct Npc {
 pub struct Limits {
     /// Most turns of the model for one user message. Default 12.
     pub turns: usize,
+    /// Most tokens that one turn may generate. Default 4096. A turn that reaches it ends the run, so that a model that
+    /// never stops does not fill its context first.
+    pub turn_tokens: usize,
     /// Most bytes of one tool's output that the model gets to read. Default 16384.
     pub tool_output_bytes: usize,
     /// Most seconds for one user message. Default none.
@@ -66,7 +69,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { turns: 12, tool_output_bytes: 16 * 1024, seconds: None }
+        Limits { turns: 12, turn_tokens: 4096, tool_output_bytes: 16 * 1024, seconds: None }
     }
 }
 
