@@ -39,11 +39,8 @@ struct FormatArgs {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = match (&args.format.template, args.format.format) {
-        (Some(path), _) => Format::detect(&read(path)?).with_context(|| {
-            format!("no known tool-call format in {}; name one with --format", path.display())
-        })?,
-        (None, Some(format)) => format,
-        (None, None) => anyhow::bail!("either --template or --format is needed"),
+        (Some(path), _) => Format::detect(&read(path)?),
+        (None, format) => format,
     };
     let from_file = |path: Option<&PathBuf>| match path {
         None => Ok(Value::Null),
@@ -66,8 +63,10 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-fn parse(format: Format, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {
+/// A template that is written for no format that we know prints no calls: all is text, but for reasoning.
+fn parse(format: Option<Format>, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {
     let tools: Vec<Tool> = tools.as_array().into_iter().flatten().map(tool).collect::<anyhow::Result<_>>()?;
+    let (format, tools) = format.map_or((Format::Hermes, Vec::new()), |format| (format, tools));
     let options: Option<ParseOptions> = serde_json::from_value(options.clone()).context("options")?;
     let options = options.unwrap_or_default();
     let mut parser = Parser::new(&options.turn(format, tools));
