@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use alara_engine::Tool;
 use alara_engine::chat::{Format, ParseOptions, Parsed, Parser};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 /// Parse a model's output into text, reasoning and tool calls
@@ -39,7 +39,14 @@ struct FormatArgs {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let format = match (&args.format.template, args.format.format) {
-        (Some(path), _) => Format::detect(&read(path)?),
+        (Some(path), _) => {
+            let source = read(path)?;
+            let format = Format::detect(&source);
+            if format.is_none() && source.contains("tools") {
+                bail!("no known tool-call format in {}; name one with --format", path.display());
+            }
+            format
+        }
         (None, format) => format,
     };
     let from_file = |path: Option<&PathBuf>| match path {
@@ -63,7 +70,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// A template that is written for no format that we know prints no calls: all is text, but for reasoning.
+/// Without a format, as of a template that knows no tools, all is text, but for reasoning.
 fn parse(format: Option<Format>, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {
     let tools: Vec<Tool> = tools.as_array().into_iter().flatten().map(tool).collect::<anyhow::Result<_>>()?;
     let (format, tools) = format.map_or((Format::Hermes, Vec::new()), |format| (format, tools));
