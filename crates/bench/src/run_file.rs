@@ -6,6 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::record::{Attempt, Finished, Header, Record, difference};
@@ -86,10 +87,20 @@ impl RunFile {
     }
 
     fn lock(&self) -> Result<(), Error> {
-        self.file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => Error::RunFileInUse { path: self.path.clone() },
-            TryLockError::Error(source) => Error::RunFile { action: "lock", path: self.path.clone(), source },
-        })
+        let patience = Instant::now() + Duration::from_secs(1);
+        loop {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(()),
+                // A process that another thread is just starting holds our descriptors for a moment.
+                Err(TryLockError::WouldBlock) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(TryLockError::WouldBlock) => return Err(Error::RunFileInUse { path: self.path.clone() }),
+                Err(TryLockError::Error(source)) => {
+                    return Err(Error::RunFile { action: "lock", path: self.path.clone(), source });
+                }
+            }
+        }
     }
 
     /// Replaces the file in one step by one that holds the lines of `run` only.

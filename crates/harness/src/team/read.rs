@@ -168,7 +168,13 @@ fn npc(
     let raw: RawNpc = parse(source)?;
     let known = ["name", "primary_directive", "directive", "model", "jinxes", "jinxs", "limits"];
     check_keys(source, &[], &known, &NPC_WITHOUT_EFFECT, diagnostics)?;
-    check_keys(source, &["limits"], &["turns", "turn_tokens", "tool_output_bytes", "seconds"], &[], diagnostics)?;
+    check_keys(
+        source,
+        &["limits"],
+        &["turns", "turn_tokens", "tool_output_bytes", "seconds"],
+        &[],
+        diagnostics,
+    )?;
     let mut list = Vec::new();
     let names = match raw.jinxes {
         List::One(star) if star == "*" => jinxes.keys().cloned().collect(),
