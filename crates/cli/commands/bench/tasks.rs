@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
     /// How daring the draws of later attempts are at least: the most likely mistake would only be repeated
-    #[arg(long, default_value_t = 0.6)]
+    #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
     /// How many tasks run at a time
     #[arg(long, default_value = "1", value_name = "N")]
