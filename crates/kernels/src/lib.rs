@@ -1,6 +1,45 @@
 //! CPU work on quantized blocks. Knows nothing of models, files or tokens, and is the only crate, beside the file
 //! that maps a model, that may contain `unsafe`.
+//!
+//! Every kernel is row invariant: the result of a row depends on that row alone, never on how many rows or threads
+//! share the call, nor on the instruction set, bit for bit ([`DeltaForm::Chunked`] excepted). Sums of integers are exact;
+//! sums of floats run in eight lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
 
+mod activations;
+mod attend;
+mod conv;
+mod cpu;
+mod delta;
+mod dense;
+mod elementwise;
+mod exp;
+mod format;
+mod gate;
+mod isa;
+mod kv;
+mod lanes;
+mod matmul;
+mod norm;
+mod quant;
+mod rope;
+#[cfg(test)]
+mod testing;
+mod threads;
 mod view;
 
+pub use activations::Activations;
+pub use attend::{AttentionShape, AttentionSpan, attend};
+pub use conv::conv;
+pub use cpu::Cpu;
+pub use delta::{DeltaForm, DeltaShape, delta};
+pub use elementwise::{add, add_row, scale_rows};
+pub use format::Format;
+pub use gate::{Gate, gated};
+pub use isa::Isa;
+pub use kv::{KvFormat, KvRows};
+pub use matmul::{Rows, matmul, matmul_picked};
+pub use norm::rms_norm;
+pub use quant::dequantize;
+pub use rope::rope;
+pub use threads::Threads;
 pub use view::{ViewError, view};

@@ -1,0 +1,261 @@
+//! Activations in the form that weights multiply with.
+
+use crate::Cpu;
+use crate::Format;
+use crate::isa::for_each_isa;
+use crate::quant::{FLOATS, PANEL};
+use crate::threads::Disjoint;
+
+/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32 for float weights;
+/// 8-bit codes in runs of 32 with an f32 scale each for formats of 32; 8-bit codes in runs of 256 with an f32 scale
+/// each for formats of 256. Rows are padded with zeros to whole panels. Buffers are reused.
+#[derive(Debug, Default)]
+pub struct Activations {
+    form: Form,
+    rows: usize,
+    width: usize,
+    /// Panels in a row.
+    panels: usize,
+    /// `[rows, panels * 64]`, for [`Form::Floats`].
+    floats: Vec<f32>,
+    /// `[rows, panels * 256]`: within -127..=127.
+    codes: Vec<i8>,
+    /// `[rows, panels * 16]`: the sums of sixteen codes each.
+    sums: Vec<i16>,
+    /// `[rows, panels * 8]` or `[rows, panels]`.
+    scales: Vec<f32>,
+}
+
+/// The forms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    Floats,
+    /// Runs of 32.
+    Runs,
+    /// Runs of 256.
+    Supers,
+}
+
+impl Form {
+    fn of(format: Format) -> Form {
+        match format.block_len() {
+            1 => Form::Floats,
+            32 => Form::Runs,
+            _ => Form::Supers,
+        }
+    }
+}
+
+impl Activations {
+    /// Takes the rows of `x`, each `width` numbers, for weights of `format`.
+    ///
+    /// A run's scale is its largest magnitude / 127; codes are rounded to the nearest, ties to even. A run below 1e-30
+    /// counts as zeros. A run with a NaN or an infinity gets such a scale, so that results show it.
+    ///
+    /// # Panics
+    /// Unless `x` is whole rows and `width` whole blocks of the format.
+    pub fn prepare(&mut self, cpu: &Cpu, format: Format, x: &[f32], width: usize) {
+        assert!(width > 0 && x.len().is_multiple_of(width), "{} activations in rows of {width}", x.len());
+        assert!(width.is_multiple_of(format.block_len()), "rows of {width} numbers in {}", format.name());
+        self.form = Form::of(format);
+        self.rows = x.len() / width;
+        self.width = width;
+        if self.form == Form::Floats {
+            self.panels = width.div_ceil(FLOATS);
+            let padded = self.panels * FLOATS;
+            self.floats.resize(self.rows * padded, 0.0);
+            for (to, from) in self.floats.chunks_exact_mut(padded).zip(x.chunks_exact(width)) {
+                to[..width].copy_from_slice(from);
+                to[width..].fill(0.0);
+            }
+            return;
+        }
+        self.panels = width.div_ceil(PANEL);
+        let run = format.block_len();
+        let (padded, sums, scales) =
+            (self.panels * PANEL, self.panels * PANEL / 16, self.panels * PANEL / run);
+        self.codes.resize(self.rows * padded, 0);
+        self.sums.resize(self.rows * sums, 0);
+        self.scales.resize(self.rows * scales, 0.0);
+        let all =
+            (Disjoint::new(&mut self.codes), Disjoint::new(&mut self.sums), Disjoint::new(&mut self.scales));
+        #[allow(unsafe_code)]
+        cpu.threads.run(self.rows, &|row| {
+            let x = &x[row * width..][..width];
+            // SAFETY: each task has its own row.
+            let (codes, sums, scales) = unsafe {
+                (
+                    all.0.slice(row * padded, padded),
+                    all.1.slice(row * sums, sums),
+                    all.2.slice(row * scales, scales),
+                )
+            };
+            quantize(cpu.isa, x, run, codes, sums, scales);
+        });
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The numbers in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether this is the form that weights of `format` multiply with.
+    pub fn suits(&self, format: Format) -> bool {
+        self.form == Form::of(format)
+    }
+
+    /// A panel of 64 floats.
+    #[inline(always)]
+    pub(crate) fn floats(&self, row: usize, panel: usize) -> &[f32] {
+        &self.floats[(row * self.panels + panel) * FLOATS..][..FLOATS]
+    }
+
+    /// A panel of 256 codes, its sums of 16, and its scales of 32.
+    #[inline(always)]
+    pub(crate) fn runs(&self, row: usize, panel: usize) -> (&[i8], &[i16], &[f32]) {
+        let panel = row * self.panels + panel;
+        (&self.codes[panel * 256..][..256], &self.sums[panel * 16..][..16], &self.scales[panel * 8..][..8])
+    }
+
+    /// A panel of 256 codes, its sums of 16, and its scale.
+    #[inline(always)]
+    pub(crate) fn supers(&self, row: usize, panel: usize) -> (&[i8], &[i16], f32) {
+        let panel = row * self.panels + panel;
+        (&self.codes[panel * 256..][..256], &self.sums[panel * 16..][..16], self.scales[panel])
+    }
+}
+
+for_each_isa! {
+    /// Quantizes a row in runs of `run`; what lies beyond it becomes zero.
+    fn quantize(x: &[f32], run: usize, codes: &mut [i8], sums: &mut [i16], scales: &mut [f32]) {
+        codes[x.len()..].fill(0);
+        scales.fill(0.0);
+        if run == 32 {
+            quantize_runs::<32>(x, codes, scales);
+        } else {
+            quantize_runs::<256>(x, codes, scales);
+        }
+        for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<16>().0) {
+            *sum = codes.iter().map(|&code| i16::from(code)).sum();
+        }
+    }
+}
+
+/// 1.5 * 2^23: what is added to it is rounded to an integer, ties to even, whose lower bits are the last of the sum's.
+const ROUND: f32 = (3 << 22) as f32;
+
+#[inline(always)]
+fn quantize_runs<const RUN: usize>(x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
+    for ((x, codes), scale) in x.as_chunks::<RUN>().0.iter().zip(codes.as_chunks_mut::<RUN>().0).zip(scales) {
+        // As integers, magnitudes are in the same order, and NaN is the largest.
+        let largest = f32::from_bits(x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff)));
+        let tiny = largest < 1e-30;
+        *scale = if tiny { 0.0 } else { largest / 127.0 };
+        let inverse = if tiny { 0.0 } else { 127.0 / largest };
+        for (code, x) in codes.iter_mut().zip(x) {
+            *code = (x * inverse + ROUND).to_bits() as i8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Isa, Threads};
+
+    impl Activations {
+        /// The numbers that a row stands for.
+        pub(crate) fn numbers(&self, row: usize) -> Vec<f64> {
+            let run = match self.form {
+                Form::Floats => {
+                    return self.floats[row * self.panels * FLOATS..][..self.width]
+                        .iter()
+                        .map(|&x| f64::from(x))
+                        .collect();
+                }
+                Form::Runs => 32,
+                Form::Supers => 256,
+            };
+            let codes = &self.codes[row * self.panels * PANEL..][..self.width];
+            let scales = &self.scales[row * self.panels * PANEL / run..];
+            codes
+                .chunks(run)
+                .zip(scales)
+                .flat_map(|(codes, &scale)| codes.iter().map(move |&code| f64::from(code) * f64::from(scale)))
+                .collect()
+        }
+    }
+
+    fn prepared(isa: Isa, format: Format, x: &[f32], width: usize) -> Activations {
+        let mut activations = Activations::default();
+        activations.prepare(&Cpu::new(isa, Threads::new(2)), format, x, width);
+        activations
+    }
+
+    proptest! {
+        #[test]
+        fn codes_are_the_nearest(x in proptest::collection::vec(-9f32..9.0, 1280), wide: bool) {
+            let (format, run) = if wide { (Format::Q4_K, 256) } else { (Format::Q4_0, 32) };
+            let scalar = prepared(Isa::SCALAR, format, &x, 256);
+            for (row, x) in x.chunks(256).enumerate() {
+                for (number, &x) in scalar.numbers(row).into_iter().zip(x) {
+                    prop_assert!((number - f64::from(x)).abs() <= 9.0 / 127.0 * 0.500_001);
+                }
+            }
+            for (sixteen, sum) in scalar.codes.chunks(16).zip(&scalar.sums) {
+                prop_assert_eq!(sixteen.iter().map(|&code| i16::from(code)).sum::<i16>(), *sum);
+            }
+            for (codes, run) in scalar.codes.chunks(run).zip(x.chunks(run)) {
+                let largest = codes.iter().map(|code| i32::from(*code).abs()).max();
+                prop_assert_eq!(largest, Some(127), "{:?}", run);
+            }
+            for isa in Isa::available() {
+                let other = prepared(isa, format, &x, 256);
+                prop_assert_eq!((&other.codes, &other.sums, &other.scales), (&scalar.codes, &scalar.sums, &scalar.scales));
+            }
+        }
+    }
+
+    #[test]
+    fn runs_of_nothing_and_of_what_is_no_number() {
+        for isa in Isa::available() {
+            let check = |first: f32, scale: fn(f32) -> bool, codes: i8| {
+                let mut x = vec![0.0; 64];
+                x[0] = first;
+                let activations = prepared(isa, Format::Q8_0, &x, 64);
+                assert!(scale(activations.scales[0]), "{first}: scale {}", activations.scales[0]);
+                assert_eq!((activations.codes[0], activations.scales[1]), (codes, 0.0), "{first}");
+                assert!(activations.codes[1..].iter().all(|&code| code == 0), "{first}");
+            };
+            check(0.0, |scale| scale == 0.0, 0);
+            check(1e-31, |scale| scale == 0.0, 0);
+            check(-1e-30, |scale| scale > 0.0, -127);
+            check(f32::MAX, |scale| scale > 1e36, 127);
+            check(f32::NAN, f32::is_nan, 0);
+            check(f32::NEG_INFINITY, |scale| scale == f32::INFINITY, 0);
+        }
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let cpu = Cpu::new(Isa::best(), Threads::new(1));
+        let mut x = Activations::default();
+        x.prepare(&cpu, Format::Q8_0, &[1.0; 3 * 320], 320);
+        x.prepare(&cpu, Format::Q8_0, &[2.0; 2 * 288], 288);
+        assert_eq!(
+            (x.rows(), x.width(), x.numbers(1)),
+            (2, 288, prepared(cpu.isa, Format::Q8_0, &[2.0; 288], 288).numbers(0))
+        );
+        assert!(x.suits(Format::MXFP4) && !x.suits(Format::Q4_K) && !x.suits(Format::F32));
+        // The padding of both rows is zero.
+        assert!(x.codes[288..512].iter().chain(&x.codes[512 + 288..]).all(|&code| code == 0));
+    }
+}

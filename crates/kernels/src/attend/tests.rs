@@ -1,0 +1,280 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::KvFormat;
+use crate::testing::{assert_close, assert_same, cpus, noise};
+
+/// Attention over one or more sequences, and how their rows are cut into calls.
+#[derive(Clone, Debug)]
+struct Case {
+    shape: AttentionShape,
+    format: KvFormat,
+    sinks: bool,
+    block_tokens: usize,
+    /// The positions of each sequence.
+    lengths: Vec<usize>,
+    /// How many of them are in the cache before the first call.
+    past: usize,
+    seed: u64,
+}
+
+impl Case {
+    fn plain() -> Case {
+        let shape = AttentionShape {
+            heads: 4,
+            kv_heads: 2,
+            key_width: 32,
+            value_width: 32,
+            scale: 0.3,
+            window: None,
+        };
+        Case {
+            shape,
+            format: KvFormat::F32,
+            sinks: false,
+            block_tokens: 16,
+            lengths: vec![75],
+            past: 0,
+            seed: 1,
+        }
+    }
+
+    fn values_in_keys(&self) -> bool {
+        self.shape.kv_heads == 1 && self.shape.value_width < self.shape.key_width
+    }
+
+    /// Numbers for every position of sequence `sequence`: queries, keys, values.
+    fn numbers(&self, sequence: usize) -> [Vec<f32>; 3] {
+        let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
+        let length = self.lengths[sequence];
+        [heads * key_width, kv_heads * key_width, kv_heads * value_width].map(|width| {
+            let seed = self.seed.wrapping_mul(1000) + sequence as u64 * 10 + width as u64;
+            noise(seed, length * width).into_iter().map(|x| 2.0 * x).collect()
+        })
+    }
+
+    fn sink_scores(&self) -> Option<Vec<f32>> {
+        self.sinks.then(|| noise(self.seed, self.shape.heads))
+    }
+
+    /// What every row from `past` on becomes, sequence by sequence, when calls take `step` rows of every sequence and
+    /// the blocks lie in an order given by `order`.
+    fn run(&self, cpu: &Cpu, step: usize, order: u64) -> Vec<f32> {
+        let AttentionShape { heads, kv_heads, key_width, value_width, window, .. } = self.shape;
+        let size = self.block_tokens;
+        let counts: Vec<usize> = self.lengths.iter().map(|length| length.div_ceil(size)).collect();
+        let mut places: Vec<u32> = (0..counts.iter().sum::<usize>() as u32).collect();
+        let keys_of_order = noise(order, places.len());
+        places.sort_by(|&a, &b| keys_of_order[a as usize].total_cmp(&keys_of_order[b as usize]));
+        let slots = places.len() * size;
+        let mut keys = KvRows::zeros(slots, kv_heads * key_width, self.format).unwrap();
+        let mut values = KvRows::zeros(slots, kv_heads * value_width, self.format).unwrap();
+        let mut tables: Vec<Vec<u32>> = Vec::new();
+        for count in counts {
+            tables.push(places.drain(..count).collect());
+        }
+        let numbers: Vec<_> = (0..self.lengths.len()).map(|sequence| self.numbers(sequence)).collect();
+        let write = |keys: &mut KvRows, values: &mut KvRows, sequence: usize, position: usize| {
+            let [_, k, v]: &[Vec<f32>; 3] = &numbers[sequence];
+            let slot = tables[sequence][position / size] as usize * size + position % size;
+            keys.write(cpu, slot, &k[position * kv_heads * key_width..][..kv_heads * key_width]);
+            values.write(cpu, slot, &v[position * kv_heads * value_width..][..kv_heads * value_width]);
+        };
+
+        let mut done: Vec<usize> = self.lengths.iter().map(|&length| self.past.min(length)).collect();
+        for (sequence, &done) in done.iter().enumerate() {
+            (0..done).for_each(|position| write(&mut keys, &mut values, sequence, position));
+        }
+        let mut out = vec![Vec::new(); self.lengths.len()];
+        while done != self.lengths {
+            let (mut q, mut now, mut seen_tables) = (Vec::new(), Vec::new(), Vec::new());
+            for (sequence, &length) in self.lengths.iter().enumerate() {
+                let (past, rows) = (done[sequence], step.min(length - done[sequence]));
+                (past..past + rows).for_each(|position| write(&mut keys, &mut values, sequence, position));
+                q.extend_from_slice(
+                    &numbers[sequence][0][past * heads * key_width..][..rows * heads * key_width],
+                );
+                // Blocks that no row sees hold a number that must not be used.
+                let mut table = tables[sequence].clone();
+                let oldest = window.map_or(0, |window| (past + 1).saturating_sub(window));
+                table[..oldest / size].fill(u32::MAX);
+                seen_tables.push(table);
+                now.push((past, rows));
+                done[sequence] += rows;
+            }
+            let spans: Vec<AttentionSpan> = now
+                .iter()
+                .zip(&seen_tables)
+                .map(|(&(past, rows), blocks)| AttentionSpan { rows, past, blocks })
+                .collect();
+            let rows: usize = now.iter().map(|now| now.1).sum();
+            let mut y = vec![f32::NAN; rows * heads * value_width];
+            let values = (!self.values_in_keys()).then_some(&values);
+            let sinks = self.sink_scores();
+            attend(cpu, &self.shape, &keys, values, size, &spans, sinks.as_deref(), &q, &mut y);
+            let mut rest = &y[..];
+            for (out, (_, rows)) in out.iter_mut().zip(now) {
+                let (own, later) = rest.split_at(rows * heads * value_width);
+                out.extend_from_slice(own);
+                rest = later;
+            }
+        }
+        out.concat()
+    }
+
+    /// The same as the formula says.
+    fn exact(&self) -> Vec<f64> {
+        let AttentionShape { heads, kv_heads, key_width, value_width, scale, window } = self.shape;
+        let mut out = Vec::new();
+        for (sequence, &length) in self.lengths.iter().enumerate() {
+            let [q, k, v] = self.numbers(sequence);
+            let kept = |x: &[f32], width| self.as_kept(x, width);
+            let (k, v) = (kept(&k, kv_heads * key_width), kept(&v, kv_heads * value_width));
+            for position in self.past.min(length)..length {
+                for head in 0..heads {
+                    let kv_head = head / (heads / kv_heads);
+                    let q = &q[(position * heads + head) * key_width..][..key_width];
+                    let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
+                    let key = |p: usize| &k[(p * kv_heads + kv_head) * key_width..][..key_width];
+                    let value = |p: usize| match self.values_in_keys() {
+                        true => &key(p)[..value_width],
+                        false => &v[(p * kv_heads + kv_head) * value_width..][..value_width],
+                    };
+                    let dot = |k: &[f32]| -> f64 {
+                        q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum()
+                    };
+                    let weights: Vec<f64> =
+                        (oldest..=position).map(|p| (dot(key(p)) * f64::from(scale)).exp()).collect();
+                    let sink = self.sink_scores().map_or(0.0, |sinks| f64::from(sinks[head]).exp());
+                    let total = weights.iter().sum::<f64>() + sink;
+                    out.extend((0..value_width).map(|d| {
+                        let terms = weights.iter().zip(oldest..);
+                        terms.map(|(weight, p)| weight * f64::from(value(p)[d])).sum::<f64>() / total
+                    }));
+                }
+            }
+        }
+        out
+    }
+
+    /// What the cache makes of numbers.
+    fn as_kept(&self, x: &[f32], width: usize) -> Vec<f32> {
+        let cpu = Cpu::new(Isa::SCALAR, crate::Threads::new(1));
+        let mut kv = KvRows::zeros(x.len() / width, width, self.format).unwrap();
+        kv.write(&cpu, 0, x);
+        let mut kept = vec![0.0; x.len()];
+        kv.read(cpu.isa, 0, 0, width, &mut kept);
+        kept
+    }
+
+    /// Near the formula, with the same bits however it is computed.
+    fn check(&self) {
+        let all = cpus();
+        let wanted = self.run(&all[0], usize::MAX, 1);
+        assert_close(&wanted, &self.exact(), 1e-5);
+        for (i, cpu) in all.iter().enumerate() {
+            for step in [usize::MAX, 1, 5, 64] {
+                let y = self.run(cpu, step, i as u64 + 2);
+                assert_same(&wanted, &y, &format!("{self:?}, {step} rows a call on {cpu:?}"));
+            }
+        }
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let heads = prop_oneof![Just((4, 2)), Just((3, 3)), Just((5, 1)), Just((8, 2)), Just((1, 1))];
+    let widths = prop_oneof![Just((32, 32)), Just((64, 32)), Just((64, 64)), Just((16, 16)), Just((80, 80))];
+    let format = prop_oneof![Just(KvFormat::F32), Just(KvFormat::F16), Just(KvFormat::Q8_0)];
+    let window = prop_oneof![Just(None), (1usize..70).prop_map(Some)];
+    let lengths = prop::collection::vec(1usize..100, 1..4);
+    let block_tokens = prop_oneof![Just(16), Just(32), Just(64), Just(7)];
+    let rest = (any::<bool>(), 0usize..60, 0u64..1000);
+    (heads, widths, format, window, lengths, block_tokens, rest).prop_map(
+        |((heads, kv_heads), (key_width, value_width), format, window, lengths, block_tokens, rest)| {
+            let scale = 1.0 / (key_width as f32).sqrt();
+            let shape = AttentionShape { heads, kv_heads, key_width, value_width, scale, window };
+            let fits = [key_width, value_width].iter().all(|width| (kv_heads * width).is_multiple_of(32));
+            let format = if fits { format } else { KvFormat::F16 };
+            let (sinks, past, seed) = rest;
+            Case { shape, format, sinks, block_tokens, lengths, past, seed }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_row_depends_on_what_it_sees_alone(case in cases()) {
+        case.check();
+    }
+}
+
+#[test]
+fn shapes_of_models() {
+    let shape = |heads, kv_heads, key_width, value_width, window| AttentionShape {
+        heads,
+        kv_heads,
+        key_width,
+        value_width,
+        scale: 1.0 / (key_width as f32).sqrt(),
+        window,
+    };
+    let shapes = [
+        shape(4, 2, 128, 128, None),
+        shape(2, 1, 256, 256, Some(64)),
+        shape(8, 1, 64, 64, Some(33)),
+        shape(5, 1, 576, 512, None),
+        shape(3, 3, 96, 96, None),
+    ];
+    for (shape, format) in shapes.into_iter().zip([KvFormat::F16, KvFormat::Q8_0].into_iter().cycle()) {
+        Case { shape, format, lengths: vec![70, 3], ..Case::plain() }.check();
+    }
+}
+
+#[test]
+fn a_window_that_holds_everything_changes_nothing() {
+    let case = Case::plain();
+    let mut windowed = case.clone();
+    windowed.shape.window = Some(75);
+    let cpu = &cpus()[0];
+    assert_same(&case.run(cpu, 7, 1), &windowed.run(cpu, 7, 1), "window");
+}
+
+#[test]
+fn a_sink_far_below_every_score_changes_nothing() {
+    let case = Case::plain();
+    let plain = case.run(&cpus()[0], 75, 1);
+    let [q, k, v] = case.numbers(0);
+    for cpu in cpus() {
+        let mut keys = KvRows::zeros(80, 64, KvFormat::F32).unwrap();
+        let mut values = KvRows::zeros(80, 64, KvFormat::F32).unwrap();
+        keys.write(&cpu, 0, &k);
+        values.write(&cpu, 0, &v);
+        let spans = [AttentionSpan { rows: 75, past: 0, blocks: &[0, 1, 2, 3, 4] }];
+        for sink in [-200.0, -1e30, f32::NEG_INFINITY] {
+            let mut y = vec![0.0; plain.len()];
+            attend(&cpu, &case.shape, &keys, Some(&values), 16, &spans, Some(&[sink; 4]), &q, &mut y);
+            assert_same(&plain, &y, &format!("sink {sink}"));
+        }
+        let mut y = vec![0.0; plain.len()];
+        attend(&cpu, &case.shape, &keys, Some(&values), 16, &spans, Some(&[1e4; 4]), &q, &mut y);
+        assert!(y.iter().all(|&y| y == 0.0), "a sink far above every score takes everything");
+    }
+}
+
+#[test]
+fn great_scores_stay_finite() {
+    let mut case = Case::plain();
+    case.shape.scale = 1e4;
+    let y = case.run(&cpus()[0], 75, 1);
+    assert!(y.iter().all(|y| y.is_finite()));
+    assert_close(&y[..1], &[f64::from(case.numbers(0)[2][0])], 1e-6);
+}
+
+#[test]
+fn no_rows_are_no_work() {
+    let case = Case { lengths: vec![], ..Case::plain() };
+    let kv = KvRows::zeros(0, 64, KvFormat::F32).unwrap();
+    attend(&cpus()[1], &case.shape, &kv, Some(&kv), 16, &[], None, &[], &mut []);
+}

@@ -1,0 +1,19 @@
+//! What a kernel runs on.
+
+use crate::{Isa, Threads};
+
+/// An instruction set and the threads that compute together.
+#[derive(Debug)]
+pub struct Cpu {
+    /// The instruction set of every kernel. Results don't depend on it.
+    pub isa: Isa,
+    /// The threads that share the tasks of a kernel. Results don't depend on their number.
+    pub threads: Threads,
+}
+
+impl Cpu {
+    /// A CPU of these parts.
+    pub fn new(isa: Isa, threads: Threads) -> Self {
+        Cpu { isa, threads }
+    }
+}

@@ -1,0 +1,307 @@
+//! The gated delta rule: attention whose memory of a sequence is one matrix a head.
+//!
+//! Per row and value head, with key k, query q, value v, decay `e^g` and rate β, the state S `[key_width, value_width]`
+//! takes what v has over what S already tells for k (Yang, Kautz, Hatamizadeh: Gated Delta Networks, 2024):
+//!
+//! ```text
+//! S ← e^g S;   δ = β (v - Sᵀk);   S ← S + k δᵀ;   y = Sᵀq
+//! ```
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::dense::{accumulate, accumulate_block, dot, dots};
+use crate::exp::{exp, sigmoid, softplus};
+use crate::isa::for_each_isa;
+use crate::threads::Disjoint;
+use crate::{Cpu, Isa};
+
+/// The heads of a delta layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaShape {
+    /// Query and key heads (Hk).
+    pub key_heads: usize,
+    /// Value heads (Hv), each a state. Value head j goes with key head j mod Hk.
+    pub value_heads: usize,
+    /// The numbers of a query and of a key.
+    pub key_width: usize,
+    /// The numbers of a value.
+    pub value_width: usize,
+    /// What is added to the sum of squares when queries and keys are normalised.
+    pub epsilon: f32,
+}
+
+impl DeltaShape {
+    /// The numbers of a row of queries, keys and values.
+    fn row(&self) -> usize {
+        2 * self.key_heads * self.key_width + self.value_heads * self.value_width
+    }
+}
+
+/// How the rows of a call are computed. Both give the same up to rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaForm {
+    /// Row by row: the same bits however a sequence is cut into calls.
+    Recurrent,
+    /// Up to 64 rows at a time.
+    Chunked,
+}
+
+/// The rows of a chunk.
+const CHUNK: usize = 64;
+
+/// The columns of a state that are taken at a time, so that they stay in the first cache.
+const STRIP: usize = 64;
+
+thread_local! {
+    /// What a task works out on the way.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The gated delta rule over the rows of one sequence.
+///
+/// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalised here (to length 1, and
+/// queries divided by the root of their width). beta, alpha: `[T, Hv]`, raw: the rate is `sigmoid(beta)`, the logarithm
+/// of the decay `a softplus(alpha + dt)` with `a, dt: [Hv]`, a negative. `state: [Hv, key_width, value_width]`, zeros at
+/// the start of a sequence, is brought up to date. y: `[T, Hv * value_width]`.
+///
+/// # Panics
+/// If the lengths don't fit each other.
+#[allow(clippy::too_many_arguments)] // What the rule is made of.
+pub fn delta(
+    cpu: &Cpu,
+    shape: &DeltaShape,
+    form: DeltaForm,
+    qkv: &[f32],
+    beta: &[f32],
+    alpha: &[f32],
+    a: &[f32],
+    dt: &[f32],
+    state: &mut [f32],
+    y: &mut [f32],
+) {
+    let DeltaShape { key_heads, value_heads, key_width, value_width, .. } = *shape;
+    assert!(key_heads > 0 && value_heads > 0 && key_width > 0 && value_width > 0, "delta: an empty part");
+    assert!(qkv.len().is_multiple_of(shape.row()), "delta: qkv");
+    let rows = qkv.len() / shape.row();
+    assert!(beta.len() == rows * value_heads && alpha.len() == rows * value_heads, "delta: beta, alpha");
+    assert!(a.len() == value_heads && dt.len() == value_heads, "delta: a, dt");
+    assert_eq!(state.len(), value_heads * key_width * value_width, "delta: state");
+    assert_eq!(y.len(), rows * value_heads * value_width, "delta: y");
+
+    let call = Call { shape: *shape, rows, qkv, beta, alpha, a, dt, y: &Disjoint::new(y) };
+    let state = Disjoint::new(state);
+    let size = key_width * value_width;
+    cpu.threads.run(value_heads, &|head| {
+        // SAFETY: no two tasks have the same head.
+        let state = unsafe { state.slice(head * size, size) };
+        SCRATCH.with_borrow_mut(|scratch| match form {
+            DeltaForm::Recurrent => recur(cpu.isa, cpu.isa, &call, head, state, scratch),
+            DeltaForm::Chunked => {
+                for first in (0..rows).step_by(CHUNK) {
+                    let rows = first..rows.min(first + CHUNK);
+                    advance(cpu.isa, cpu.isa, &call, head, rows, state, scratch);
+                }
+            }
+        });
+    });
+}
+
+/// What all tasks of a call share. A task is a value head.
+struct Call<'a> {
+    shape: DeltaShape,
+    rows: usize,
+    qkv: &'a [f32],
+    beta: &'a [f32],
+    alpha: &'a [f32],
+    a: &'a [f32],
+    dt: &'a [f32],
+    y: &'a Disjoint<'a, f32>,
+}
+
+impl Call<'_> {
+    /// Normalises the query and the key of a row for a value head.
+    #[inline(always)]
+    fn query_and_key(&self, isa: Isa, row: usize, head: usize, q: &mut [f32], k: &mut [f32]) {
+        let DeltaShape { key_heads, key_width, epsilon, .. } = self.shape;
+        let row = &self.qkv[row * self.shape.row()..];
+        let start = head % key_heads * key_width;
+        normalize(isa, &row[start..][..key_width], epsilon, 1.0 / (key_width as f32).sqrt(), q);
+        normalize(isa, &row[key_heads * key_width + start..][..key_width], epsilon, 1.0, k);
+    }
+
+    #[inline(always)]
+    fn value(&self, row: usize, head: usize) -> &[f32] {
+        let DeltaShape { key_heads, key_width, value_width, .. } = self.shape;
+        &self.qkv[row * self.shape.row() + 2 * key_heads * key_width + head * value_width..][..value_width]
+    }
+
+    /// The rate β.
+    #[inline(always)]
+    fn rate(&self, row: usize, head: usize) -> f32 {
+        sigmoid(self.beta[row * self.shape.value_heads + head])
+    }
+
+    /// The decay e^g.
+    #[inline(always)]
+    fn decay(&self, row: usize, head: usize) -> f32 {
+        let g = self.a[head] * softplus(self.alpha[row * self.shape.value_heads + head] + self.dt[head]);
+        exp(g)
+    }
+
+    /// # Safety
+    /// Called by the head's task only, and not while it has a row of this head.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // See `Disjoint`.
+    unsafe fn y(&self, row: usize, head: usize) -> &mut [f32] {
+        let DeltaShape { value_heads, value_width, .. } = self.shape;
+        // SAFETY: the caller's.
+        unsafe { self.y.slice((row * value_heads + head) * value_width, value_width) }
+    }
+}
+
+/// `y = scale x / sqrt(Σx² + epsilon)`
+#[inline(always)]
+fn normalize(isa: Isa, x: &[f32], epsilon: f32, scale: f32, y: &mut [f32]) {
+    let scale = scale / (dot(isa, x, x) + epsilon).sqrt();
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = x * scale;
+    }
+}
+
+for_each_isa! {
+    /// The recurrent form for a value head.
+    fn recur(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Vec<f32>) {
+        let DeltaShape { key_width, value_width, .. } = call.shape;
+        scratch.resize(2 * key_width, 0.0);
+        let (q, k) = scratch.split_at_mut(key_width);
+        for row in 0..call.rows {
+            call.query_and_key(isa, row, head, q, k);
+            let step = Step { stride: value_width, decay: call.decay(row, head), rate: call.rate(row, head), q, k };
+            // SAFETY: this is the head's task.
+            let y = unsafe { call.y(row, head) };
+            let (wide_y, y) = y.as_chunks_mut::<32>();
+            let (wide_v, v) = call.value(row, head).as_chunks::<32>();
+            for (i, (y, v)) in wide_y.iter_mut().zip(wide_v).enumerate() {
+                step.take(&mut state[i * 32..], v, y);
+            }
+            let first = wide_v.len() * 32;
+            for (i, (y, v)) in y.iter_mut().zip(v).enumerate() {
+                step.take(&mut state[first + i..], std::array::from_ref(v), std::array::from_mut(y));
+            }
+        }
+    }
+
+    /// The chunked form for a chunk of `rows` and a value head. With Γ_ij the decay from row j to row i, solved row by
+    /// row for what the state takes (D, one δ a row):
+    ///
+    /// ```text
+    /// D_i = β_i (v_i - Γ_i Sᵀk_i - Σ_{j<i} Γ_ij (k_i·k_j) D_j)
+    /// y_i = Γ_i Sᵀq_i + Σ_{j<=i} Γ_ij (q_i·k_j) D_j
+    /// S ← Γ_n S + Σ_j Γ_nj k_j D_jᵀ
+    /// ```
+    fn advance(
+        isa: Isa, call: &Call, head: usize, rows: Range<usize>, state: &mut [f32], scratch: &mut Vec<f32>,
+    ) {
+        let DeltaShape { key_width, value_width, .. } = call.shape;
+        let n = rows.len();
+        scratch.resize(2 * n * key_width + 2 * n * n + 3 * n + n * STRIP + n.max(key_width), 0.0);
+        let (q, rest) = scratch.split_at_mut(n * key_width);
+        let (k, rest) = rest.split_at_mut(n * key_width);
+        let (of_k, rest) = rest.split_at_mut(n * n); // -β_i Γ_ij (k_i·k_j)
+        let (of_q, rest) = rest.split_at_mut(n * n); // Γ_ij (q_i·k_j)
+        let (rate, rest) = rest.split_at_mut(n);
+        let (kept, rest) = rest.split_at_mut(n); // Γ_i, of the state before the chunk
+        let (decayed, rest) = rest.split_at_mut(n); // Γ_ij of the current row i, at the end Γ_nj
+        let (taken, weights) = rest.split_at_mut(n * STRIP);
+
+        let mut kept_now = 1.0;
+        for i in 0..n {
+            let (q_i, k_before) = (&mut q[i * key_width..][..key_width], &mut k[..(i + 1) * key_width]);
+            call.query_and_key(isa, rows.start + i, head, q_i, &mut k_before[i * key_width..]);
+            let (q_i, k_i) = (&*q_i, &k_before[i * key_width..]);
+            rate[i] = call.rate(rows.start + i, head);
+            let decay = call.decay(rows.start + i, head);
+            kept_now *= decay;
+            kept[i] = kept_now;
+            decayed[..i].iter_mut().for_each(|decayed| *decayed *= decay);
+            decayed[i] = 1.0;
+            let (of_k, of_q) = (&mut of_k[i * n..][..i], &mut of_q[i * n..][..=i]);
+            dots(isa, k_i, k_before, key_width, of_k);
+            dots(isa, q_i, k_before, key_width, of_q);
+            of_k.iter_mut().zip(&*decayed).for_each(|(weight, decayed)| *weight *= -rate[i] * decayed);
+            of_q.iter_mut().zip(&*decayed).for_each(|(weight, decayed)| *weight *= decayed);
+        }
+
+        for first in (0..value_width).step_by(STRIP) {
+            let width = STRIP.min(value_width - first);
+            for i in 0..n {
+                let (before, delta) = taken[..i * width + width].split_at_mut(i * width);
+                let weights = &mut weights[..key_width];
+                let value = &call.value(rows.start + i, head)[first..][..width];
+                delta.iter_mut().zip(value).for_each(|(delta, value)| *delta = rate[i] * value);
+                scale_into(weights, &k[i * key_width..], -rate[i] * kept[i]);
+                accumulate(isa, delta, weights, &state[first..], value_width);
+                accumulate(isa, delta, &of_k[i * n..][..i], before, width);
+
+                // SAFETY: this is the head's task.
+                let y = &mut unsafe { call.y(rows.start + i, head) }[first..][..width];
+                y.fill(0.0);
+                scale_into(weights, &q[i * key_width..], kept[i]);
+                accumulate(isa, y, weights, &state[first..], value_width);
+                accumulate(isa, y, &of_q[i * n..][..=i], taken, width);
+            }
+            for (i, state) in state.chunks_exact_mut(value_width).enumerate() {
+                let state = &mut state[first..][..width];
+                state.iter_mut().for_each(|state| *state *= kept_now);
+                let weights = &mut weights[..n];
+                for ((weight, k), decayed) in weights.iter_mut().zip(k.chunks_exact(key_width)).zip(&*decayed) {
+                    *weight = k[i] * decayed;
+                }
+                accumulate(isa, state, weights, taken, width);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = x * factor;
+    }
+}
+
+/// One row of the recurrent form.
+struct Step<'a> {
+    stride: usize,
+    decay: f32,
+    rate: f32,
+    q: &'a [f32],
+    k: &'a [f32],
+}
+
+impl Step<'_> {
+    /// For some columns of the state, which begin where `state` does. Columns don't touch each other.
+    #[inline(always)]
+    fn take<const N: usize>(&self, state: &mut [f32], value: &[f32; N], y: &mut [f32; N]) {
+        let mut told = [0f32; N];
+        accumulate_block(&mut told, self.k, state, self.stride);
+        let mut delta = [0f32; N];
+        for ((delta, value), told) in delta.iter_mut().zip(value).zip(told) {
+            *delta = self.rate * (value - self.decay * told);
+        }
+        let mut sum = [0f32; N];
+        for (i, (&q, &k)) in self.q.iter().zip(self.k).enumerate() {
+            let row = &mut state[i * self.stride..][..N];
+            for ((state, sum), delta) in row.iter_mut().zip(&mut sum).zip(delta) {
+                *state = k.mul_add(delta, self.decay * *state);
+                *sum = q.mul_add(*state, *sum);
+            }
+        }
+        *y = sum;
+    }
+}
+
+#[cfg(test)]
+mod tests;

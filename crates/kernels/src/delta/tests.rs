@@ -1,0 +1,207 @@
+use super::*;
+use crate::testing::{assert_close, assert_same, cpus, noise};
+
+/// One sequence through one layer.
+struct Case {
+    shape: DeltaShape,
+    rows: usize,
+    qkv: Vec<f32>,
+    beta: Vec<f32>,
+    alpha: Vec<f32>,
+    a: Vec<f32>,
+    dt: Vec<f32>,
+    state: Vec<f32>,
+}
+
+impl Case {
+    /// Gates whose raw values are within `spread` of zero.
+    fn new(key_heads: usize, value_heads: usize, widths: (usize, usize), rows: usize, spread: f32) -> Case {
+        let (key_width, value_width) = widths;
+        let shape = DeltaShape { key_heads, value_heads, key_width, value_width, epsilon: 1e-6 };
+        let gates = |seed| noise(seed, rows * value_heads).iter().map(|x| x * spread).collect();
+        Case {
+            shape,
+            rows,
+            qkv: noise(1, rows * shape.row()),
+            beta: gates(2),
+            alpha: gates(3),
+            a: noise(4, value_heads).iter().map(|x| -1.0 - x).collect(),
+            dt: noise(5, value_heads),
+            state: noise(6, value_heads * key_width * value_width),
+        }
+    }
+
+    /// The rows' results and the last state, with the sequence cut into calls of these lengths.
+    fn run(&self, cpu: &Cpu, form: DeltaForm, calls: &[usize]) -> (Vec<f32>, Vec<f32>) {
+        let heads = self.shape.value_heads;
+        let mut state = self.state.clone();
+        let mut y = vec![f32::NAN; self.rows * heads * self.shape.value_width];
+        let mut first = 0;
+        for &rows in calls {
+            let range = |width: usize| first * width..(first + rows) * width;
+            delta(
+                cpu,
+                &self.shape,
+                form,
+                &self.qkv[range(self.shape.row())],
+                &self.beta[range(heads)],
+                &self.alpha[range(heads)],
+                &self.a,
+                &self.dt,
+                &mut state,
+                &mut y[range(heads * self.shape.value_width)],
+            );
+            first += rows;
+        }
+        assert_eq!(first, self.rows);
+        (y, state)
+    }
+
+    /// The same as the formulas say.
+    fn exact(&self) -> (Vec<f64>, Vec<f64>) {
+        let DeltaShape { key_heads, value_heads, key_width, value_width, epsilon } = self.shape;
+        let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
+        let mut state = wide(&self.state);
+        let mut y = Vec::new();
+        for row in 0..self.rows {
+            let qkv = wide(&self.qkv[row * self.shape.row()..][..self.shape.row()]);
+            let (q, kv) = qkv.split_at(key_heads * key_width);
+            let (k, v) = kv.split_at(key_heads * key_width);
+            for (head, state) in state.chunks_exact_mut(key_width * value_width).enumerate() {
+                let unit = |x: &[f64]| -> Vec<f64> {
+                    let x = &x[head % key_heads * key_width..][..key_width];
+                    let length = (x.iter().map(|x| x * x).sum::<f64>() + f64::from(epsilon)).sqrt();
+                    x.iter().map(|x| x / length).collect()
+                };
+                let (q, k) = (unit(q), unit(k));
+                let rate = 1.0 / (1.0 + (-f64::from(self.beta[row * value_heads + head])).exp());
+                let x = f64::from(self.alpha[row * value_heads + head] + self.dt[head]);
+                let g = f64::from(self.a[head]) * if x > 20.0 { x } else { x.exp().ln_1p() };
+                state.iter_mut().for_each(|state| *state *= g.exp());
+                for c in 0..value_width {
+                    let told: f64 = (0..key_width).map(|i| state[i * value_width + c] * k[i]).sum();
+                    let delta = rate * (v[head * value_width + c] - told);
+                    (0..key_width).for_each(|i| state[i * value_width + c] += k[i] * delta);
+                    let sum: f64 = (0..key_width).map(|i| state[i * value_width + c] * q[i]).sum();
+                    y.push(sum / (key_width as f64).sqrt());
+                }
+            }
+        }
+        (y, state)
+    }
+
+    /// Near the formulas in both forms, with the same bits on every CPU.
+    fn check(&self, tolerance: f64) {
+        let (y, state) = self.exact();
+        for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
+            let mut first = None;
+            for cpu in cpus() {
+                let found = self.run(&cpu, form, &[self.rows]);
+                let first = first.get_or_insert_with(|| found.clone());
+                let what = format!("{:?}, {} rows, {form:?} on {cpu:?}", self.shape, self.rows);
+                assert_same(&first.0, &found.0, &what);
+                assert_same(&first.1, &found.1, &what);
+            }
+            let (found_y, found_state) = first.unwrap();
+            assert_close(&found_y, &y, tolerance);
+            assert_close(&found_state, &state, tolerance);
+        }
+    }
+}
+
+#[test]
+fn both_forms_are_the_rule_for_every_length() {
+    for rows in 1..=130 {
+        Case::new(1, 1, (16, 16), rows, 3.0).check(1e-5);
+    }
+}
+
+#[test]
+fn shapes_of_models_and_odd_ones() {
+    for rows in [1, 63, 64, 65, 129] {
+        Case::new(2, 4, (32, 64), rows, 3.0).check(1e-5);
+        Case::new(2, 6, (9, 5), rows, 3.0).check(1e-5);
+        Case::new(3, 3, (24, 43), rows, 3.0).check(1e-5);
+    }
+    for rows in [1, 70] {
+        Case::new(1, 2, (128, 128), rows, 3.0).check(1e-5);
+        Case::new(1, 1, (16, 100), rows, 3.0).check(1e-5);
+    }
+}
+
+#[test]
+fn value_head_j_goes_with_key_head_j_mod_hk() {
+    let case = Case::new(2, 4, (8, 8), 3, 1.0);
+    let (y, _) = case.run(&cpus()[0], DeltaForm::Recurrent, &[3]);
+    // Without key head 1, value heads 1 and 3 tell nothing, and 0 and 2 what they told.
+    let mut without = case;
+    for row in without.qkv.chunks_exact_mut(without.shape.row()) {
+        row[8..16].fill(0.0);
+        row[24..32].fill(0.0);
+    }
+    for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
+        let (z, _) = without.run(&cpus()[0], form, &[3]);
+        for (row, (y, z)) in y.chunks_exact(8).zip(z.chunks_exact(8)).enumerate() {
+            if row % 2 == 0 {
+                let y: Vec<f64> = y.iter().map(|&y| f64::from(y)).collect();
+                assert_close(z, &y, 1e-6);
+            } else {
+                assert!(z.iter().all(|&z| z == 0.0), "{row}: {z:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_gates_decay_and_hold() {
+    for spread in [30.0, 1e3, 1e6, 1e30] {
+        for rows in [5, 64, 100] {
+            Case::new(2, 2, (16, 16), rows, spread).check(2e-5);
+        }
+    }
+    // Nothing decays and nothing is written.
+    let mut still = Case::new(1, 1, (8, 8), 70, 1.0);
+    still.alpha.fill(-1e4);
+    still.beta.fill(-1e4);
+    for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
+        assert_same(&still.state, &still.run(&cpus()[0], form, &[70]).1, "still");
+    }
+    // Everything before is forgotten at once, and the last row is written whole.
+    let mut forgetful = Case::new(1, 1, (8, 8), 70, 1.0);
+    forgetful.alpha.fill(1e4);
+    forgetful.beta.fill(1e4);
+    forgetful.check(1e-5);
+}
+
+#[test]
+fn a_zero_query_and_key_are_harmless() {
+    let mut case = Case::new(1, 2, (16, 16), 66, 2.0);
+    case.qkv.fill(0.0);
+    case.check(1e-5);
+}
+
+#[test]
+fn the_state_is_handed_on_from_call_to_call() {
+    let case = Case::new(2, 4, (16, 24), 130, 3.0);
+    let exact = case.exact();
+    let (whole_y, whole_state) = case.run(&cpus()[0], DeltaForm::Recurrent, &[130]);
+    for seed in 0..30 {
+        let mut calls = Vec::new();
+        let mut left = case.rows;
+        for x in noise(seed, case.rows) {
+            let most = if seed % 2 == 0 { 6.0 } else { 90.0 };
+            let rows = ((x.abs() * most) as usize).min(left);
+            calls.push(rows);
+            left -= rows;
+        }
+        calls.push(left);
+        let cpus = cpus();
+        let cpu = &cpus[seed as usize % cpus.len()];
+        let (y, state) = case.run(cpu, DeltaForm::Recurrent, &calls);
+        assert_same(&whole_y, &y, &format!("{calls:?}"));
+        assert_same(&whole_state, &state, &format!("{calls:?}"));
+        let (y, state) = case.run(cpu, DeltaForm::Chunked, &calls);
+        assert_close(&y, &exact.0, 1e-5);
+        assert_close(&state, &exact.1, 1e-5);
+    }
+}

@@ -1,0 +1,129 @@
+//! Sums and products, number by number.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::Cpu;
+use crate::isa::for_each_isa;
+use crate::threads::Disjoint;
+
+/// The numbers that one task of a light kernel handles: for fewer it isn't worth waking a thread.
+const TASK: usize = 8 * 1024;
+
+/// Calls `work` with the ranges of `0..rows` that make tasks, for rows of `width` numbers.
+pub(crate) fn over_rows(cpu: &Cpu, rows: usize, width: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
+    let step = (TASK / width.max(1)).max(1);
+    cpu.threads.run(rows.div_ceil(step), &|task| work(task * step..rows.min((task + 1) * step)));
+}
+
+/// Calls `work` with pieces of `y` of whole rows of `width` numbers, and with the range of numbers that each piece is.
+pub(crate) fn over_pieces(
+    cpu: &Cpu,
+    y: &mut [f32],
+    width: usize,
+    work: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
+) {
+    let rows = y.len().checked_div(width).unwrap_or(0);
+    let y = Disjoint::new(y);
+    over_rows(cpu, rows, width, &|rows| {
+        // SAFETY: no two tasks have the same row.
+        let piece = unsafe { y.slice(rows.start * width, rows.len() * width) };
+        work(rows.start * width..rows.end * width, piece);
+    });
+}
+
+/// `x += y`
+///
+/// # Panics
+/// If the lengths differ.
+pub fn add(cpu: &Cpu, x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len(), "add");
+    over_pieces(cpu, x, 1, &|range, x| add_all(cpu.isa, x, &y[range]));
+}
+
+/// `x[t] += row` for every row of `x: [T, row.len()]`.
+///
+/// # Panics
+/// If `x` is no whole number of rows.
+pub fn add_row(cpu: &Cpu, x: &mut [f32], row: &[f32]) {
+    assert!(x.len().is_multiple_of(row.len().max(1)), "add_row: {} numbers, rows of {}", x.len(), row.len());
+    over_pieces(cpu, x, row.len(), &|_, x| {
+        for x in x.chunks_exact_mut(row.len()) {
+            add_all(cpu.isa, x, row);
+        }
+    });
+}
+
+/// `x[t] *= factors[t]` for every row of `x: [T, width]`.
+///
+/// # Panics
+/// If `x` is not one row of `width` for each factor.
+pub fn scale_rows(cpu: &Cpu, x: &mut [f32], width: usize, factors: &[f32]) {
+    assert_eq!(x.len(), width * factors.len(), "scale_rows");
+    over_pieces(cpu, x, width, &|range, x| {
+        for (x, &factor) in x.chunks_exact_mut(width).zip(&factors[range.start / width..]) {
+            scale_all(cpu.isa, x, factor);
+        }
+    });
+}
+
+for_each_isa! {
+    fn add_all(x: &mut [f32], y: &[f32]) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x += y;
+        }
+    }
+
+    fn scale_all(x: &mut [f32], factor: f32) {
+        for x in x {
+            *x *= factor;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_rows, noise};
+
+    #[test]
+    fn sums_and_products() {
+        for width in [1, 5, 64, 3000] {
+            let row = noise(7, width);
+            let wanted = |x: &[f32]| x.iter().zip(&row).map(|(&x, &y)| f64::from(x) + f64::from(y)).collect();
+            check_rows(
+                width,
+                width,
+                1e-7,
+                |cpu, _, x, y| {
+                    y.copy_from_slice(x);
+                    let rows: Vec<f32> = (0..x.len() / width).flat_map(|_| row.clone()).collect();
+                    add(cpu, y, &rows);
+                },
+                |_, x| wanted(x),
+            );
+            check_rows(
+                width,
+                width,
+                1e-7,
+                |cpu, _, x, y| {
+                    y.copy_from_slice(x);
+                    add_row(cpu, y, &row);
+                },
+                |_, x| wanted(x),
+            );
+            let factor = |row: usize| row as f32 - 3.5;
+            check_rows(
+                width,
+                width,
+                1e-7,
+                |cpu, first, x, y| {
+                    y.copy_from_slice(x);
+                    let factors: Vec<f32> = (0..x.len() / width).map(|row| factor(first + row)).collect();
+                    scale_rows(cpu, y, width, &factors);
+                },
+                |row, x| x.iter().map(|&x| f64::from(x) * f64::from(factor(row))).collect(),
+            );
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Isa, Threads, dequantize};
+
+/// Rows of random blocks whose scales are finite. `extreme` makes all codes the largest or smallest.
+fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut bytes = vec![0; rows * format.row_bytes(width).unwrap()];
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        block.fill_with(|| extreme.unwrap_or_else(|| random.next() as u8));
+        // The places of the scales. A half of 0x14.. to 0x2f.. is 2^-10 to 2^-4.
+        let halves: &[usize] = match format {
+            Format::Q4_0 | Format::Q5_0 | Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::F16 => {
+                &[0]
+            }
+            Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
+            Format::Q2_K => &[80, 82],
+            Format::Q3_K => &[108],
+            Format::Q6_K => &[208],
+            Format::F32 | Format::BF16 | Format::MXFP4 => &[],
+        };
+        for &at in halves {
+            block[at + 1] = ((0x14 + random.next() % 0x1c) | ((random.next() % 2) << 7)) as u8;
+        }
+        match format {
+            Format::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
+            Format::BF16 => block.copy_from_slice(&random.float().to_le_bytes()[2..]),
+            Format::MXFP4 => block[0] = (120 + random.next() % 8) as u8,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.max(1);
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+    }
+
+    /// Around zero, of very different sizes.
+    fn float(&mut self) -> f32 {
+        let mantissa = self.next() as f32 / (1u64 << 31) as f32 - 1.0;
+        mantissa * ((self.next() % 9) as f32 - 6.0).exp2()
+    }
+}
+
+fn product(cpu: &Cpu, w: Rows, x: &[f32]) -> Vec<f32> {
+    let mut activations = Activations::default();
+    activations.prepare(cpu, w.format, x, w.width);
+    let mut y = vec![f32::NAN; activations.rows() * w.rows()];
+    matmul(cpu, w, &activations, &mut y);
+    y
+}
+
+fn bits(y: &[f32]) -> Vec<u32> {
+    y.iter().map(|y| y.to_bits()).collect()
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    format: Format,
+    rows: usize,
+    width: usize,
+    tokens: usize,
+    extreme: Option<u8>,
+    loud: bool,
+    seed: u64,
+}
+
+impl Case {
+    fn x(&self) -> Vec<f32> {
+        let mut random = Random(self.seed ^ 0xabcd);
+        // All the same magnitude: all codes are 127 or -127.
+        let loud = |random: &mut Random| if random.next().is_multiple_of(8) { 3.0 } else { -3.0 };
+        (0..self.tokens * self.width)
+            .map(|_| if self.loud { loud(&mut random) } else { random.float() })
+            .collect()
+    }
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let format = proptest::sample::select(Format::ALL.to_vec());
+    let extreme =
+        prop_oneof![4 => Just(None), 1 => Just(Some(0x00)), 1 => Just(Some(0xff)), 1 => Just(Some(0x80))];
+    let shape = (1..70usize, 1..40usize, 1..20usize);
+    (format, shape, extreme, any::<bool>(), any::<u64>()).prop_map(
+        |(format, (rows, blocks, tokens), extreme, loud, seed)| {
+            let blocks = match format.block_len() {
+                1 => blocks * 7, // rarely whole lanes
+                32 => blocks,
+                _ => 1 + blocks / 4,
+            };
+            Case { format, rows, width: blocks * format.block_len(), tokens, extreme, loud, seed }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A row's result has the same bits whatever the instruction set, the threads and the rows that share the call.
+    #[test]
+    fn rows_do_not_depend_on_company(case in cases(), threads in 1..4usize) {
+        let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
+        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        let x = case.x();
+        let alone = Cpu::new(Isa::SCALAR, Threads::new(1));
+        let expected: Vec<f32> = x.chunks_exact(case.width).flat_map(|x| product(&alone, w, x)).collect();
+        for isa in Isa::available() {
+            let cpu = Cpu::new(isa, Threads::new(threads));
+            prop_assert_eq!(bits(&product(&cpu, w, &x)), bits(&expected), "{:?}", isa);
+        }
+    }
+
+    /// Products are those of the numbers that weights and activations stand for, up to the rounding of f32 sums.
+    #[test]
+    fn products_are_right(case in cases()) {
+        let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
+        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        let cpu = Cpu::new(Isa::best(), Threads::new(1));
+        let mut x = Activations::default();
+        x.prepare(&cpu, case.format, &case.x(), case.width);
+        let mut y = vec![0.0; case.tokens * case.rows];
+        matmul(&cpu, w, &x, &mut y);
+        let mut numbers = vec![0.0; case.rows * case.width];
+        dequantize(case.format, &bytes, &mut numbers);
+        for (token, y) in y.chunks_exact(case.rows).enumerate() {
+            let x = x.numbers(token);
+            for (row, &y) in y.iter().enumerate() {
+                let w = &numbers[row * case.width..][..case.width];
+                let expected: f64 = w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum();
+                let largest = w.iter().fold(0.0, |largest: f32, w| largest.max(w.abs()));
+                let room = 2e-6 * f64::from(largest) * x.iter().map(|x| x.abs()).sum::<f64>() + 1e-30;
+                prop_assert!((f64::from(y) - expected).abs() <= room, "{y}, not {expected} +- {room}");
+            }
+        }
+    }
+
+    /// Picked rows are the same rows of the whole product, and no others are written.
+    #[test]
+    fn picks_are_rows_of_the_whole(case in cases(), threads in 1..3usize) {
+        let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
+        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        for isa in Isa::available() {
+            let cpu = Cpu::new(isa, Threads::new(threads));
+            let all = product(&cpu, w, &case.x());
+            let mut x = Activations::default();
+            x.prepare(&cpu, case.format, &case.x(), case.width);
+            // Every third row goes to two places, from the last place down.
+            let picks: Vec<(u32, u32)> = (0..case.tokens as u32)
+                .step_by(3)
+                .flat_map(|from| [(from, 2 * (case.tokens as u32 - from)), (from, 2 * (case.tokens as u32 - from) - 1)])
+                .collect();
+            let mut y = vec![7.0; (2 * case.tokens + 2) * case.rows];
+            matmul_picked(&cpu, w, &x, &picks, &mut y);
+            for (to, y) in y.chunks_exact(case.rows).enumerate() {
+                match picks.iter().find(|pick| pick.1 as usize == to) {
+                    Some(&(from, _)) => prop_assert_eq!(y, &all[from as usize * case.rows..][..case.rows]),
+                    None => prop_assert!(y.iter().all(|&y| y == 7.0)),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "row 2 of 2 of outputs")]
+fn a_pick_is_in_range() {
+    let cpu = Cpu::new(Isa::SCALAR, Threads::new(1));
+    let mut x = Activations::default();
+    x.prepare(&cpu, Format::F32, &[1.0; 4], 2);
+    let w = Rows { format: Format::F32, bytes: &[0; 8], width: 2 };
+    matmul_picked(&cpu, w, &x, &[(0, 1), (1, 2)], &mut [0.0; 2]);
+}
+
+#[test]
+#[should_panic(expected = "prepared for other weights than Q4_K")]
+fn activations_suit_the_weights() {
+    let cpu = Cpu::new(Isa::SCALAR, Threads::new(1));
+    let mut x = Activations::default();
+    x.prepare(&cpu, Format::Q8_0, &[1.0; 256], 256);
+    let w = Rows { format: Format::Q4_K, bytes: &[0; 144], width: 256 };
+    matmul(&cpu, w, &x, &mut [0.0]);
+}

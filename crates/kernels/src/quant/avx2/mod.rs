@@ -1,0 +1,204 @@
+//! The codecs with AVX2, FMA and F16C.
+//!
+//! Everything here is inlined into a function that has these features, and is called from nowhere else.
+#![allow(unsafe_code)]
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+/// `[f(0), f(1), .. f(7)]`. Not a function, because a closure that isn't inlined loses the features.
+macro_rules! each {
+    ($i:ident => $f:expr) => {
+        each!($i => $f; 0 1 2 3 4 5 6 7)
+    };
+    ($i:ident => $f:expr; $($value:literal)+) => {
+        [$({
+            let $i: usize = $value;
+            $f
+        }),+]
+    };
+}
+
+mod unpack;
+
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+
+use self::unpack::{Bias, FloatBits, RunBits, SuperBits};
+use super::{Codec, FLOATS, PANEL};
+use crate::activations::Activations;
+use crate::lanes::LANES;
+
+/// Runs of a format.
+pub(crate) struct Runs<F>(PhantomData<F>);
+
+/// Eight runs, unpacked.
+pub(crate) struct Run8 {
+    codes: [__m256i; LANES],
+    scales: __m256,
+    offsets: __m256,
+}
+
+impl<F: RunBits> Codec for Runs<F> {
+    const LEN: usize = PANEL;
+    const BYTES: usize = LANES * F::FORMAT.block_bytes();
+    type Panel = Run8;
+
+    #[inline(always)]
+    unsafe fn unpack(bytes: &[u8]) -> Run8 {
+        assert!(bytes.len() == Self::BYTES);
+        let block = each!(lane => bytes.as_ptr().add(lane * F::FORMAT.block_bytes()));
+        Run8 {
+            codes: each!(lane => F::vector(block[lane])),
+            scales: F::scales(block),
+            offsets: if F::OFFSET {
+                unpack::halves(each!(lane => block[lane].add(2)))
+            } else {
+                _mm256_setzero_ps()
+            },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(panel: &Run8, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
+        let (codes, sums, scales) = x.runs(row, index);
+        let ones = _mm256_set1_epi16(1);
+        let products = each!(lane => {
+            let x = _mm256_loadu_si256(codes[32 * lane..][..32].as_ptr().cast());
+            _mm256_madd_epi16(pairs(panel.codes[lane], x, F::BIAS), ones)
+        });
+        let scales = _mm256_loadu_ps(scales[..LANES].as_ptr());
+        let mut sum = _mm256_loadu_ps(lanes.as_ptr());
+        let sums = _mm256_loadu_si256(sums[..16].as_ptr().cast());
+        let mut total = totals(products);
+        if let Bias::Unsigned(bias @ 1..) = F::BIAS {
+            total = _mm256_sub_epi32(total, _mm256_madd_epi16(sums, _mm256_set1_epi16(bias)));
+        }
+        sum = _mm256_fmadd_ps(_mm256_mul_ps(panel.scales, scales), _mm256_cvtepi32_ps(total), sum);
+        if F::OFFSET {
+            let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, ones));
+            sum = _mm256_fmadd_ps(_mm256_mul_ps(panel.offsets, scales), total, sum);
+        }
+        _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
+    }
+}
+
+/// Superblocks of a format.
+pub(crate) struct Supers<F>(PhantomData<F>);
+
+/// One superblock, unpacked.
+pub(crate) struct Super1 {
+    codes: [__m256i; PANEL / 32],
+    /// Sixteen bytes in each half.
+    scales: __m256i,
+    /// Sixteen words.
+    minima: __m256i,
+    scale: f32,
+    minimum: f32,
+}
+
+impl<F: SuperBits> Codec for Supers<F> {
+    const LEN: usize = PANEL;
+    const BYTES: usize = F::FORMAT.block_bytes();
+    type Panel = Super1;
+
+    #[inline(always)]
+    unsafe fn unpack(bytes: &[u8]) -> Super1 {
+        assert!(bytes.len() == Self::BYTES);
+        let (scales, minima) = F::scales(bytes);
+        Super1 {
+            codes: F::vectors(bytes.as_ptr()),
+            scales: _mm256_broadcastsi128_si256(_mm_loadu_si128(scales.as_ptr().cast())),
+            minima: _mm256_cvtepu8_epi16(_mm_loadu_si128(minima.as_ptr().cast())),
+            scale: unpack::half(bytes.as_ptr().add(F::SCALE_AT)),
+            minimum: if F::MINIMA { unpack::half(bytes.as_ptr().add(F::SCALE_AT + 2)) } else { 0.0 },
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(panel: &Super1, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
+        let (codes, sums, scale) = x.supers(row, index);
+        let mut total = _mm256_setzero_si256();
+        for (run, &w) in panel.codes.iter().enumerate() {
+            let x = _mm256_loadu_si256(codes[32 * run..][..32].as_ptr().cast());
+            // Bytes 2 run and 2 run + 1, each in the upper halves of eight words: shifted down, they keep their sign.
+            let place = _mm256_loadu_si256(SCALE_PLACES[run].as_ptr().cast());
+            let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(panel.scales, place), 8);
+            total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::BIAS), scales));
+        }
+        let sums = _mm256_loadu_si256(sums[..16].as_ptr().cast());
+        if let Bias::Unsigned(bias @ 1..) = F::BIAS {
+            let scales = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(panel.scales));
+            let excess = _mm256_madd_epi16(sums, scales);
+            total = _mm256_sub_epi32(total, _mm256_mullo_epi32(excess, _mm256_set1_epi32(i32::from(bias))));
+        }
+        let lane = &mut lanes[index % LANES];
+        *lane = (panel.scale * scale).mul_add(all(total) as f32, *lane);
+        if F::MINIMA {
+            let total = all(_mm256_madd_epi16(panel.minima, sums));
+            *lane = (-panel.minimum * scale).mul_add(total as f32, *lane);
+        }
+    }
+}
+
+/// Shuffles that put scale `2 run` into the upper bytes of eight words and `2 run + 1` into those of eight more.
+static SCALE_PLACES: [[u8; 32]; 8] = {
+    let mut places = [[0x80; 32]; 8];
+    let mut i = 0;
+    while i < 128 {
+        places[i / 16][i % 16 * 2 + 1] = (i / 8) as u8;
+        i += 1;
+    }
+    places
+};
+
+/// Floats of a format.
+pub(crate) struct Floats<F>(PhantomData<F>);
+
+impl<F: FloatBits> Codec for Floats<F> {
+    const LEN: usize = FLOATS;
+    const BYTES: usize = FLOATS * F::BYTES;
+    type Panel = [__m256; FLOATS / LANES];
+
+    #[inline(always)]
+    unsafe fn unpack(bytes: &[u8]) -> Self::Panel {
+        assert!(bytes.len() == Self::BYTES);
+        each!(i => F::widen_eight(bytes.as_ptr().add(i * LANES * F::BYTES)))
+    }
+
+    #[inline(always)]
+    unsafe fn dot(w: &Self::Panel, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
+        let x = x.floats(row, index);
+        let mut sum = _mm256_loadu_ps(lanes.as_ptr());
+        for (i, &w) in w.iter().enumerate() {
+            sum = _mm256_fmadd_ps(w, _mm256_loadu_ps(x[LANES * i..][..LANES].as_ptr()), sum);
+        }
+        _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
+    }
+}
+
+/// Sixteen sums of two products. They can't saturate: activations are within -127..=127, so that even with a weight of
+/// -128 a sum is at most 2 * 128 * 127 = 32512.
+#[inline(always)]
+unsafe fn pairs(w: __m256i, x: __m256i, bias: Bias) -> __m256i {
+    match bias {
+        Bias::Unsigned(_) => _mm256_maddubs_epi16(w, x),
+        // |w| * (x with w's sign).
+        Bias::Signed => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
+    }
+}
+
+/// The sums of eight vectors.
+#[inline(always)]
+unsafe fn totals(v: [__m256i; 8]) -> __m256i {
+    let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
+    _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31))
+}
+
+/// The sum of a vector.
+#[inline(always)]
+unsafe fn all(v: __m256i) -> i32 {
+    let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    let v = _mm_add_epi32(v, _mm_shuffle_epi32(v, 0b01_00_11_10));
+    _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32(v, 0b10_11_00_01)))
+}

@@ -1,0 +1,271 @@
+//! How each format's codes and scales become vectors. The layouts are told beside the scalar twins.
+
+use std::arch::x86_64::*;
+
+use crate::quant::codebook::{E2M1, IQ4_NL, IQ4_XS, MXFP4, UNEVEN};
+use crate::quant::float::{BF16, F16, F32};
+use crate::quant::k::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use crate::quant::{Float, Run, Super};
+
+/// How bytes stand for codes. The instruction that multiplies bytes wants one factor without a sign, so the offset of
+/// codes around zero is taken off the whole sum.
+#[derive(Clone, Copy)]
+pub(crate) enum Bias {
+    /// The codes with this added, so that none is negative. With at most 129 times 127 no sum of two products saturates.
+    Unsigned(i16),
+    /// The codes as they are.
+    Signed,
+}
+
+/// [`Run`] in vectors. Pointers are to whole blocks.
+pub(crate) trait RunBits: Run {
+    /// What is to be subtracted from what [`RunBits::vector`] gives.
+    const BIAS: Bias = Bias::Unsigned(0);
+
+    /// The codes of a block, biased.
+    unsafe fn vector(block: *const u8) -> __m256i;
+
+    /// The scales of eight blocks: half-precision numbers at their start, unless otherwise defined.
+    #[inline(always)]
+    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
+        halves(blocks)
+    }
+}
+
+/// [`Super`] in vectors. Pointers are to whole blocks.
+pub(crate) trait SuperBits: Super {
+    /// What is to be subtracted from what [`SuperBits::vectors`] gives.
+    const BIAS: Bias = Bias::Unsigned(0);
+    /// Where the scale of scales is; that of the minima follows.
+    const SCALE_AT: usize;
+
+    /// The codes of a block, biased.
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8];
+}
+
+/// [`Float`] in vectors.
+pub(crate) trait FloatBits: Float {
+    /// Eight numbers.
+    unsafe fn widen_eight(bytes: *const u8) -> __m256;
+}
+
+/// A half-precision number.
+#[inline(always)]
+pub(super) unsafe fn half(at: *const u8) -> f32 {
+    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned()))))
+}
+
+/// Half-precision numbers from eight places.
+#[inline(always)]
+pub(super) unsafe fn halves(at: [*const u8; 8]) -> __m256 {
+    let bits = each!(i => at[i].cast::<i16>().read_unaligned());
+    _mm256_cvtph_ps(_mm_setr_epi16(bits[0], bits[1], bits[2], bits[3], bits[4], bits[5], bits[6], bits[7]))
+}
+
+#[inline(always)]
+unsafe fn load(at: *const u8) -> __m256i {
+    _mm256_loadu_si256(at.cast())
+}
+
+/// The same byte everywhere.
+#[inline(always)]
+unsafe fn bytes(byte: u8) -> __m256i {
+    _mm256_set1_epi8(byte as i8)
+}
+
+/// Every byte shifted down, of which `mask` remains.
+#[inline(always)]
+unsafe fn field(v: __m256i, shift: usize, mask: u8) -> __m256i {
+    _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128(shift as i32)), bytes(mask))
+}
+
+/// `value` in every byte that has the bit set.
+#[inline(always)]
+unsafe fn flag(v: __m256i, bit: usize, value: u8) -> __m256i {
+    let bit = bytes(1 << bit);
+    _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), bytes(value))
+}
+
+/// The lower nibbles of sixteen bytes, then the upper ones.
+#[inline(always)]
+unsafe fn nibbles(at: *const u8) -> __m256i {
+    let v = _mm_loadu_si128(at.cast());
+    _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes(15))
+}
+
+/// Fifth bits and nibbles.
+#[inline(always)]
+unsafe fn five_bits(at: *const u8) -> __m256i {
+    let fifth = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
+    // Byte i / 8 to place i, of which bit i % 8 counts.
+    let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(fifth, spread), bit), bit);
+    _mm256_or_si256(nibbles(at.add(4)), _mm256_and_si256(set, bytes(16)))
+}
+
+/// The numbers of a table at these places.
+#[inline(always)]
+unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
+    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), places)
+}
+
+impl RunBits for Q4_0 {
+    const BIAS: Bias = Bias::Unsigned(8);
+
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        nibbles(block.add(2))
+    }
+}
+
+impl RunBits for Q4_1 {
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        nibbles(block.add(4))
+    }
+}
+
+impl RunBits for Q5_0 {
+    const BIAS: Bias = Bias::Unsigned(16);
+
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        five_bits(block.add(2))
+    }
+}
+
+impl RunBits for Q5_1 {
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        five_bits(block.add(4))
+    }
+}
+
+impl RunBits for Q8_0 {
+    const BIAS: Bias = Bias::Signed;
+
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        load(block.add(2))
+    }
+}
+
+impl RunBits for IQ4_NL {
+    const BIAS: Bias = Bias::Signed;
+
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        look_up(&UNEVEN, nibbles(block.add(2)))
+    }
+}
+
+impl RunBits for MXFP4 {
+    const BIAS: Bias = Bias::Signed;
+
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        look_up(&E2M1, nibbles(block.add(1)))
+    }
+
+    #[inline(always)]
+    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
+        let exponents = _mm_loadl_epi64(each!(i => *blocks[i]).as_ptr().cast());
+        let exponents = _mm256_cvtepu8_epi32(exponents);
+        let one = _mm256_set1_epi32(1);
+        let normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, one), 23);
+        let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+        _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(exponents, one)))
+    }
+}
+
+impl SuperBits for IQ4_XS {
+    const BIAS: Bias = Bias::Signed;
+    const SCALE_AT: usize = 0;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        each!(run => look_up(&UNEVEN, nibbles(block.add(8 + 16 * run))))
+    }
+}
+
+impl SuperBits for Q2_K {
+    const SCALE_AT: usize = 80;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        each!(run => field(load(block.add(16 + run / 4 * 32)), run % 4 * 2, 3))
+    }
+}
+
+impl SuperBits for Q3_K {
+    const BIAS: Bias = Bias::Unsigned(4);
+    const SCALE_AT: usize = 108;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        let third = load(block);
+        each!(run => {
+            let low = field(load(block.add(32 + run / 4 * 32)), run % 4 * 2, 3);
+            _mm256_or_si256(low, flag(third, run, 4))
+        })
+    }
+}
+
+impl SuperBits for Q4_K {
+    const SCALE_AT: usize = 0;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        each!(run => field(load(block.add(16 + run / 2 * 32)), run % 2 * 4, 15))
+    }
+}
+
+impl SuperBits for Q5_K {
+    const SCALE_AT: usize = 0;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        let fifth = load(block.add(16));
+        each!(run => {
+            let low = field(load(block.add(48 + run / 2 * 32)), run % 2 * 4, 15);
+            _mm256_or_si256(low, flag(fifth, run, 16))
+        })
+    }
+}
+
+impl SuperBits for Q6_K {
+    const BIAS: Bias = Bias::Unsigned(32);
+    const SCALE_AT: usize = 208;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        each!(run => {
+            let low = field(load(block.add(run / 4 * 64 + run % 2 * 32)), run % 4 / 2 * 4, 15);
+            let high = field(load(block.add(128 + run / 4 * 32)), run % 4 * 2, 3);
+            _mm256_or_si256(low, _mm256_slli_epi16(high, 4))
+        })
+    }
+}
+
+impl FloatBits for F32 {
+    #[inline(always)]
+    unsafe fn widen_eight(bytes: *const u8) -> __m256 {
+        _mm256_loadu_ps(bytes.cast())
+    }
+}
+
+impl FloatBits for F16 {
+    #[inline(always)]
+    unsafe fn widen_eight(bytes: *const u8) -> __m256 {
+        _mm256_cvtph_ps(_mm_loadu_si128(bytes.cast()))
+    }
+}
+
+impl FloatBits for BF16 {
+    #[inline(always)]
+    unsafe fn widen_eight(bytes: *const u8) -> __m256 {
+        _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(bytes.cast())), 16))
+    }
+}

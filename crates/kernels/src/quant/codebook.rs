@@ -1,0 +1,91 @@
+//! Formats of which a nibble is a place in a table of sixteen numbers.
+
+use super::Run;
+use super::Super;
+use super::half_at;
+use super::legacy::nibbles;
+use crate::Format;
+
+/// 4-bit floats with a power of two: OCP's Microscaling formats, section 5.
+pub(crate) struct MXFP4;
+/// A table with a scale a block.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ4_NL;
+/// The same table with 6-bit scales of 32.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ4_XS;
+
+/// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they are integers.
+pub(crate) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+/// ggml's table of unevenly spaced values.
+pub(crate) const UNEVEN: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// 2^(exponent - 128): an E8M0 scale, halved because [`E2M1`] is doubled. 0 and 1 are subnormal; 255 counts on.
+#[inline(always)]
+pub(crate) fn e8m0_half(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 => 0x0020_0000,
+        1 => 0x0040_0000,
+        _ => (u32::from(exponent) - 1) << 23,
+    })
+}
+
+impl Run for MXFP4 {
+    const FORMAT: Format = Format::MXFP4;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> f32 {
+        e8m0_half(block[0])
+    }
+
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 32] {
+        nibbles(&block[1..]).map(|place| E2M1[usize::from(place)])
+    }
+}
+
+impl Run for IQ4_NL {
+    const FORMAT: Format = Format::IQ4_NL;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> f32 {
+        half_at(block, 0)
+    }
+
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 32] {
+        nibbles(&block[2..]).map(|place| UNEVEN[usize::from(place)])
+    }
+}
+
+impl Super for IQ4_XS {
+    const FORMAT: Format = Format::IQ4_XS;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0), 0.0)
+    }
+
+    /// Upper two bits of all eight first, then the lower four; minus 32.
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        let upper = u16::from_le_bytes([block[2], block[3]]);
+        let mut scales = [0; 16];
+        for (i, scale) in scales.iter_mut().enumerate() {
+            let run = i / 2;
+            let lower = block[4 + run / 2] >> (4 * (run % 2)) & 15;
+            *scale = (lower | ((upper >> (2 * run) & 3) << 4) as u8) as i8 - 32;
+        }
+        (scales, [0; 16])
+    }
+
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        let mut codes = [0; 256];
+        for (run, bytes) in codes.as_chunks_mut().0.iter_mut().zip(block[8..].chunks_exact(16)) {
+            *run = nibbles(bytes).map(|place| UNEVEN[usize::from(place)]);
+        }
+        codes
+    }
+}
