@@ -34,7 +34,9 @@ impl TokenizerEnv for Env {
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
-            self.core.encode(text, false).unwrap_or_else(|_| self.trie.greedy_tokenize(text.as_bytes()))
+            self.core
+                .encode(text, false, false)
+                .unwrap_or_else(|_| self.trie.greedy_tokenize(text.as_bytes()))
         })
     }
 }

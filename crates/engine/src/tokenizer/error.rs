@@ -10,8 +10,8 @@ pub enum TokenizerError {
     Gguf(#[from] GgufError),
     /// The file's tokenizer works by an algorithm that is not here.
     #[error(
-        "{file} has a tokenizer of kind \"{model}\"{}; known is \"gpt2\" (byte-level BPE)",
-        if model == "llama" { " (SentencePiece)" } else { "" }
+        "{file} has a tokenizer of kind \"{model}\" (tokenizer.ggml.model); known are \"gpt2\" (byte-level BPE) and \
+         \"llama\" (SentencePiece)"
     )]
     UnknownModel {
         /// The file.
@@ -31,15 +31,31 @@ pub enum TokenizerError {
         /// Names in the table.
         known: String,
     },
-    /// Lists that belong together have different lengths.
-    #[error("{file}: tokenizer.ggml.token_type has {kinds} entries for {tokens} tokens")]
-    KindCount {
+    /// There is nothing to encode with.
+    #[error("{file}: the vocabulary is empty (tokenizer.ggml.tokens)")]
+    NoTokens {
         /// The file.
         file: String,
-        /// Length of `tokenizer.ggml.token_type`.
-        kinds: usize,
+    },
+    /// Lists that belong together have different lengths.
+    #[error("{file}: {key} has {entries} entries for {tokens} tokens")]
+    ListLength {
+        /// The file.
+        file: String,
+        /// The metadata key of the list.
+        key: String,
+        /// Length of the list.
+        entries: usize,
         /// Length of `tokenizer.ggml.tokens`.
         tokens: usize,
+    },
+    /// A score that can't be compared.
+    #[error("{file}: the score of token {id} (tokenizer.ggml.scores) is not a number")]
+    NotANumber {
+        /// The file.
+        file: String,
+        /// The token.
+        id: usize,
     },
     /// A kind of token that did not exist when this was written.
     #[error("{file}: token {id} has the unknown kind {kind} in tokenizer.ggml.token_type")]
@@ -81,10 +97,8 @@ pub enum TokenizerError {
         /// The file.
         file: String,
     },
-    /// A merge that is not "left right".
-    #[error(
-        "{file}: merge {index} of tokenizer.ggml.merges, \"{merge}\", is not two tokens with a space between"
-    )]
+    /// A merge that is not "left right", both and the two together tokens.
+    #[error("{file}: merge {index} of tokenizer.ggml.merges, \"{merge}\", {problem}")]
     BadMerge {
         /// The file.
         file: String,
@@ -92,6 +106,8 @@ pub enum TokenizerError {
         index: usize,
         /// The entry.
         merge: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// Vocabulary and merges don't fit each other.
     #[error("{file}: the vocabulary is inconsistent: {problem}")]

@@ -1,37 +1,41 @@
 //! From a file's metadata to tokens, and back to text.
 //!
 //! Owns vocabulary, splitting rules and special tokens. Byte pairs are merged by `tokenizers`' BPE model; cutting text at
-//! special tokens and into words is done here, because messages' content must never become a control token. Knows nothing
-//! of templates or models.
+//! special tokens and into words is done here, because messages' content must never become a control token, and so is
+//! SentencePiece's BPE. Knows nothing of templates, and of models just what their architecture file says.
 
 mod alphabet;
+mod bpe;
 mod env;
 mod error;
+mod facts;
+mod fingerprint;
 mod pretokenizer;
+mod retype;
 mod special;
+mod spm;
 mod stream;
 mod vocabulary;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use tokenizers::Model;
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::utils::SysRegex;
 use toktrie::TokEnv;
 
 pub use error::TokenizerError;
+pub use facts::TokenizerFacts;
 pub use stream::DecodeStream;
 pub use vocabulary::TokenKind;
 
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, Strings};
+use bpe::Bpe;
 use pretokenizer::Rule;
 use special::{Finder, Piece, Roles};
-use vocabulary::Vocabulary;
+use spm::Spm;
+use vocabulary::{Spelling, Vocabulary};
 
 /// The tokenizer of a model. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,76 +56,120 @@ impl fmt::Debug for EnvCell {
 #[derive(Debug)]
 struct Core {
     vocabulary: Vocabulary,
-    finder: Finder,
+    /// Finds what only prompts may contain: control tokens and the unknown token.
+    control: Finder,
+    /// Finds user-defined tokens.
+    user_defined: Finder,
     roles: Roles,
-    bpe: BPE,
-    regex: SysRegex,
-    rule: &'static Rule,
+    algorithm: Algorithm,
+    /// Ids that mean nothing.
+    unused: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
+    fingerprint: [u8; 32],
+}
+
+/// How plain text becomes tokens.
+#[derive(Debug)]
+enum Algorithm {
+    Bpe(Box<Bpe>),
+    Spm(Spm),
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`. Only byte-level BPE (`gpt2`) with a known `tokenizer.ggml.pre` is accepted.
+    /// Reads `tokenizer.ggml.*`. Accepted are byte-level BPE (`gpt2`) with a known `tokenizer.ggml.pre`, and SentencePiece's
+    /// BPE (`llama`).
+    ///
+    /// # Errors
+    /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or contradict each other.
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
+        Self::with_facts(gguf, &TokenizerFacts::of(gguf))
+    }
+
+    /// The same with given facts instead of those of the file's architecture.
+    ///
+    /// # Errors
+    /// As [`from_gguf`](Self::from_gguf).
+    pub fn with_facts(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Tokenizer, TokenizerError> {
         let metadata = gguf.metadata();
-        let required = |key: &str| metadata.str(key)?.ok_or_else(|| metadata.missing(key));
-        let file = || gguf.name().to_owned();
-        let model = required("tokenizer.ggml.model")?;
-        if model != "gpt2" {
-            return Err(TokenizerError::UnknownModel { file: file(), model: model.to_owned() });
-        }
-        let pre = required("tokenizer.ggml.pre")?;
-        let rule = Rule::named(pre).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-            file: file(),
-            pre: pre.to_owned(),
-            known: Rule::known(),
-        })?;
-        let regex = SysRegex::new(rule.regex).map_err(|e| TokenizerError::Vocabulary {
-            file: file(),
-            problem: format!("splitting expression: {e}"),
-        })?;
-        let vocabulary = Vocabulary::read(gguf)?;
-        let bpe = merger(gguf, &vocabulary, rule)?;
+        let key = "tokenizer.ggml.model";
+        let (spelling, add_bos) = match metadata.str(key)?.ok_or_else(|| metadata.missing(key))? {
+            "gpt2" => (Spelling::Bytes, false),
+            "llama" => (Spelling::Pieces, true),
+            other => {
+                let (file, model) = (gguf.name().to_owned(), other.to_owned());
+                return Err(TokenizerError::UnknownModel { file, model });
+            }
+        };
+        let vocabulary = Vocabulary::read(gguf, spelling)?;
+        let merges = metadata.strings("tokenizer.ggml.merges")?;
+        let none = Strings::default();
+        let (algorithm, add_bos) = match spelling {
+            Spelling::Bytes => {
+                let rule = Rule::of(gguf, vocabulary.len(), facts)?;
+                let merges = merges.ok_or_else(|| metadata.missing("tokenizer.ggml.merges"))?;
+                (Algorithm::Bpe(Box::new(Bpe::new(gguf, &vocabulary, merges, rule)?)), rule.add_bos)
+            }
+            // Scores decide; some files list merges as well. The splitting rule has no meaning here.
+            Spelling::Pieces => {
+                let prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.or(facts.space_prefix);
+                (Algorithm::Spm(Spm::new(&vocabulary, prefix.unwrap_or(true))), add_bos)
+            }
+        };
+        let finder = |kinds: &[TokenKind]| {
+            Finder::new(&vocabulary, |kind| kinds.contains(&kind)).map_err(|e| TokenizerError::Vocabulary {
+                file: gguf.name().to_owned(),
+                problem: format!("special tokens: {e}"),
+            })
+        };
         let core = Core {
-            finder: Finder::new(&vocabulary),
-            roles: Roles::read(gguf, &vocabulary)?,
+            control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
+            user_defined: finder(&[TokenKind::UserDefined])?,
+            roles: Roles::read(gguf, &vocabulary, spelling)?,
+            unused: vocabulary
+                .iter()
+                .filter(|token| token.2 == TokenKind::Unused)
+                .map(|token| token.0)
+                .collect(),
             bos: special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
-            add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(rule.add_bos),
+            add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos),
+            fingerprint: fingerprint::of(&vocabulary, &algorithm, merges.unwrap_or(&none)),
             vocabulary,
-            bpe,
-            regex,
-            rule,
+            algorithm,
         };
         Ok(Tokenizer { core: Arc::new(core), env: Arc::new(EnvCell(OnceLock::new())) })
     }
 
     /// Tokens of a text, without BOS. User-defined tokens are always recognized, control tokens only with `parse_special`.
+    ///
+    /// # Errors
+    /// If the vocabulary has no tokens for the text.
     pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
-        self.core.encode(text, parse_special)
+        self.core.encode(text, parse_special, true)
     }
 
     /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning if the model wants it.
     ///
     /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the text is cut at control
     /// tokens first and the characters are replaced after that, so what a message contains can't become a control token.
+    ///
+    /// # Errors
+    /// If the vocabulary has no tokens for the text.
     pub fn encode_prompt(
         &self,
         text: &str,
         stand_ins: &[(char, String)],
     ) -> Result<Vec<u32>, TokenizerError> {
         let core = &self.core;
-        let control = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
         let mut ids = Vec::new();
-        core.finder.split(&core.vocabulary, text, control, |piece| {
+        for piece in core.control.split(text) {
             match piece {
                 Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => ids.extend(core.encode(&replace(text, stand_ins), false)?),
+                Piece::Text(text) => core.encode_text(&replace(text, stand_ins), true, &mut ids)?,
             }
-            Ok(())
-        })?;
+        }
         if let (true, Some(bos)) = (core.add_bos, core.bos)
             && ids.first() != Some(&bos)
         {
@@ -130,10 +178,23 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text of tokens; bytes that are not UTF-8 become U+FFFD. Control tokens are left out unless `show_special`.
+    /// The text after encoding and decoding: `text` itself, if the vocabulary is whole. (SentencePiece writes spaces as
+    /// U+2581, so that this character comes back as a space; and where it puts a space before text, so after special
+    /// tokens too.)
+    ///
+    /// # Errors
+    /// If the vocabulary has no tokens for the text.
+    pub fn round_trip(&self, text: &str) -> Result<String, TokenizerError> {
+        Ok(self.decode(&self.encode(text, false)?, true))
+    }
+
+    /// The text of tokens; bytes that are not UTF-8 become U+FFFD. Control tokens are left out unless `show_special`. Where
+    /// the model puts a space before text, the first token loses it again.
     pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
-        let bytes: Vec<u8> =
-            ids.iter().flat_map(|&id| self.core.shown_bytes(id, show_special)).copied().collect();
+        let bytes: Vec<u8> = (ids.iter().enumerate())
+            .flat_map(|(index, &id)| self.core.shown_bytes(id, show_special, index == 0))
+            .copied()
+            .collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -154,14 +215,29 @@ impl Tokenizer {
 
     /// The token that the vocabulary writes so.
     pub fn id(&self, text: &str) -> Option<u32> {
-        let special = |kind| !matches!(kind, TokenKind::Normal | TokenKind::Byte | TokenKind::UserDefined);
-        self.core.bpe.token_to_id(text).or_else(|| {
-            self.core
-                .vocabulary
-                .iter()
-                .find(|&(_, other, kind)| special(kind) && other == text)
-                .map(|token| token.0)
-        })
+        let ordinary = match &self.core.algorithm {
+            Algorithm::Bpe(bpe) => bpe.id(text),
+            Algorithm::Spm(spm) => spm.id(text),
+        };
+        ordinary.or_else(|| self.core.vocabulary.iter().find(|token| token.1 == text).map(|token| token.0))
+    }
+
+    /// Texts that a prompt's plain text must not contain unprotected: in it they are control tokens, or the unknown one.
+    pub fn control_texts(&self) -> impl Iterator<Item = &str> {
+        let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
+        self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
+    }
+
+    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding without a token.
+    pub fn mask(&self, logits: &mut [f32]) {
+        if let Some(padding) = logits.get_mut(self.len()..) {
+            padding.fill(f32::NEG_INFINITY);
+        }
+        for &id in &self.core.unused {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
     }
 
     /// What a token is for. [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than tokens,
@@ -175,7 +251,7 @@ impl Tokenizer {
         self.core.vocabulary.len()
     }
 
-    /// Whether the vocabulary is empty. Never: it has at least the token that ends a text.
+    /// Whether the vocabulary is empty. Never: such a file is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -206,9 +282,18 @@ impl Tokenizer {
         self.core.add_bos
     }
 
-    /// Name of the rule that cuts text into words, for example `qwen2`.
-    pub fn pre_tokenizer(&self) -> &'static str {
-        self.core.rule.names[0]
+    /// Name of the rule that cuts text into words, for example `qwen2`. SentencePiece has none.
+    pub fn pre_tokenizer(&self) -> Option<&'static str> {
+        match &self.core.algorithm {
+            Algorithm::Bpe(bpe) => Some(bpe.rule.names[0]),
+            Algorithm::Spm(_) => None,
+        }
+    }
+
+    /// SHA-256 of all that decides which tokens a text becomes: texts, kinds and scores of the tokens, merges, and rules.
+    /// Two tokenizers of one fingerprint agree on every text.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        self.core.fingerprint
     }
 
     /// The vocabulary as a trie for grammars. Built at the first call (some 0.3 s for 150 000 tokens), then shared.
@@ -218,42 +303,50 @@ impl Tokenizer {
 }
 
 impl Core {
-    fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
+    /// `prefix`: the text stands at the beginning, not within one.
+    fn encode(&self, text: &str, parse_special: bool, prefix: bool) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
-        let wanted = |kind| parse_special || kind == TokenKind::UserDefined;
-        self.finder.split(&self.vocabulary, text, wanted, |piece| {
-            match piece {
-                Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => self.encode_plain(text, &mut ids)?,
+        if parse_special {
+            for piece in self.control.split(text) {
+                match piece {
+                    Piece::Token(id) => ids.push(id),
+                    Piece::Text(text) => self.encode_text(text, prefix, &mut ids)?,
+                }
             }
-            Ok(())
-        })?;
+        } else {
+            self.encode_text(text, prefix, &mut ids)?;
+        }
         Ok(ids)
     }
 
-    /// Words, each written in the printable alphabet and merged.
-    fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let mut letters = String::new();
-        pretokenizer::split(&self.regex, text, |at, word| {
-            letters.clear();
-            letters.extend(word.bytes().map(alphabet::letter));
-            let problem = |problem| TokenizerError::Text { at, problem };
-            let tokens = self.bpe.tokenize(&letters).map_err(|e| problem(e.to_string()))?;
-            // The model leaves out what it has no token for.
-            if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
-                return Err(problem(format!("the vocabulary lacks bytes of {word:?}")));
+    /// Text without control tokens.
+    fn encode_text(&self, text: &str, prefix: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        for piece in self.user_defined.split(text) {
+            match (piece, &self.algorithm) {
+                (Piece::Token(id), _) => ids.push(id),
+                (Piece::Text(text), Algorithm::Bpe(bpe)) => bpe.encode(text, ids)?,
+                (Piece::Text(text), Algorithm::Spm(spm)) => {
+                    spm.encode(&self.vocabulary.scores, text, prefix, ids)?;
+                }
             }
-            ids.extend(tokens.iter().map(|token| token.id));
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    fn shown_bytes(&self, id: u32, show_special: bool) -> &[u8] {
-        let shown = match self.vocabulary.kind(id) {
+    /// `first`: no token stands before it.
+    fn shown_bytes(&self, id: u32, show_special: bool, first: bool) -> &[u8] {
+        let kind = self.vocabulary.kind(id);
+        let shown = match kind {
             TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte => true,
             _ => show_special || self.roles.visible.contains(&id),
         };
-        if shown { self.vocabulary.bytes(id) } else { &[] }
+        let bytes = if shown { self.vocabulary.bytes(id) } else { &[] };
+        match &self.algorithm {
+            Algorithm::Spm(spm) if first && spm.space_prefix && kind == TokenKind::Normal => {
+                bytes.strip_prefix(b" ").unwrap_or(bytes)
+            }
+            _ => bytes,
+        }
     }
 }
 
@@ -266,46 +359,4 @@ fn replace(text: &str, stand_ins: &[(char, String)]) -> String {
         }
     }
     replaced
-}
-
-/// The model that merges byte pairs. Control, unknown and unused tokens are not in its vocabulary, so that no text can be
-/// merged into one.
-fn merger(gguf: &Gguf, vocabulary: &Vocabulary, rule: &Rule) -> Result<BPE, TokenizerError> {
-    let mut known = Vocab::with_capacity(vocabulary.len());
-    let mut hidden = HashSet::new();
-    for (id, text, kind) in vocabulary.iter() {
-        if matches!(kind, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte) {
-            // The first wins where two tokens have one text.
-            known.entry(text.to_owned()).or_insert(id);
-        } else {
-            hidden.insert(text);
-        }
-    }
-    let key = "tokenizer.ggml.merges";
-    let list = gguf.metadata().strings(key)?.ok_or_else(|| gguf.metadata().missing(key))?;
-    let mut merges = Vec::with_capacity(list.len());
-    let mut joined = String::new();
-    for (index, merge) in list.iter().enumerate() {
-        // A piece may itself begin with a space in odd vocabularies, so the first character is not looked at.
-        let first = merge.chars().next().map_or(0, char::len_utf8);
-        let Some(space) = merge[first..].find(' ') else {
-            return Err(TokenizerError::BadMerge {
-                file: gguf.name().to_owned(),
-                index,
-                merge: merge.to_owned(),
-            });
-        };
-        let (left, right) = (&merge[..first + space], &merge[first + space + 1..]);
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(right);
-        if !(hidden.contains(joined.as_str()) || hidden.contains(left) || hidden.contains(right)) {
-            merges.push((left.to_owned(), right.to_owned()));
-        }
-    }
-    BPE::builder()
-        .vocab_and_merges(known, merges)
-        .ignore_merges(rule.ignore_merges)
-        .build()
-        .map_err(|e| TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem: e.to_string() })
 }

@@ -5,7 +5,8 @@
 
 use tokenizers::utils::SysRegex;
 
-use super::TokenizerError;
+use super::{TokenizerError, TokenizerFacts};
+use crate::gguf::Gguf;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
         add_bos: true,
     },
     Rule { names: &["dbrx"], regex: THREE_DIGITS, ignore_merges: false, add_bos: false },
-    Rule { names: &["glm4"], regex: THREE_DIGITS, ignore_merges: true, add_bos: false },
+    Rule { names: &["glm4", "chatglm-bpe"], regex: THREE_DIGITS, ignore_merges: true, add_bos: false },
     Rule {
         names: &["qwen2", "deepseek-r1-qwen"],
         regex: words!(r"\p{L}", r"\p{N}", r"\p{L}\p{N}"),
@@ -88,6 +89,25 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 impl Rule {
+    /// The row that the file names; where it names none or `default`, the one that `facts` name.
+    pub(super) fn of(
+        gguf: &Gguf,
+        tokens: usize,
+        facts: &TokenizerFacts,
+    ) -> Result<&'static Rule, TokenizerError> {
+        let key = "tokenizer.ggml.pre";
+        let stated = gguf.metadata().str(key)?;
+        let silent = matches!(stated, None | Some("default"));
+        let applies = silent && facts.tokens.is_none_or(|size| size == tokens);
+        let name = facts.pre.as_deref().filter(|_| applies).or(stated);
+        let name = name.ok_or_else(|| gguf.metadata().missing(key))?;
+        Rule::named(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
+            file: gguf.name().to_owned(),
+            pre: name.to_owned(),
+            known: Rule::known(),
+        })
+    }
+
     /// The row for a name.
     pub(super) fn named(name: &str) -> Option<&'static Rule> {
         RULES.iter().find(|rule| rule.names.contains(&name))
@@ -117,4 +137,40 @@ pub(super) fn split(
         at = end;
     }
     if at == text.len() { Ok(()) } else { gave_up(at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Case {
+        pre: Vec<String>,
+        text: String,
+        words: Vec<String>,
+    }
+
+    /// Words as another engine finds them (Python's `regex`), for every name in the table.
+    #[test]
+    fn words_of_every_rule() {
+        let cases = include_str!("../../../../tests/fixtures/tokenizer/splits.jsonl");
+        let mut unseen: Vec<&str> = RULES.iter().flat_map(|rule| rule.names).copied().collect();
+        for case in cases.lines() {
+            let case: Case = serde_json::from_str(case).unwrap();
+            for pre in &case.pre {
+                let regex = SysRegex::new(Rule::named(pre).unwrap().regex).unwrap();
+                let mut words = Vec::new();
+                split(&regex, &case.text, |_, word| {
+                    words.push(word.to_owned());
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!(words, case.words, "{pre}");
+                unseen.retain(|name| name != pre);
+            }
+        }
+        assert_eq!(unseen, [""; 0]);
+    }
 }

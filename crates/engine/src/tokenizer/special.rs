@@ -1,7 +1,11 @@
 //! Tokens that are found in text as they are written, and those that end a text.
 
+use std::collections::HashSet;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
 use super::TokenizerError;
-use super::vocabulary::{TokenKind, Vocabulary};
+use super::vocabulary::{Spelling, TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 
 /// A piece of a text that was searched for special tokens.
@@ -13,54 +17,43 @@ pub(super) enum Piece<'t> {
 /// Finds tokens by their text: leftmost first, and the longest of those that begin at the same place.
 #[derive(Debug)]
 pub(super) struct Finder {
-    /// By first byte; longest first. Models have some hundred special tokens, most of them beginning with `<`.
-    by_first: Vec<Vec<u32>>,
+    automaton: AhoCorasick,
+    /// The token of each pattern.
+    ids: Vec<u32>,
 }
 
 impl Finder {
-    pub(super) fn new(vocabulary: &Vocabulary) -> Finder {
-        let mut by_first = vec![Vec::new(); 256];
-        for (id, text, kind) in vocabulary.iter() {
-            let special = matches!(kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
-            if let (true, Some(&first)) = (special, text.as_bytes().first()) {
-                by_first[first as usize].push(id);
-            }
-        }
-        for ids in &mut by_first {
-            // Stable, so that of two tokens with one text the first is found.
-            ids.sort_by_key(|&id| std::cmp::Reverse(vocabulary.texts.get(id as usize).map_or(0, str::len)));
-        }
-        Finder { by_first }
+    /// For the tokens of the kinds that are wanted.
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        wanted: impl Fn(TokenKind) -> bool,
+    ) -> Result<Finder, aho_corasick::BuildError> {
+        let mut seen = HashSet::new();
+        let (ids, texts): (Vec<u32>, Vec<&[u8]>) = (vocabulary.iter())
+            .filter(|&(_, _, kind)| wanted(kind))
+            .map(|(id, _, _)| (id, vocabulary.bytes(id)))
+            // The first wins where two tokens have one text.
+            .filter(|&(_, text)| !text.is_empty() && seen.insert(text))
+            .unzip();
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts)?;
+        Ok(Finder { automaton, ids })
     }
 
-    /// Cuts `text` at the tokens of the kinds that are wanted. Empty pieces are left out.
-    pub(super) fn split<'t>(
-        &self,
-        vocabulary: &Vocabulary,
-        text: &'t str,
-        wanted: impl Fn(TokenKind) -> bool,
-        mut visit: impl FnMut(Piece<'t>) -> Result<(), TokenizerError>,
-    ) -> Result<(), TokenizerError> {
-        let bytes = text.as_bytes();
-        let (mut from, mut at) = (0, 0);
-        while at < bytes.len() {
-            let found = self.by_first[bytes[at] as usize].iter().copied().find(|&id| {
-                let spelled = vocabulary.texts.get(id as usize).unwrap_or_default();
-                bytes[at..].starts_with(spelled.as_bytes()) && wanted(vocabulary.kind(id))
-            });
-            let Some(id) = found else {
-                at += 1;
-                continue;
-            };
-            // Cuts on character boundaries: a token's text begins with the first byte of a character.
-            if from < at {
-                visit(Piece::Text(&text[from..at]))?;
-            }
-            visit(Piece::Token(id))?;
-            at += vocabulary.texts.get(id as usize).map_or(1, str::len);
-            from = at;
-        }
-        if from < at { visit(Piece::Text(&text[from..])) } else { Ok(()) }
+    /// Cuts `text` at the tokens. Empty pieces are left out, so that a text comes first or after a token.
+    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = Piece<'t>> {
+        let mut from = 0;
+        let found = self.automaton.find_iter(text).map(Some).chain([None]);
+        found
+            .flat_map(move |found| {
+                // Cuts on character boundaries: a token's text is whole characters.
+                let until = found.map_or(text.len(), |found| found.start());
+                let before = Piece::Text(&text[from..until]);
+                from = found.map_or(text.len(), |found| found.end());
+                let token = found.and_then(|found| self.ids.get(found.pattern().as_usize()));
+                [Some(before), token.map(|&id| Piece::Token(id))]
+            })
+            .flatten()
+            .filter(|piece| !matches!(piece, Piece::Text("")))
     }
 }
 
@@ -75,9 +68,8 @@ const END_KEYS: [&str; 6] = [
 ];
 
 /// Tokens that end a turn or a text in the families that have them; files often name just one of theirs. They count as
-/// control tokens even where a file calls them ordinary: no text leads to them in a byte-level vocabulary. (In one of
-/// SentencePiece's kind that is not so: Gemma's `</s>` is an HTML tag.)
-pub(super) const END_TEXTS: [&str; 20] = [
+/// control tokens even where a file calls them ordinary.
+const END_TEXTS: [&str; 20] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -100,6 +92,19 @@ pub(super) const END_TEXTS: [&str; 20] = [
     "<|file_sep|>",
 ];
 
+/// Whether a token that is written so ends a turn or a text. Among SentencePiece's, `</s>` does so only where the file names
+/// it: Gemma's is an HTML tag.
+pub(super) fn ends_text(text: &str, spelling: Spelling) -> bool {
+    END_TEXTS.contains(&text) && !(spelling == Spelling::Pieces && text == "</s>")
+}
+
+/// All ids to which the file gives a role.
+pub(super) fn named_ids(gguf: &Gguf) -> Vec<u32> {
+    let keys = gguf.metadata().iter().map(|(key, _)| key);
+    let keys = keys.filter(|key| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
+    keys.filter_map(|key| gguf.metadata().u32(key).ok().flatten()).collect()
+}
+
 /// The id that a key names, which must be in the vocabulary.
 pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
     match gguf.metadata().u32(key)? {
@@ -119,7 +124,11 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    pub(super) fn read(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Roles, TokenizerError> {
+    pub(super) fn read(
+        gguf: &Gguf,
+        vocabulary: &Vocabulary,
+        spelling: Spelling,
+    ) -> Result<Roles, TokenizerError> {
         let mut ends = Vec::new();
         for key in END_KEYS {
             ends.extend(named(gguf, key, vocabulary.len())?);
@@ -140,7 +149,7 @@ impl Roles {
                 .map(|t| t.0)
         };
         for (id, text, kind) in vocabulary.iter() {
-            if kind == TokenKind::Control && END_TEXTS.contains(&text) {
+            if kind == TokenKind::Control && ends_text(text, spelling) {
                 ends.push(id);
             }
         }
@@ -156,7 +165,7 @@ impl Roles {
                 ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"].into_iter().filter_map(control),
             );
         }
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         ends.retain(|&id| seen.insert(id));
         if ends.is_empty() {
             return Err(TokenizerError::NoEnd { file: gguf.name().to_owned() });

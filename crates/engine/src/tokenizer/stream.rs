@@ -10,12 +10,14 @@ use super::Core;
 pub struct DecodeStream {
     core: Arc<Core>,
     show_special: bool,
+    /// Whether no token has come yet.
+    fresh: bool,
     pending: Vec<u8>,
 }
 
 impl DecodeStream {
     pub(super) fn new(core: Arc<Core>) -> DecodeStream {
-        DecodeStream { core, show_special: false, pending: Vec::new() }
+        DecodeStream { core, show_special: false, fresh: true, pending: Vec::new() }
     }
 
     /// The same, with control tokens shown as they are written.
@@ -26,7 +28,8 @@ impl DecodeStream {
 
     /// The text that this token completes; may be empty.
     pub fn push(&mut self, id: u32) -> String {
-        self.pending.extend(self.core.shown_bytes(id, self.show_special));
+        let fresh = std::mem::replace(&mut self.fresh, false);
+        self.pending.extend(self.core.shown_bytes(id, self.show_special, fresh));
         let mut text = String::new();
         loop {
             match std::str::from_utf8(&self.pending) {

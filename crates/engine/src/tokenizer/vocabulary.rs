@@ -1,8 +1,7 @@
 //! Tokens by id: text, kind and bytes.
 
-use super::special::END_TEXTS;
-use super::{TokenizerError, alphabet};
-use crate::gguf::{Gguf, Strings};
+use super::{TokenizerError, alphabet, retype, special, spm};
+use crate::gguf::{Gguf, GgufError, Strings};
 
 /// What a token is for, as `tokenizer.ggml.token_type` numbers it from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +25,20 @@ pub enum TokenKind {
 const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
 
+/// How ordinary tokens are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// In GPT-2's printable alphabet.
+    Bytes,
+    /// As text, with U+2581 for a space. Such tokens have scores.
+    Pieces,
+}
+
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     pub(super) texts: Strings,
+    /// Of SentencePiece's tokens; else empty.
+    pub(super) scores: Vec<f32>,
     kinds: Vec<TokenKind>,
     /// Bytes of all tokens, one after the other, and where each ends.
     bytes: Vec<u8>,
@@ -36,46 +46,51 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    pub(super) fn read(gguf: &Gguf) -> Result<Vocabulary, TokenizerError> {
-        let file = || gguf.name().to_owned();
-        let key = "tokenizer.ggml.tokens";
-        let metadata = gguf.metadata();
-        let texts = metadata.strings(key)?.ok_or_else(|| metadata.missing(key))?.clone();
-        let mut kinds = match metadata.u64s("tokenizer.ggml.token_type")? {
-            None => vec![TokenKind::Normal; texts.len()],
-            Some(kinds) if kinds.len() != texts.len() => {
-                return Err(TokenizerError::KindCount {
-                    file: file(),
-                    kinds: kinds.len(),
-                    tokens: texts.len(),
-                });
-            }
-            Some(kinds) => (kinds.into_iter().enumerate())
-                .map(|(id, kind)| {
-                    kind_of(kind).ok_or_else(|| TokenizerError::UnknownKind { file: file(), id, kind })
-                })
-                .collect::<Result<_, _>>()?,
+    /// Reads texts, kinds and scores of as many tokens as there are embedding rows: more can't be computed with.
+    pub(super) fn read(gguf: &Gguf, spelling: Spelling) -> Result<Vocabulary, TokenizerError> {
+        let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
+        let rows = rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX);
+        let texts = required(gguf, "tokenizer.ggml.tokens", |key| gguf.metadata().strings(key))?;
+        let texts = if texts.len() > rows { texts.iter().take(rows).collect() } else { texts.clone() };
+        if texts.is_empty() {
+            return Err(TokenizerError::NoTokens { file: gguf.name().to_owned() });
+        }
+        let mut kinds = kinds(gguf, rows, texts.len())?;
+        let scores = match spelling {
+            Spelling::Bytes => Vec::new(),
+            Spelling::Pieces => scores(gguf, rows, texts.len())?,
         };
+        for (id, (text, kind)) in texts.iter().zip(&mut kinds).enumerate() {
+            if matches!(kind, TokenKind::Normal | TokenKind::UserDefined)
+                && special::ends_text(text, spelling)
+            {
+                *kind = TokenKind::Control;
+            } else if *kind == TokenKind::UserDefined && is_padding(text, id) {
+                *kind = TokenKind::Unused;
+            }
+        }
+        if spelling == Spelling::Pieces {
+            retype::user_defined(&texts, &scores, &mut kinds, &special::named_ids(gguf));
+        }
+
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(texts.len());
-        for (id, (text, kind)) in texts.iter().zip(&mut kinds).enumerate() {
-            if matches!(kind, TokenKind::Normal | TokenKind::UserDefined) && END_TEXTS.contains(&text) {
-                *kind = TokenKind::Control;
-            }
+        for (id, (text, kind)) in texts.iter().zip(&kinds).enumerate() {
             let start = bytes.len();
-            spell(text, *kind, &mut bytes);
+            spell(text, *kind, spelling, &mut bytes);
             let length = bytes.len() - start + usize::from(*kind != TokenKind::Normal);
             if length > LONGEST {
-                return Err(TokenizerError::LongToken { file: file(), id, bytes: length, most: LONGEST });
+                let file = gguf.name().to_owned();
+                return Err(TokenizerError::LongToken { file, id, bytes: length, most: LONGEST });
             }
             ends.push(bytes.len());
         }
         if bytes.len() + texts.len() >= LARGEST {
             let problem =
                 format!("{} tokens of {} bytes are more than any model has", texts.len(), bytes.len());
-            return Err(TokenizerError::Vocabulary { file: file(), problem });
+            return Err(TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem });
         }
-        Ok(Vocabulary { texts, kinds, bytes, ends })
+        Ok(Vocabulary { texts, scores, kinds, bytes, ends })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -100,6 +115,55 @@ impl Vocabulary {
     }
 }
 
+fn required<T>(
+    gguf: &Gguf,
+    key: &str,
+    read: impl FnOnce(&str) -> Result<Option<T>, GgufError>,
+) -> Result<T, GgufError> {
+    read(key)?.ok_or_else(|| gguf.metadata().missing(key))
+}
+
+/// A list of one entry a token, cut to `rows` as the tokens are.
+fn aligned<T>(
+    gguf: &Gguf,
+    key: &str,
+    mut list: Vec<T>,
+    rows: usize,
+    tokens: usize,
+) -> Result<Vec<T>, TokenizerError> {
+    list.truncate(rows);
+    if list.len() == tokens {
+        return Ok(list);
+    }
+    let (file, key) = (gguf.name().to_owned(), key.to_owned());
+    Err(TokenizerError::ListLength { file, key, entries: list.len(), tokens })
+}
+
+/// All ordinary where the file does not say.
+fn kinds(gguf: &Gguf, rows: usize, tokens: usize) -> Result<Vec<TokenKind>, TokenizerError> {
+    let key = "tokenizer.ggml.token_type";
+    let Some(numbers) = gguf.metadata().u64s(key)? else { return Ok(vec![TokenKind::Normal; tokens]) };
+    let unknown = |id, kind| TokenizerError::UnknownKind { file: gguf.name().to_owned(), id, kind };
+    let numbers = aligned(gguf, key, numbers, rows, tokens)?.into_iter().enumerate();
+    numbers.map(|(id, number)| kind_of(number).ok_or_else(|| unknown(id, number))).collect()
+}
+
+fn scores(gguf: &Gguf, rows: usize, tokens: usize) -> Result<Vec<f32>, TokenizerError> {
+    let key = "tokenizer.ggml.scores";
+    let scores = aligned(gguf, key, required(gguf, key, |key| gguf.metadata().f32s(key))?, rows, tokens)?;
+    if let Some(id) = scores.iter().position(|score| score.is_nan()) {
+        return Err(TokenizerError::NotANumber { file: gguf.name().to_owned(), id });
+    }
+    // -0 and 0 are one score.
+    Ok(scores.into_iter().map(|score| score + 0.0).collect())
+}
+
+/// Whether a converter made the token up, for a row of the embedding that has none. Their type says that they are to be
+/// looked for in text, where they mean nothing.
+fn is_padding(text: &str, id: usize) -> bool {
+    text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']')).is_some_and(|n| n.parse() == Ok(id))
+}
+
 fn kind_of(number: u64) -> Option<TokenKind> {
     Some(match number {
         // 0 is "undefined", which some converters leave for ordinary tokens.
@@ -114,8 +178,11 @@ fn kind_of(number: u64) -> Option<TokenKind> {
 }
 
 /// Appends the bytes that a token stands for.
-fn spell(text: &str, kind: TokenKind, bytes: &mut Vec<u8>) {
+fn spell(text: &str, kind: TokenKind, spelling: Spelling, bytes: &mut Vec<u8>) {
     match kind {
+        TokenKind::Normal | TokenKind::UserDefined if spelling == Spelling::Pieces => {
+            bytes.extend(text.replace(spm::SPACE, " ").as_bytes());
+        }
         TokenKind::Normal => {
             for letter in text.chars() {
                 match alphabet::byte(letter) {

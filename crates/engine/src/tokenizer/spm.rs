@@ -1,0 +1,168 @@
+//! SentencePiece's BPE: characters merged into the piece with the best score, and bytes for characters without a piece.
+//!
+//! Source: `bpe_model.cc` of SentencePiece. Among pairs of equal score the leftmost is merged first.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+
+use super::TokenizerError;
+use super::vocabulary::{TokenKind, Vocabulary};
+
+/// How pieces write a space.
+pub(super) const SPACE: char = '\u{2581}';
+
+#[derive(Debug)]
+pub(super) struct Spm {
+    /// Pieces that text is merged into: ordinary ones only, so that nothing can be merged into a control token.
+    ids: HashMap<Box<str>, u32>,
+    /// The token of each byte, 256.
+    bytes: Vec<Option<u32>>,
+    /// Length of the longest piece in bytes.
+    longest: usize,
+    /// Whether a text begins with a space that it does not have.
+    pub(super) space_prefix: bool,
+}
+
+/// A run of characters that is merged so far. An empty one has become a part of another.
+struct Symbol {
+    start: usize,
+    end: usize,
+    /// Index of the symbol before, and after.
+    before: usize,
+    after: usize,
+}
+
+const NONE: usize = usize::MAX;
+
+/// Two neighbours that are a piece together. The greatest is merged next.
+struct Pair {
+    score: f32,
+    left: usize,
+    right: usize,
+    /// Length of both, to see whether one has been merged with another since.
+    bytes: usize,
+}
+
+impl Pair {
+    fn rank(&self) -> (f32, Reverse<usize>) {
+        (self.score, Reverse(self.left))
+    }
+}
+
+impl Ord for Pair {
+    fn cmp(&self, other: &Pair) -> Ordering {
+        let ((score, left), (others, others_left)) = (self.rank(), other.rank());
+        score.total_cmp(&others).then(left.cmp(&others_left))
+    }
+}
+
+impl PartialOrd for Pair {
+    fn partial_cmp(&self, other: &Pair) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Pair) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Pair {}
+
+impl Spm {
+    pub(super) fn new(vocabulary: &Vocabulary, space_prefix: bool) -> Spm {
+        let mut ids: HashMap<Box<str>, u32> = HashMap::new();
+        let mut bytes = vec![None; 256];
+        for (id, text, kind) in vocabulary.iter() {
+            match (kind, vocabulary.bytes(id)) {
+                // The first wins where two tokens have one text.
+                (TokenKind::Normal, _) => _ = ids.entry(text.into()).or_insert(id),
+                (TokenKind::Byte, &[byte]) => _ = bytes[byte as usize].get_or_insert(id),
+                _ => {}
+            }
+        }
+        let longest = ids.keys().map(|text| text.len()).max().unwrap_or(0);
+        Spm { ids, bytes, longest, space_prefix }
+    }
+
+    /// The piece that is written so.
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+
+    /// Appends the tokens of a text. `prefix`: it stands where the model expects a space before it.
+    pub(super) fn encode(
+        &self,
+        scores: &[f32],
+        text: &str,
+        prefix: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        let mut written = String::with_capacity(text.len() + text.len() / 2);
+        let prefix = prefix && self.space_prefix;
+        if prefix {
+            written.push(SPACE);
+        }
+        written.extend(text.chars().map(|letter| if letter == ' ' { SPACE } else { letter }));
+        for symbol in self.merge(scores, &written) {
+            let piece = &written[symbol.start..symbol.end];
+            if let Some(id) = self.id(piece) {
+                ids.push(id);
+                continue;
+            }
+            for byte in piece.bytes() {
+                let missing = || {
+                    // A space is longer as it is written here.
+                    let before = written[..symbol.start].chars().count().saturating_sub(usize::from(prefix));
+                    let at = text.char_indices().nth(before).map_or(0, |(at, _)| at);
+                    let problem = format!("the vocabulary lacks {piece:?} and the byte <0x{byte:02X}>");
+                    TokenizerError::Text { at, problem }
+                };
+                ids.push(self.bytes[byte as usize].ok_or_else(missing)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left when no two neighbours are a piece. Takes n log n steps for n characters.
+    fn merge(&self, scores: &[f32], text: &str) -> impl Iterator<Item = Symbol> {
+        let mut symbols: Vec<Symbol> = (text.char_indices().enumerate())
+            .map(|(index, (start, letter))| Symbol {
+                start,
+                end: start + letter.len_utf8(),
+                before: index.wrapping_sub(1),
+                after: index + 1,
+            })
+            .collect();
+        if let Some(last) = symbols.last_mut() {
+            last.after = NONE;
+        }
+        let pair = |symbols: &[Symbol], left: usize, right: usize| {
+            let piece = symbols.get(left)?.start..symbols.get(right)?.end;
+            let bytes = piece.len();
+            let id = if bytes > self.longest { None } else { self.id(&text[piece]) };
+            Some(Pair { score: scores.get(id? as usize).copied().unwrap_or(0.0), left, right, bytes })
+        };
+        let mut queue: BinaryHeap<Pair> =
+            (1..symbols.len()).filter_map(|right| pair(&symbols, right - 1, right)).collect();
+        while let Some(Pair { left, right, bytes, .. }) = queue.pop() {
+            let length = |symbol: &Symbol| symbol.end - symbol.start;
+            let (first, second) = (length(&symbols[left]), length(&symbols[right]));
+            if first == 0 || second == 0 || first + second != bytes {
+                continue;
+            }
+            let after = symbols[right].after;
+            symbols[left].end = symbols[right].end;
+            symbols[left].after = after;
+            symbols[right].start = symbols[right].end;
+            if let Some(after) = symbols.get_mut(after) {
+                after.before = left;
+            }
+            let before = symbols[left].before;
+            queue.extend(pair(&symbols, before, left));
+            queue.extend(pair(&symbols, left, after));
+        }
+        symbols.into_iter().filter(|symbol| symbol.start < symbol.end)
+    }
+}

@@ -1,0 +1,90 @@
+//! Files whose vocabulary is damaged or contradicts itself.
+
+use super::*;
+
+#[test]
+fn wrong_vocabularies() {
+    fn check(writer: &Writer, expected: &str) {
+        assert_eq!(load(writer).err().map(|e| e.to_string()).as_deref(), Some(expected));
+    }
+    check(&Writer::new(), "tiny.gguf has no metadata key tokenizer.ggml.model");
+    check(
+        &tiny().meta("tokenizer.ggml.model", "bert"),
+        "tiny.gguf has a tokenizer of kind \"bert\" (tokenizer.ggml.model); known are \"gpt2\" (byte-level BPE) and \"llama\" \
+         (SentencePiece)",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.tokens", Strings::default()),
+        "tiny.gguf: the vocabulary is empty (tokenizer.ggml.tokens)",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.model", "llama"),
+        "tiny.gguf has no metadata key tokenizer.ggml.scores",
+    );
+    check(
+        &spm::tiny().meta("tokenizer.ggml.scores", vec![0f32; 7]),
+        "tiny.gguf: tokenizer.ggml.scores has 7 entries for 289 tokens",
+    );
+    check(
+        &spm::tiny().meta("tokenizer.ggml.scores", vec![f32::NAN; 289]),
+        "tiny.gguf: the score of token 0 (tokenizer.ggml.scores) is not a number",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.pre", "nobody"),
+        "tiny.gguf names the pre-tokenizer \"nobody\" (tokenizer.ggml.pre), which is not known; known are llama-bpe, llama3, \
+         llama-v3, dbrx, glm4, chatglm-bpe, qwen2, deepseek-r1-qwen, qwen35, gpt-4o, tekken, gpt-2",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.token_type", vec![1u32; 3]),
+        "tiny.gguf: tokenizer.ggml.token_type has 3 entries for 269 tokens",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.token_type", vec![9u32; 269]),
+        "tiny.gguf: token 0 has the unknown kind 9 in tokenizer.ggml.token_type",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.eos_token_id", 269u32),
+        "tiny.gguf: tokenizer.ggml.eos_token_id is 269, but there are 269 tokens",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.merges", ["h e", "hello"].iter().collect::<Strings>()),
+        "tiny.gguf: merge 1 of tokenizer.ggml.merges, \"hello\", is not two tokens with a space between",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.merges", ["h x"].iter().collect::<Strings>()),
+        "tiny.gguf: merge 0 of tokenizer.ggml.merges, \"h x\", names \"hx\", which is no token",
+    );
+    check(
+        &tiny().meta("tokenizer.ggml.merges", ["h 你"].iter().collect::<Strings>()),
+        "tiny.gguf: merge 0 of tokenizer.ggml.merges, \"h 你\", names \"你\", which is no token",
+    );
+    let one = tiny()
+        .meta("tokenizer.ggml.tokens", ["x".repeat(2000)].iter().collect::<Strings>())
+        .meta("tokenizer.ggml.token_type", vec![1u32]);
+    check(&one, "tiny.gguf: token 0 has 2000 bytes; the most is 1024");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Whatever a file claims, its vocabulary is refused or works, in grammars too.
+    #[test]
+    fn damaged_vocabularies_never_panic(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        text in "[ a-z<|>é]{0,30}",
+        pieces: bool,
+    ) {
+        let mut bytes = if pieces { spm::tiny() } else { tiny() }.bytes().unwrap();
+        for (index, value) in flips {
+            let at = index.index(bytes.len());
+            bytes[at] = value;
+        }
+        let gguf = Gguf::from_vec("damaged.gguf", bytes);
+        if let Ok(tokenizer) = gguf.map_err(TokenizerError::from).and_then(|gguf| Tokenizer::from_gguf(&gguf)) {
+            tokenizer.env().tokenize(&text);
+            if let Ok(ids) = tokenizer.encode_prompt(&text, &[]) {
+                tokenizer.decode(&ids, true);
+            }
+        }
+    }
+}
