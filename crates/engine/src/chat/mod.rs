@@ -8,4 +8,4 @@ mod json;
 pub mod template;
 
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Turn};
-pub use template::{ChatTemplate, Prompt, TemplateError};
+pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits};

@@ -3,6 +3,9 @@
 //! Owns how a conversation becomes one string. Knows nothing of tokens but the texts that must not be forged.
 
 mod environment;
+mod family;
+mod limits;
+mod messages;
 mod stand_ins;
 
 use std::error::Error as _;
@@ -10,10 +13,12 @@ use std::error::Error as _;
 use jiff::civil::DateTime;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error};
-use serde_json::{Map, json};
+use serde_json::Map;
 
-use crate::request::{Message, Request, Role, Segment, Tool};
+use crate::request::Request;
 use environment::Raised;
+pub use family::{Family, Traits};
+use messages::{Dialect, tool_value};
 use stand_ins::StandIns;
 
 /// What can go wrong with a chat template.
@@ -43,6 +48,9 @@ pub enum TemplateError {
         /// What is wrong there.
         message: String,
     },
+    /// There is no thread to compile or render on, or minijinja panicked.
+    #[error("the chat template can't be carried out: {0}")]
+    Thread(#[from] std::io::Error),
     /// The conversation uses every private-use character there is, so that control tokens in it can't be made harmless.
     #[error("the conversation leaves no private-use character free to stand in for control token {token}")]
     NoStandIn {
@@ -70,10 +78,8 @@ pub struct ChatTemplate {
     source: String,
     bos: String,
     eos: String,
+    variables: Map<String, serde_json::Value>,
 }
-
-/// Instructions that one rendering may take: some seconds of work, far beyond any honest template.
-const FUEL: u64 = 50_000_000;
 
 const NAME: &str = "chat";
 
@@ -83,12 +89,28 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Syntax`] if the source is not valid Jinja.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+        if let Some(line) = limits::too_long(source) {
+            return Err(TemplateError::Syntax { line, message: "the template is too long".into() });
+        }
         let mut environment = environment::hugging_face();
-        environment.set_fuel(Some(FUEL));
-        environment
-            .add_template_owned(NAME, environment::without_generation_tags(source))
-            .map_err(|error| TemplateError::Syntax { line: line(&error), message: message(&error) })?;
-        Ok(ChatTemplate { environment, source: source.into(), bos: bos.into(), eos: eos.into() })
+        let text = environment::without_generation_tags(source);
+        limits::on_deep_stack(|| {
+            let added = environment.add_template_owned(NAME, text);
+            added.map_err(|error| TemplateError::Syntax { line: line(&error), message: message(&error) })
+        })??;
+        Ok(ChatTemplate {
+            environment,
+            source: source.into(),
+            bos: bos.into(),
+            eos: eos.into(),
+            variables: Map::new(),
+        })
+    }
+
+    /// The same template, told `variables` with every conversation.
+    #[must_use]
+    pub fn with_variables(self, variables: Map<String, serde_json::Value>) -> Self {
+        ChatTemplate { variables, ..self }
     }
 
     /// The template's text.
@@ -115,9 +137,17 @@ impl ChatTemplate {
             // A value rather than a global function, since the clock differs from call to call.
             ("strftime_now", environment::clock(now)),
         ];
-        context.extend(variables.iter().map(|(key, value)| (key.as_str(), Value::from(Serde(value)))));
-        let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
-        template.render(Value::from_pairs(context)).map_err(|error| failure(&error))
+        let fuel = limits::fuel(variables);
+        let variables = self.variables.iter().chain(variables);
+        context.extend(variables.map(|(key, value)| (key.as_str(), Value::from(Serde(value)))));
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        // Values and errors are deep as well, so that they are dropped there.
+        limits::on_deep_stack(move || {
+            let rendered =
+                environment.get_template(NAME).and_then(|chat| chat.render(Value::from_pairs(context)));
+            rendered.map_err(|error| failure(&error))
+        })?
     }
 
     /// Renders the prompt for a request. `control` are the texts of the model's control tokens.
@@ -130,10 +160,8 @@ impl ChatTemplate {
         control: &[String],
         now: DateTime,
     ) -> Result<Prompt, TemplateError> {
-        let mut messages: Vec<_> =
-            system_message(&request.system).as_ref().map(message_value).into_iter().collect();
-        messages.extend(request.messages.iter().map(message_value));
-        let mut messages = serde_json::Value::Array(messages);
+        let dialect = Dialect::of(&self.source);
+        let mut messages = dialect.messages(request);
         let mut tools = serde_json::Value::Array(request.tools.iter().map(tool_value).collect());
 
         let mut stand_ins = StandIns::new(control, &self.source, [&messages, &tools]);
@@ -149,6 +177,10 @@ impl ChatTemplate {
             // Qwen, GLM and SmolLM call it the one, DeepSeek and Granite the other.
             variables.insert("enable_thinking".into(), thinking.into());
             variables.insert("thinking".into(), thinking.into());
+            if dialect.harmony && !thinking {
+                // These models always think; this is the least they can.
+                variables.insert("reasoning_effort".into(), "low".into());
+            }
         }
         variables.insert("add_generation_prompt".into(), true.into());
         let text = self.render_values(&variables, now)?;
@@ -159,44 +191,6 @@ impl ChatTemplate {
         let generation_prompt = text[common_prefix(&text, &history)..].to_owned();
         Ok(Prompt { text, stand_ins: stand_ins.into_used(), generation_prompt })
     }
-}
-
-fn system_message(segments: &[Segment]) -> Option<Message> {
-    let texts: Vec<&str> = segments.iter().map(|segment| segment.text.as_str()).collect();
-    (!texts.is_empty()).then(|| Message { role: Role::System, ..Message::user(texts.join("\n\n")) })
-}
-
-/// A message in the shape that Hugging Face templates expect: calls wrapped as `{"type": "function", "function": …}`.
-fn message_value(message: &Message) -> serde_json::Value {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
-    let mut value = json!({"role": role, "content": message.content});
-    if let Some(reasoning) = &message.reasoning_content {
-        value["reasoning_content"] = reasoning.as_str().into();
-    }
-    if !message.tool_calls.is_empty() {
-        let call = |call: &crate::request::ToolCall| {
-            let function = json!({"name": call.name, "arguments": call.arguments});
-            json!({"type": "function", "id": call.id, "function": function})
-        };
-        value["tool_calls"] = message.tool_calls.iter().map(call).collect();
-    }
-    if let Some(id) = &message.tool_call_id {
-        value["tool_call_id"] = id.as_str().into();
-    }
-    if let Some(name) = &message.name {
-        value["name"] = name.as_str().into();
-    }
-    value
-}
-
-fn tool_value(tool: &Tool) -> serde_json::Value {
-    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
-    json!({"type": "function", "function": function})
 }
 
 /// Length in bytes of the longest common prefix that ends between characters.

@@ -73,6 +73,21 @@ impl<'a> StandIns<'a> {
                 *text = text.replace(token, stand_in.encode_utf8(&mut [0; 4]));
             }
         }
+        self.protect_end(text)
+    }
+
+    /// What begins like a control token at the end of a text could be completed by what the template puts after it.
+    fn protect_end(&mut self, text: &mut String) -> Result<(), TemplateError> {
+        let longest = self.control.first().map_or(0, |token| token.len());
+        let begun =
+            |&(at, _): &(usize, char)| self.control.iter().any(|token| token.starts_with(&text[at..]));
+        let tail =
+            text.char_indices().rev().take_while(|(at, _)| text.len() - at < longest).filter(begun).last();
+        if let Some((at, _)) = tail {
+            let stand_in = self.stand_in(&text[at..])?;
+            text.truncate(at);
+            text.push(stand_in);
+        }
         Ok(())
     }
 
@@ -119,5 +134,17 @@ mod tests {
         assert_eq!(value, json!({"a \u{e002}": ["\u{e000} \u{e003}\u{e002}", 1, "</think>"]}));
         let expected = vec![('\u{e002}', "<|im_end|>".to_owned()), ('\u{e003}', "<|im_end|>x".to_owned())];
         assert_eq!(stand_ins.into_used(), expected);
+    }
+
+    /// Two texts that the template prints side by side must not be a control token together.
+    #[test]
+    fn the_beginning_of_a_control_text_at_the_end_is_one_too() {
+        let control = ["<|im_end|>".to_owned(), "<eos>".to_owned()];
+        let mut value = json!(["a < b<|im_", "end|>", "<", "é", "<|im_end|"]);
+        let mut stand_ins = StandIns::new(&control, "", []);
+        stand_ins.protect(&mut value).unwrap();
+        assert_eq!(value, json!(["a < b\u{e000}", "end|>", "\u{e001}", "é", "\u{e002}"]));
+        let used: Vec<String> = stand_ins.into_used().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(used, ["<|im_", "<", "<|im_end|"]);
     }
 }

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::request::ToolCall;
+use crate::request::{Message, Segment, Tool, ToolCall};
 
 const NOON: DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
 
-/// Families whose every record must agree; a template's name starts so.
-const EXACT: [&str; 6] =
-    ["Qwen-Qwen3", "Qwen3", "Qwen-Qwen2.5", "Qwen-QwQ", "meta-llama-Llama-3", "NousResearch-Hermes"];
+/// Templates with records that don't agree, and why.
+const EXCEPTIONS: [(&str, &str); 1] = [(
+    "meetkai-functionary-medium-v3.1",
+    "it joins texts marked `safe` with others by `+`, and Jinja2 then escapes the others for HTML; here they stay as they are, \
+     which is what the template's author meant",
+)];
 
 fn fixtures() -> Option<PathBuf> {
     let shared = std::env::var_os("ALARA_SHARED").map_or_else(
@@ -82,7 +85,7 @@ fn fixtures_agree() {
     let Some(chat) = fixtures() else { return };
     let read = |name: &str| std::fs::read_to_string(chat.join(name)).unwrap();
     let scenarios: Value = serde_json::from_str(&read("scenarios.json")).unwrap();
-    let (mut agree, mut total, mut wrong) = (0, 0, BTreeMap::<String, Vec<String>>::new());
+    let (mut agree, mut lenient, mut total, mut wrong) = (0, 0, 0, BTreeMap::<String, Vec<String>>::new());
     for file in ["render.jsonl", "render-extra.jsonl"] {
         let mut templates = BTreeMap::new();
         for line in read(file).split_terminator('\n') {
@@ -100,6 +103,7 @@ fn fixtures_agree() {
                 },
             );
             // Python fails where we may well render: what a sandbox or a type error forbids is not the template's rule.
+            lenient += usize::from(expected == Outcome::Failed && matches!(actual, Outcome::Prompt(_)));
             if actual == expected || expected == Outcome::Failed {
                 agree += 1;
                 continue;
@@ -109,11 +113,145 @@ fn fixtures_agree() {
             wrong.entry(name).or_default().push(scenario.to_owned());
         }
     }
-    println!("{agree} of {total} renderings agree; {wrong:#?}");
-    let exact: Vec<_> =
-        wrong.keys().filter(|name| EXACT.iter().any(|family| name.starts_with(family))).collect();
-    assert!(exact.is_empty(), "{exact:?}");
-    assert!(agree >= 1600, "{agree} of {total}");
+    println!("{agree} of {total} renderings agree, {lenient} of them where Python fails; {wrong:#?}");
+    for (name, why) in EXCEPTIONS {
+        println!("exception {name}: {why}");
+    }
+    wrong.retain(|name, _| EXCEPTIONS.iter().all(|(exception, _)| exception != name));
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(agree * 100 >= total * 99, "{agree} of {total}");
+}
+
+/// The built-in templates beside the template that their family's models were released with.
+const BUILT_IN: [(&str, &str); 8] = [
+    ("qwen3.jinja", "Qwen-Qwen3-0.6B"),
+    ("qwen35.jinja", "Qwen3.5-4B"),
+    ("glm4.jinja", "GLM-4.7-Flash"),
+    ("gpt-oss.jinja", "openai-gpt-oss-120b"),
+    ("ministral3.jinja", "mistralai-Ministral-3-14B-Reasoning-2512"),
+    ("mistral-small.jinja", "Mistral-Small-3.2-24B-Instruct-2506"),
+    ("llama3.jinja", "meta-llama-Llama-3.2-3B-Instruct"),
+    ("gemma3.jinja", "google-gemma-2-2b-it"),
+];
+
+/// Where a built-in template may differ from the released one.
+fn may_differ(built_in: &str, record: &Value) -> bool {
+    let has_system = record["messages"][0]["role"] == "system";
+    match built_in {
+        // The released template has a page of its vendor's for conversations without a system text.
+        "mistral-small.jinja" => !has_system,
+        // Gemma 2 has no system text.
+        "gemma3.jinja" => has_system,
+        // The vendor's own tools, which nobody here can run.
+        "gpt-oss.jinja" => !record["kwargs"]["extra"]["builtin_tools"].is_null(),
+        _ => false,
+    }
+}
+
+fn built_in(file: &str) -> ChatTemplate {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates/");
+    let source = std::fs::read_to_string(format!("{path}{file}")).unwrap();
+    let template = ChatTemplate::new(&source, "", "").unwrap();
+    template.with_variables(Map::from_iter([("reasoning".into(), true.into())]))
+}
+
+#[test]
+fn built_in_templates_render_what_released_ones_do() {
+    let Some(chat) = fixtures() else { return };
+    let records = std::fs::read_to_string(chat.join("render.jsonl")).unwrap();
+    let records: Vec<Value> =
+        records.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (file, released) in BUILT_IN {
+        let template = built_in(file);
+        let (mut agree, mut except, mut wrong) = (0, 0, Vec::new());
+        for record in records.iter().filter(|record| record["template"] == released) {
+            let (expected, actual) = (expected(record), render(&template, record, &Value::Null));
+            if may_differ(file, record) {
+                except += 1;
+            } else if actual == expected || matches!(expected, Outcome::Failed) {
+                agree += 1;
+            } else if matches!((&expected, &actual), (Outcome::Raised(_), Outcome::Raised(_))) {
+                // Both refuse, each in its own words.
+                agree += 1;
+            } else {
+                let parts = difference(&format!("{expected:?}"), &format!("{actual:?}"));
+                wrong.push(format!("{}: {parts}", record["scenario"]));
+            }
+        }
+        println!("{file} renders {agree} of {released}; {except} exceptions");
+        assert!(wrong.is_empty() && agree > 0, "{file}: {wrong:#?}");
+    }
+}
+
+/// A conversation with all that a family can have: system text, tools, reasoning, a call, its result, a further question.
+fn whole() -> Request {
+    let call = ToolCall {
+        id: "call_0".into(),
+        name: "weather".into(),
+        arguments: Map::from_iter([("city".into(), json!("Zürich")), ("days".into(), json!(2))]),
+    };
+    let parameters = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": "Where"}, "days": {"type": "integer"}},
+        "required": ["city"],
+    });
+    let tool = Tool { name: "weather".into(), description: "Tells the weather".into(), parameters };
+    let thoughtful = |message| Message { reasoning_content: Some("Let me see.".into()), ..message };
+    Request {
+        system: vec![Segment { name: "directive".into(), text: "Be brief.".into() }],
+        messages: vec![
+            Message::user("Hello"),
+            thoughtful(Message::assistant("Hi!", Vec::new())),
+            Message::user("Is it warm?"),
+            thoughtful(Message::assistant("", vec![call.clone()])),
+            Message::tool_result(&call, "{\"temperature\": 21}"),
+        ],
+        tools: vec![tool],
+        ..Request::default()
+    }
+}
+
+#[test]
+fn golden_prompts() {
+    let tools = ["qwen3", "qwen35", "glm4", "gpt-oss", "ministral3", "mistral-small", "llama3"];
+    for name in [
+        "qwen3",
+        "qwen35",
+        "glm4",
+        "gpt-oss",
+        "ministral3",
+        "mistral-small",
+        "llama3",
+        "gemma3",
+        "phi4",
+        "olmo2",
+    ] {
+        let mut request = whole();
+        if !tools.contains(&name) {
+            request.tools.clear();
+            request.messages.truncate(3);
+        }
+        let mut template = built_in(&format!("{name}.jinja"));
+        (template.bos, template.eos) = ("<BOS>".into(), "<EOS>".into());
+        let rendered = |thinking| {
+            let request = Request { thinking, ..request.clone() };
+            template.render(&request, &[], NOON).unwrap().text
+        };
+        let default = rendered(None);
+        let mut text = default.clone();
+        for (switch, thinking) in [("on", true), ("off", false)] {
+            let other = rendered(Some(thinking));
+            if other != default {
+                let at = common_prefix(&default, &other);
+                text +=
+                    &format!("\n--- thinking {switch}, in place of the last {} bytes:\n", default.len() - at);
+                text += &other[at..];
+            }
+        }
+        insta::with_settings!({snapshot_path => "snapshots", omit_expression => true}, {
+            insta::assert_snapshot!(name, text);
+        });
+    }
 }
 
 fn request() -> Request {
@@ -187,4 +325,44 @@ fn endless_templates_run_out_of_fuel() {
     let template = ChatTemplate::new(source, "", "").unwrap();
     let error = template.render_values(&Map::new(), NOON).unwrap_err();
     assert!(error.to_string().contains("fuel"), "{error}");
+}
+
+#[test]
+fn hostile_templates_end_with_an_error() {
+    let check = |source: &str, expected: &str| {
+        println!("{source:.60}");
+        let template = ChatTemplate::new(source, "", "");
+        let error = template.and_then(|template| template.render_values(&Map::new(), NOON)).unwrap_err();
+        assert!(error.to_string().contains(expected), "{source:.60}: {error}");
+    };
+    check("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion");
+    check(
+        "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
+        "recursion",
+    );
+    check("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recursion");
+    check(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "recursion");
+    check(&"{% if true %}".repeat(9999), "recursion");
+    check(&format!("{{{{ {}1 }}}}", "-".repeat(99_999)), "too long");
+    check("{{ 'a' * 999999999999 }}", "");
+    check("{{ range(999999999) }}", "");
+    check("{{ 'a'|indent(999999999999999999) }}", "width");
+    check("{% include 'other' %}", "");
+    check("{% import '/etc/passwd' as x %}", "");
+    let nested = "{% set n = namespace(x=[]) %}{% for a in range(99999) %}{% for b in range(9) %}\
+        {% set n.x = [[[[[[[[n.x]]]]]]]] %}{% endfor %}{% endfor %}";
+    check(nested, "fuel");
+}
+
+#[test]
+fn long_chains_do_not_overflow_the_stack() {
+    let check =
+        |source: &str| drop(ChatTemplate::new(source, "", "").map(|t| t.render_values(&Map::new(), NOON)));
+    check(&format!("{{{{ {}1 }}}}", "-".repeat(40_000)));
+    check(&format!("{{{{ {}1 }}}}", "not ".repeat(40_000)));
+    check(&format!("{{{{ 1{} }}}}", "+1".repeat(20_000)));
+    check(&format!("{{{{ a{} }}}}", ".a".repeat(20_000)));
+    check(&format!("{{{{ a{} }}}}", "|e".repeat(20_000)));
+    check(&format!("{{{{ 1{} }}}}", " if a else 1".repeat(10_000)));
+    check(&format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)));
 }

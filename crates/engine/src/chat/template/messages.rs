@@ -1,0 +1,182 @@
+//! A request's conversation as the values that chat templates read, in the shape that Hugging Face gave them.
+//!
+//! Templates differ in what they can read; [`Dialect`] tells, by their text, what to give them instead.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use crate::request::{Message, Request, Role, Tool, ToolCall};
+
+/// In what a template reads a conversation otherwise than most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dialect {
+    /// It calls `reasoning_content` `thinking`.
+    pub thinking: bool,
+    /// It writes harmony messages: a turn that calls has either thoughts or text, and reasoning has an effort.
+    pub harmony: bool,
+    /// Of a message's calls it sees the first only, or refuses others.
+    pub one_call: bool,
+    /// Ids of calls must have nine characters.
+    pub nine: bool,
+}
+
+impl Dialect {
+    pub(super) fn of(source: &str) -> Self {
+        Dialect {
+            thinking: source.contains("message.thinking"),
+            harmony: source.contains("<|channel|>analysis"),
+            one_call: source.contains("tool_calls[0]"),
+            nine: source.contains("[CALL_ID]") || source.contains("length != 9"),
+        }
+    }
+
+    /// The request's messages, the system text first.
+    pub(super) fn messages(self, request: &Request) -> Value {
+        let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
+        let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
+        let messages = match self.one_call {
+            true => Cow::Owned(one_call_each(&request.messages)),
+            false => Cow::Borrowed(&request.messages),
+        };
+        system.into_iter().chain(messages.iter().map(|message| self.message(message))).collect()
+    }
+
+    fn message(self, message: &Message) -> Value {
+        let role = match message.role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        };
+        let mut value = json!({"role": role, "content": message.content});
+        if let Some(reasoning) = &message.reasoning_content {
+            value["reasoning_content"] = reasoning.as_str().into();
+            if self.thinking {
+                value["thinking"] = reasoning.as_str().into();
+            }
+            if self.harmony && !message.tool_calls.is_empty() && !reasoning.is_empty() {
+                value["content"] = "".into();
+            }
+        }
+        if !message.tool_calls.is_empty() {
+            value["tool_calls"] = message.tool_calls.iter().map(|call| self.call(call)).collect();
+        }
+        if let Some(id) = &message.tool_call_id {
+            value["tool_call_id"] = self.id(id).into();
+        }
+        if let Some(name) = &message.name {
+            value["name"] = name.as_str().into();
+        }
+        value
+    }
+
+    fn call(self, call: &ToolCall) -> Value {
+        let function = json!({"name": call.name, "arguments": call.arguments});
+        json!({"type": "function", "id": self.id(&call.id), "function": function})
+    }
+
+    /// The id, or nine letters and digits that are always the same for it.
+    fn id(self, id: &str) -> Cow<'_, str> {
+        if !self.nine || id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Cow::Borrowed(id);
+        }
+        // FNV-1a, which no release of a library can change: prompts must not differ from run to run.
+        let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let digit = |_| {
+            let digit = char::from_digit((hash % 36) as u32, 36).unwrap_or('0');
+            hash /= 36;
+            digit
+        };
+        Cow::Owned((0..9).map(digit).collect())
+    }
+}
+
+/// The same conversation with a message, and its result, for each call.
+fn one_call_each(messages: &[Message]) -> Vec<Message> {
+    let mut out = Vec::with_capacity(messages.len());
+    let mut rest = messages;
+    while let Some((message, after)) = rest.split_first() {
+        rest = after;
+        if message.tool_calls.len() < 2 {
+            out.push(message.clone());
+            continue;
+        }
+        let results = rest.iter().take_while(|message| message.role == Role::Tool).count();
+        let (results, after) = rest.split_at(results);
+        rest = after;
+        let mut results: Vec<&Message> = results.iter().collect();
+        for (index, call) in message.tool_calls.iter().enumerate() {
+            // What was said and thought belongs to the first.
+            let said = if index == 0 { message.clone() } else { Message::assistant("", Vec::new()) };
+            out.push(Message { tool_calls: vec![call.clone()], ..said });
+            let mine = |result: &&Message| result.tool_call_id.as_deref() == Some(&call.id);
+            if let Some(at) = results.iter().position(mine) {
+                out.push(results.remove(at).clone());
+            }
+        }
+        out.extend(results.into_iter().cloned());
+    }
+    out
+}
+
+pub(super) fn tool_value(tool: &Tool) -> Value {
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    json!({"type": "function", "function": function})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Dialect = Dialect { thinking: false, harmony: false, one_call: false, nine: false };
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall { id: id.into(), name: "f".into(), arguments: serde_json::Map::new() }
+    }
+
+    #[test]
+    fn calls_are_told_apart_where_a_message_may_have_one() {
+        let (a, b) = (call("a"), call("b"));
+        let both = Message {
+            reasoning_content: Some("hm".into()),
+            ..Message::assistant("x", vec![a.clone(), b.clone()])
+        };
+        let result = |call: &ToolCall| Message::tool_result(call, format!("of {}", call.id));
+        let messages = [Message::user("q"), both.clone(), result(&b), result(&a), Message::user("r")];
+        let expected = [
+            Message::user("q"),
+            Message { tool_calls: vec![a.clone()], ..both },
+            result(&a),
+            Message::assistant("", vec![b.clone()]),
+            result(&b),
+            Message::user("r"),
+        ];
+        assert_eq!(one_call_each(&messages), expected);
+        assert_eq!(one_call_each(&expected), expected);
+    }
+
+    #[test]
+    fn ids_get_nine_characters_where_they_must() {
+        let check = |dialect: Dialect, id: &str, expected: &str| assert_eq!(dialect.id(id), expected);
+        let nine = Dialect { nine: true, ..PLAIN };
+        check(PLAIN, "call_0", "call_0");
+        check(nine, "call00001", "call00001");
+        check(nine, "call_0", "i5vp5silp");
+        assert_ne!(nine.id("call_0"), nine.id("call_1"));
+        assert_eq!(nine.id("").len(), 9);
+    }
+
+    #[test]
+    fn harmony_has_thoughts_or_text() {
+        let harmony = Dialect { thinking: true, harmony: true, ..PLAIN };
+        let said =
+            Message { reasoning_content: Some("hm".into()), ..Message::assistant("x", vec![call("a")]) };
+        let value = harmony.message(&said);
+        assert_eq!((&value["thinking"], &value["content"]), (&json!("hm"), &json!("")));
+        let value = harmony.message(&Message { tool_calls: Vec::new(), ..said });
+        assert_eq!((&value["thinking"], &value["content"]), (&json!("hm"), &json!("x")));
+    }
+}
