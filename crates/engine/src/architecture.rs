@@ -1,17 +1,21 @@
-//! What a GGUF file can't say about itself, and the sizes that it does say.
+//! What a GGUF file can't say about itself.
 //!
 //! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors exist, and the rest
 //! in an architecture file, a few lines of YAML under `models/architectures`, embedded at build time.
 
+use std::collections::BTreeMap;
+
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::gguf::Gguf;
-use crate::{Error, Result};
+use crate::tokenizer::TokenizerFacts;
+use crate::{Error, Result, role};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/architectures");
 
-/// An architecture file.
+/// An architecture file, with the cases of its `when` that hold for a model already taken in.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
@@ -20,18 +24,51 @@ pub struct Architecture {
     /// Other values of `general.architecture` with the same meaning.
     #[serde(default)]
     pub accepts: Vec<String>,
-    /// Which elements of a head rotate together.
-    pub rope: RopeFacts,
-    /// The function on the gate of the feed-forward layer.
+    /// Other names under which files keep keys and tensors.
     #[serde(default)]
-    pub activation: Activation,
+    pub rename: Rename,
+    /// Values of keys that a file may lack; without the prefix.
+    #[serde(default)]
+    pub defaults: BTreeMap<String, Value>,
     /// Which tensor serves which norm slot.
     #[serde(default)]
     pub norms: NormSlots,
+    /// What the rotation is.
+    pub rope: RopeFacts,
+    /// For a model with a window: every how many blocks one sees everything, the last of each group.
+    pub full_attention_every: Option<usize>,
+    /// What multiplies attention scores.
+    #[serde(default)]
+    pub query_scale: QueryScale,
+    /// What multiplies embeddings.
+    #[serde(default)]
+    pub embedding_scale: EmbeddingScale,
+    /// The function on the gate of the feed-forward layer.
+    #[serde(default)]
+    pub activation: Activation,
+    /// How experts are chosen, where the metadata doesn't say.
+    #[serde(default)]
+    pub router: Router,
+    /// What files leave out about their tokenizer.
+    #[serde(default)]
+    pub tokenizer: TokenizerFacts,
     /// Tensors, and metadata keys without the prefix, that stand for a mechanism that is not built: a file in which one
     /// is present, a number other than 0, is refused rather than computed wrongly.
     #[serde(default)]
     pub refuses: Vec<String>,
+}
+
+/// Names as some files have them, each with the name that it stands for. Keys go without the prefix, tensors without
+/// `blk.N.`; a tensor's name covers what follows it after a dot (`attn_out: attn_output` renames weight and bias).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// Metadata keys.
+    #[serde(default)]
+    pub keys: BTreeMap<String, String>,
+    /// Tensors.
+    #[serde(default)]
+    pub tensors: BTreeMap<String, String>,
 }
 
 /// What the file says of the rotation.
@@ -40,6 +77,9 @@ pub struct Architecture {
 pub struct RopeFacts {
     /// Which elements of a head rotate together.
     pub pairing: Pairing,
+    /// Whether windowed layers rotate with the base `rope.freq_base_swa` and no scaling, rather than as the others do.
+    #[serde(default)]
+    pub window_unscaled: bool,
 }
 
 /// Which elements of a head rotate together.
@@ -52,13 +92,66 @@ pub enum Pairing {
     Half,
 }
 
-/// The function on the gate of a gated feed-forward layer.
+/// What multiplies attention scores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryScale {
+    /// `1 / sqrt(E)`, E the width of a head.
+    #[default]
+    HeadWidth,
+    /// `1 / sqrt(D / H)`, whatever the width of a head is.
+    WidthPerHead,
+}
+
+/// What multiplies embeddings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmbeddingScale {
+    /// Nothing.
+    #[default]
+    One,
+    /// `sqrt(D)`.
+    SqrtWidth,
+}
+
+/// The function on the gate of a gated layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// `x * sigmoid(x)`.
+    /// `g sigmoid(g) u`.
     #[default]
     Silu,
+    /// `gelu(g) u`, with the tanh form of GELU.
+    GeluTanh,
+    /// `sigmoid(g) u`.
+    Sigmoid,
+    /// `g sigmoid(1.702 g) (1 + u)`, g at most 7, u between -7 and 7. Source: gpt-oss.
+    ClampedSwiglu,
+}
+
+/// How experts are chosen and weighed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Router {
+    /// What makes a score of a logit.
+    #[serde(default)]
+    pub score: Score,
+    /// Whether the scores of the chosen are divided by their sum.
+    #[serde(default)]
+    pub normalise: bool,
+}
+
+/// What makes a score of a router's logit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Score {
+    /// Softmax over all experts.
+    #[default]
+    Softmax,
+    /// Sigmoid of each.
+    Sigmoid,
+    /// Softmax over the chosen ones, which are chosen by their logits.
+    SoftmaxOfChosen,
 }
 
 /// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block. A slot without one is no norm;
@@ -83,29 +176,61 @@ impl Default for NormSlots {
     }
 }
 
+/// A case of `when`: facts of the model, and what else is true if all of them hold.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// Metadata keys without the prefix with their values; `has_tensor` with a tensor's name.
+    #[serde(rename = "if")]
+    condition: BTreeMap<String, Value>,
+    /// Laid over the file.
+    set: Value,
+}
+
 impl Architecture {
-    /// The architecture file for `gguf`.
+    /// The architecture file for `gguf` among those that ship.
     ///
     /// # Errors
     /// If the file names no architecture, or none that is known.
     pub fn of(gguf: &Gguf) -> Result<Self> {
-        let name = gguf.metadata().str("general.architecture")?.ok_or_else(|| Error::MissingKey {
-            file: gguf.name().into(),
-            key: "general.architecture".into(),
-        })?;
+        let shipped = FILES.files().map(|file| {
+            (file.path().display().to_string(), file.contents_utf8().unwrap_or_default().to_owned())
+        });
+        Self::among(shipped, gguf)
+    }
+
+    /// The architecture file for `gguf` among `files`, pairs of name and text.
+    ///
+    /// # Errors
+    /// As [`Architecture::of`], or if one of the files is wrong.
+    pub fn among(files: impl IntoIterator<Item = (String, String)>, gguf: &Gguf) -> Result<Self> {
+        let Some(name) = gguf.metadata().str("general.architecture")? else {
+            role::check(gguf)?;
+            return Err(Error::MissingKey { file: gguf.name().into(), key: "general.architecture".into() });
+        };
         let mut known = Vec::new();
-        for file in FILES.files() {
-            let text = file.contents_utf8().unwrap_or_default();
+        for (file, text) in files {
+            let wrong = |message: String| Error::ArchitectureFile { name: file.clone(), message };
+            let mut document: Value =
+                serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+            let cases = document.as_object_mut().and_then(|map| map.remove("when"));
+            let cases: Vec<Case> = cases
+                .map_or(Ok(Vec::new()), serde_json::from_value)
+                .map_err(|error| wrong(error.to_string()))?;
+            for case in cases {
+                if case.holds(gguf, name) {
+                    overlay(&mut document, case.set);
+                }
+            }
             let architecture: Architecture =
-                serde_saphyr::from_str(text).map_err(|source| Error::ArchitectureFile {
-                    name: file.path().display().to_string(),
-                    message: source.to_string(),
-                })?;
+                serde_json::from_value(document).map_err(|error| wrong(error.to_string()))?;
             if architecture.architecture == name || architecture.accepts.iter().any(|other| other == name) {
                 return Ok(architecture);
             }
             known.push(architecture.architecture);
         }
+        // Files that lie beside models have architectures of their own.
+        role::check(gguf)?;
         known.sort();
         Err(Error::UnknownArchitecture {
             file: gguf.name().into(),
@@ -115,123 +240,50 @@ impl Architecture {
     }
 }
 
-/// The sizes of a model, from the metadata. Letters as in [`crate::decoder`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sizes {
-    /// L, blocks.
-    pub layers: usize,
-    /// D, width of the residual stream.
-    pub width: usize,
-    /// H, query heads.
-    pub heads: usize,
-    /// K, key and value heads.
-    pub kv_heads: usize,
-    /// E, width of a key head.
-    pub key_width: usize,
-    /// Width of a value head.
-    pub value_width: usize,
-    /// Elements of a head that rotate.
-    pub rope_width: usize,
-    /// Base of the rotation's frequencies.
-    pub rope_base: f32,
-    /// Divides the frequencies (linear scaling). 1 = off.
-    pub rope_factor: f32,
-    /// Added to the mean square in every RMS norm.
-    pub norm_epsilon: f32,
-    /// Tokens that the model was trained to see at once.
-    pub context: usize,
+impl Case {
+    fn holds(&self, gguf: &Gguf, prefix: &str) -> bool {
+        self.condition.iter().all(|(key, expected)| {
+            if key == "has_tensor" {
+                return expected.as_str().is_some_and(|name| gguf.tensor(name).is_some());
+            }
+            let (key, metadata) = (format!("{prefix}.{key}"), gguf.metadata());
+            match expected {
+                Value::String(expected) => metadata.str(&key).ok().flatten() == Some(expected),
+                expected => expected.is_u64() && metadata.u64(&key).ok().flatten() == expected.as_u64(),
+            }
+        })
+    }
 }
 
-impl Sizes {
-    /// Reads the sizes of `architecture` from `gguf`.
-    ///
-    /// # Errors
-    /// If a key is missing, of the wrong type, out of range, or asks for a kind of scaling that is not built.
-    pub fn of(gguf: &Gguf, architecture: &Architecture) -> Result<Self> {
-        let metadata = gguf.metadata();
-        let prefix = metadata.str("general.architecture")?.unwrap_or(&architecture.architecture);
-        let key = |name: &str| format!("{prefix}.{name}");
-        let invalid = |name: &str, reason: &str| Error::InvalidKey {
-            file: gguf.name().into(),
-            key: key(name),
-            reason: reason.into(),
-        };
-        let optional = |name: &str| -> Result<Option<usize>> {
-            let Some(value) = metadata.u64(&key(name))? else { return Ok(None) };
-            match usize::try_from(value) {
-                Ok(0) => Ok(None),
-                Ok(value) if (1..=1 << 32).contains(&value) => Ok(Some(value)),
-                _ => Err(invalid(name, &format!("{value} is out of range"))),
-            }
-        };
-        let required = |name: &str| {
-            optional(name)?.ok_or_else(|| Error::MissingKey { file: gguf.name().into(), key: key(name) })
-        };
-
-        for name in &architecture.refuses {
-            if gguf.tensor(name).is_some() || optional(name)?.is_some() {
-                return Err(invalid(name, "what it stands for is not supported in this architecture"));
+/// Lays `over` over `base`: maps are merged, everything else replaces.
+fn overlay(base: &mut Value, over: Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                overlay(base.entry(key).or_insert(Value::Null), value);
             }
         }
-        let width = required("embedding_length")?;
-        let heads = required("attention.head_count")?;
-        let kv_heads = optional("attention.head_count_kv")?.unwrap_or(heads);
-        if !heads.is_multiple_of(kv_heads) {
-            return Err(invalid(
-                "attention.head_count_kv",
-                &format!("{heads} heads are no multiple of {kv_heads}"),
-            ));
-        }
-        let key_width = match optional("attention.key_length")? {
-            Some(width) => width,
-            None if width.is_multiple_of(heads) => width / heads,
-            None => {
-                return Err(invalid("attention.head_count", &format!("{width} is no multiple of {heads}")));
-            }
-        };
-        let rope_width = optional("rope.dimension_count")?.unwrap_or(key_width);
-        if rope_width > key_width || !rope_width.is_multiple_of(2) {
-            return Err(invalid(
-                "rope.dimension_count",
-                &format!("{rope_width} of {key_width} elements can't rotate"),
-            ));
-        }
-        let scaling = metadata.str(&key("rope.scaling.type"))?.unwrap_or("none");
-        let rope_factor = match scaling {
-            "none" => 1.0,
-            "linear" => metadata.f32(&key("rope.scaling.factor"))?.unwrap_or(1.0),
-            other => {
-                return Err(invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")));
-            }
-        };
-        let norm_epsilon = metadata.f32(&key("attention.layer_norm_rms_epsilon"))?.ok_or_else(|| {
-            Error::MissingKey { file: gguf.name().into(), key: key("attention.layer_norm_rms_epsilon") }
-        })?;
-        Ok(Sizes {
-            layers: required("block_count")?,
-            width,
-            heads,
-            kv_heads,
-            key_width,
-            value_width: optional("attention.value_length")?.unwrap_or(key_width),
-            rope_width,
-            rope_base: metadata.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
-            rope_factor,
-            norm_epsilon,
-            context: required("context_length")?,
-        })
+        (base, over) => *base = over,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gguf::Writer;
+
+    fn text(file: &include_dir::File<'_>) -> String {
+        file.contents_utf8().unwrap().to_owned()
+    }
 
     #[test]
     fn every_architecture_file_parses_and_is_named_after_its_architecture() {
         for file in FILES.files() {
-            let architecture: Architecture = serde_saphyr::from_str(file.contents_utf8().unwrap()).unwrap();
-            assert_eq!(file.path().file_stem().unwrap().to_str(), Some(architecture.architecture.as_str()));
+            let stem = file.path().file_stem().unwrap().to_str().unwrap();
+            let writer = Writer::new().meta("general.architecture", stem);
+            let model = Gguf::from_vec("test", writer.bytes().unwrap()).unwrap();
+            let found = Architecture::among([(stem.to_owned(), text(file))], &model).unwrap();
+            assert_eq!(found.architecture, stem);
         }
     }
 

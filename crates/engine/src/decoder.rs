@@ -3,59 +3,126 @@
 //! Dimension letters, here and everywhere: T tokens in the step, S sequences, D width, H query heads, K key and value
 //! heads, E head width, F feed-forward width, V vocabulary, L layers.
 
-use crate::architecture::{Architecture, Sizes};
-use crate::backend::{Backend, KvType, Step};
-use crate::cache::{BlockId, Layout};
+use crate::architecture::Architecture;
+use crate::backend::{AttentionShape, Backend, KvType, Step};
+use crate::cache::{BlockId, Room};
+use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::layers::{Attention, Ffn, Norm, Rope, Weights};
+use crate::layers::{Attention, Delta, Experts, Ffn, Mla, Norm, Rope, Rotation, Weights, rope_width};
 use crate::{Error, Result};
 
-/// A loaded model and the keys and values of its sequences.
+/// A loaded model and what it keeps of its sequences.
 #[derive(Debug)]
 pub struct Decoder<B: Backend> {
     backend: B,
     embedding: B::Matrix,
+    embedding_scale: f32,
     blocks: Vec<Block<B>>,
     norm: Norm<B>,
     /// `None`: the embedding serves as output too.
     output: Option<B::Matrix>,
+    logit_cap: Option<f32>,
     rope: Rope,
-    kv: Vec<B::Kv>,
+    /// Of windowed layers, where it is another one.
+    windowed_rope: Option<Rope>,
+    kept: Vec<Kept<B>>,
     vocabulary: usize,
 }
 
 #[derive(Debug)]
 struct Block<B: Backend> {
     attn_in: Option<Norm<B>>,
-    attention: Attention<B>,
+    mixer: Mixer<B>,
     attn_out: Option<Norm<B>>,
     ffn_in: Option<Norm<B>>,
-    ffn: Ffn<B>,
+    ffn: FeedForward<B>,
     ffn_out: Option<Norm<B>>,
 }
 
+/// What mixes tokens; which one it is, is seen from the tensors.
+#[derive(Debug)]
+enum Mixer<B: Backend> {
+    Attention(Attention<B>),
+    Mla(Mla<B>),
+    Delta(Delta<B>),
+}
+
+/// What works on each token alone; which one it is, is seen from the tensors.
+#[derive(Debug)]
+enum FeedForward<B: Backend> {
+    Dense(Ffn<B>),
+    Experts(Experts<B>),
+}
+
+/// What one layer keeps of its sequences.
+#[derive(Debug)]
+enum Kept<B: Backend> {
+    Kv(B::Kv),
+    State(B::State),
+}
+
+/// Looks at the residual stream after each block: number of the block, and `[T, D]`.
+pub type Observer<'a> = &'a mut dyn FnMut(usize, Vec<f32>);
+
 impl<B: Backend> Decoder<B> {
-    /// Loads the model in `gguf` and makes room for keys and values.
+    /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
     ///
     /// # Errors
     /// If the architecture is unknown, a size or tensor is missing or wrong, or the backend has no room.
-    pub fn load(gguf: &Gguf, backend: B, layout: Layout, kv: KvType) -> Result<Self> {
-        let architecture = Architecture::of(gguf)?;
-        let sizes = Sizes::of(gguf, &architecture)?;
-        let weights = Weights { gguf, backend: &backend };
-        let table = gguf.tensor("token_embd.weight").ok_or_else(|| weights.missing("token_embd.weight"))?;
-        let vocabulary = table.shape.get(1).copied().unwrap_or(1) as usize;
+    pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
+        Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
+    }
+
+    /// As [`Decoder::load`], by a given architecture file.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn load_as(
+        gguf: &Gguf,
+        architecture: &Architecture,
+        backend: B,
+        room: &Room,
+        kv: KvType,
+    ) -> Result<Self> {
+        let facts = Facts::new(gguf, architecture)?;
+        let sizes = Sizes::of(&facts)?;
+        let weights = Weights { facts: &facts, backend: &backend };
+        let vocabulary = weights.dimension("token_embd.weight", 1)?;
         let embedding = weights.matrix("token_embd.weight", vocabulary, sizes.width)?;
+        let embedding = embedding.ok_or_else(|| weights.missing("token_embd.weight"))?;
         let blocks = (0..sizes.layers)
-            .map(|layer| Block::load(&weights, &format!("blk.{layer}."), &architecture, &sizes))
+            .map(|layer| Block::load(&weights, layer, &sizes))
             .collect::<Result<Vec<_>>>()?;
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
         let output = weights.matrix("output.weight", vocabulary, sizes.width)?;
-        let rope = Rope::load(&weights, &architecture, &sizes)?;
-        let embedding = embedding.ok_or_else(|| weights.missing("token_embd.weight"))?;
-        let shape = Attention::<B>::shape(&sizes);
-        let kv = blocks.iter().map(|_| backend.kv(layout, &shape, kv)).collect::<Result<Vec<_>>>()?;
-        Ok(Decoder { backend, embedding, blocks, norm, output, rope, kv, vocabulary })
+        let rotated = rope_width(&facts, sizes.key_width)?;
+        let rope = Rope::load(&weights, rotated)?;
+        let windowed_rope = match sizes.window {
+            Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
+            None => None,
+        };
+        let kept = blocks.iter().map(|block| block.mixer.keep(&backend, room, kv)).collect::<Result<_>>()?;
+        Ok(Decoder {
+            embedding_scale: sizes.embedding_scale,
+            logit_cap: sizes.logit_cap,
+            backend,
+            embedding,
+            blocks,
+            norm,
+            output,
+            rope,
+            windowed_rope,
+            kept,
+            vocabulary,
+        })
+    }
+
+    /// Bytes that the layers keep in `room`: keys and values, and recurrent state.
+    pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
+        self.blocks.iter().fold((0, 0), |(rows, state), block| match block.mixer.keeps(room, kv) {
+            (more, false) => (u64::saturating_add(rows, more), state),
+            (more, true) => (rows, u64::saturating_add(state, more)),
+        })
     }
 
     /// V, the number of logits in a row.
@@ -63,35 +130,48 @@ impl<B: Backend> Decoder<B> {
         self.vocabulary
     }
 
-    /// Copies the keys and values of block `from` to block `to` in every layer.
+    /// Whether a layer has recurrent state.
+    pub fn recurrent(&self) -> bool {
+        self.kept.iter().any(|kept| matches!(kept, Kept::State(_)))
+    }
+
+    /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every one that is not.
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn copy_block(&mut self, from: BlockId, to: BlockId) -> Result<()> {
-        self.kv.iter_mut().try_for_each(|kv| self.backend.copy_block(kv, from, to))
+    pub fn copy_block(&mut self, from: BlockId, to: BlockId, windowed: bool) -> Result<()> {
+        for (block, kept) in self.blocks.iter().zip(&mut self.kept) {
+            match kept {
+                Kept::Kv(kv) if block.mixer.windowed() == windowed => {
+                    self.backend.copy_block(kv, from, to)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    /// Computes one step: writes the keys and values of its tokens, gives the logits of its output rows. `[S, V]`
+    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows. `[S, V]`
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn forward(&mut self, step: &Step) -> Result<Vec<f32>> {
+    pub fn forward(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Vec<f32>> {
         let backend = &mut self.backend;
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary: self.vocabulary });
         }
-        let angles = self.rope.angles(backend, step)?;
+        let rotation = self.rope.at(backend, step)?;
+        let windowed = self.windowed_rope.as_ref().map(|rope| rope.at(backend, step)).transpose()?;
         let mut x = backend.embed(&self.embedding, &step.tokens)?; // [T, D]
-        for (block, kv) in self.blocks.iter().zip(&mut self.kv) {
-            let h = normed(backend, block.attn_in.as_ref(), &x)?;
-            let y =
-                block.attention.apply(backend, h.as_ref().unwrap_or(&x), step, &self.rope, &angles, kv)?;
-            let h = normed(backend, block.attn_out.as_ref(), &y)?;
-            x = backend.add(x, h.as_ref().unwrap_or(&y))?;
-            let h = normed(backend, block.ffn_in.as_ref(), &x)?;
-            let y = block.ffn.apply(backend, h.as_ref().unwrap_or(&x))?;
-            let h = normed(backend, block.ffn_out.as_ref(), &y)?;
-            x = backend.add(x, h.as_ref().unwrap_or(&y))?;
+        if self.embedding_scale != 1.0 {
+            x = backend.scale(x, &[self.embedding_scale])?;
+        }
+        for (layer, (block, kept)) in self.blocks.iter().zip(&mut self.kept).enumerate() {
+            let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
+            x = block.apply(backend, x, step, rotation, kept)?;
+            if let Some(observer) = &mut observer {
+                observer(layer, backend.to_host(&x)?);
+            }
         }
         if step.outputs.is_empty() {
             return Ok(Vec::new());
@@ -99,31 +179,131 @@ impl<B: Backend> Decoder<B> {
         let last = backend.rows(&x, &step.outputs)?; // [S, D]
         let last = self.norm.apply(backend, &last)?;
         let logits = backend.matmul(&last, self.output.as_ref().unwrap_or(&self.embedding))?;
-        backend.to_host(&logits)
+        let mut logits = backend.to_host(&logits)?;
+        if let Some(cap) = self.logit_cap {
+            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+        }
+        Ok(logits)
     }
 }
 
 impl<B: Backend> Block<B> {
-    fn load(weights: &Weights<B>, prefix: &str, architecture: &Architecture, sizes: &Sizes) -> Result<Self> {
+    fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Self> {
+        let has = |part: &str| weights.has(&format!("blk.{layer}.{part}"));
         let norm = |slot: &Option<String>| match slot {
             Some(name) => {
-                Norm::load(weights, &format!("{prefix}{name}"), sizes.width, sizes.norm_epsilon).map(Some)
+                let name = format!("blk.{layer}.{name}");
+                Norm::load(weights, &name, sizes.width, sizes.norm_epsilon).map(Some)
             }
             None => Ok(None),
         };
+        let architecture = weights.facts.architecture;
         let slots = &architecture.norms;
         Ok(Block {
             attn_in: norm(&slots.attn_in)?,
-            attention: Attention::load(weights, prefix, sizes)?,
+            mixer: if has("ssm_conv1d.weight") {
+                Mixer::Delta(Delta::load(weights, layer, sizes)?)
+            } else if has("attn_kv_a_mqa.weight") {
+                Mixer::Mla(Mla::load(weights, layer, sizes)?)
+            } else {
+                Mixer::Attention(Attention::load(weights, layer, sizes)?)
+            },
             attn_out: norm(&slots.attn_out)?,
             ffn_in: norm(&slots.ffn_in)?,
-            ffn: Ffn::load(weights, prefix, sizes.width, architecture.activation)?,
+            ffn: if has("ffn_gate_inp.weight") {
+                FeedForward::Experts(Experts::load(weights, layer, sizes)?)
+            } else {
+                FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, architecture.activation)?)
+            },
             ffn_out: norm(&slots.ffn_out)?,
         })
+    }
+
+    /// `x: [T, D]` -> `[T, D]`
+    fn apply(
+        &self,
+        backend: &mut B,
+        x: B::Array,
+        step: &Step,
+        rotation: &Rotation<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<B::Array> {
+        let h = normed(backend, self.attn_in.as_ref(), &x)?;
+        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation, kept)?;
+        let h = normed(backend, self.attn_out.as_ref(), &y)?;
+        let x = backend.add(x, h.as_ref().unwrap_or(&y))?;
+        let h = normed(backend, self.ffn_in.as_ref(), &x)?;
+        let y = match &self.ffn {
+            FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
+            FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,
+        };
+        let h = normed(backend, self.ffn_out.as_ref(), &y)?;
+        backend.add(x, h.as_ref().unwrap_or(&y))
+    }
+}
+
+impl<B: Backend> Mixer<B> {
+    fn windowed(&self) -> bool {
+        matches!(self, Mixer::Attention(attention) if attention.shape().window.is_some())
+    }
+
+    /// Bytes that [`Mixer::keep`] asks for, and whether they are recurrent state.
+    fn keeps(&self, room: &Room, kv: KvType) -> (u64, bool) {
+        let layout = if self.windowed() { room.windowed } else { room.full };
+        let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
+        let rows = |shape: &AttentionShape| {
+            let (key, value) = shape.kept();
+            (tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64), false)
+        };
+        match self {
+            Mixer::Attention(layer) => rows(layer.shape()),
+            Mixer::Mla(layer) => rows(layer.shape()),
+            Mixer::Delta(layer) => {
+                let (history, matrices) = layer.shape().kept();
+                ((room.slots as u64).saturating_mul(4 * (history + matrices) as u64), true)
+            }
+        }
+    }
+
+    /// Room for what the layer keeps.
+    fn keep(&self, backend: &B, room: &Room, kv: KvType) -> Result<Kept<B>> {
+        let layout = if self.windowed() { room.windowed } else { room.full };
+        match self {
+            Mixer::Attention(layer) => backend.kv(layout, layer.shape(), kv).map(Kept::Kv),
+            Mixer::Mla(layer) => backend.kv(layout, layer.shape(), kv).map(Kept::Kv),
+            Mixer::Delta(layer) => backend.state(room.slots, layer.shape()).map(Kept::State),
+        }
+    }
+
+    fn apply(
+        &self,
+        backend: &mut B,
+        x: &B::Array,
+        step: &Step,
+        rotation: &Rotation<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<B::Array> {
+        match (self, kept) {
+            (Mixer::Attention(layer), Kept::Kv(kv)) => layer.apply(backend, x, step, rotation, kv),
+            (Mixer::Mla(layer), Kept::Kv(kv)) => layer.apply(backend, x, step, rotation, kv),
+            (Mixer::Delta(layer), Kept::State(state)) => layer.apply(backend, x, step, state),
+            _ => unreachable!("made by `keep` of the same layer"),
+        }
     }
 }
 
 /// `x` after a norm; `None` where there is no norm.
 fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
     norm.map(|norm| norm.apply(backend, x)).transpose()
+}
+
+#[cfg(test)]
+impl Decoder<crate::backend::native::Native> {
+    /// Bytes that the backend made: keys and values, and recurrent state.
+    pub fn made(&self) -> (u64, u64) {
+        self.kept.iter().fold((0, 0), |(rows, state), kept| match kept {
+            Kept::Kv(kv) => (rows + kv.bytes() as u64, state),
+            Kept::State(of_layer) => (rows, state + of_layer.bytes() as u64),
+        })
+    }
 }

@@ -51,6 +51,16 @@ pub enum Error {
         /// What the reader said.
         message: String,
     },
+    /// The file is one of those that lie beside models.
+    #[error("{file} is no language model but {what}; {remedy}")]
+    NotAModel {
+        /// The file.
+        file: String,
+        /// What it is.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// A required tensor is missing.
     #[error("{file}: the tensor `{name}` is missing")]
     MissingTensor {
@@ -72,7 +82,7 @@ pub enum Error {
         expected: Vec<u64>,
     },
     /// A tensor is of a type that the backend can't compute with.
-    #[error("{file}: tensor `{name}` is of type {kind}, which can't be computed with yet")]
+    #[error("{file}: tensor `{name}` is of type {kind}, which can't be computed with; {instead}")]
     TensorType {
         /// The model file.
         file: String,
@@ -80,6 +90,21 @@ pub enum Error {
         name: String,
         /// Its type.
         kind: String,
+        /// What to download instead.
+        instead: &'static str,
+    },
+    /// The model needs more memory than it may take.
+    #[error("{file} needs {footprint} at a context of {context} tokens, but {} can be had; {}",
+        crate::memory::shown(*available), footprint.remedy(*available))]
+    OutOfMemory {
+        /// The model file.
+        file: String,
+        /// What it needs.
+        footprint: crate::memory::Footprint,
+        /// Tokens of the context.
+        context: usize,
+        /// Bytes that it may take.
+        available: u64,
     },
     /// A token id outside the vocabulary was given.
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
@@ -117,11 +142,30 @@ pub enum Error {
     /// The grammar refuses a schema, or fails in the middle of a turn.
     #[error(transparent)]
     Grammar(#[from] crate::grammar::GrammarError),
-    /// The file brings no chat template.
-    #[error("{file}: the file has no chat template (metadata key `tokenizer.chat_template`)")]
+    /// The file brings no chat template, and none that is built in serves its model for sure.
+    #[error(
+        "{file}: the file has no chat template (metadata key `tokenizer.chat_template`), and its model is none of those \
+         that one is built in for: {families}"
+    )]
     NoTemplate {
         /// The model file.
         file: String,
+        /// Families with a built-in template.
+        families: String,
+    },
+    /// The file's chat template can't be compiled, and none that is built in serves its model for sure.
+    #[error("{file}: {reason}")]
+    BrokenTemplate {
+        /// The model file.
+        file: String,
+        /// What is wrong, and where.
+        reason: crate::chat::TemplateError,
+    },
+    /// A table that is built in is wrong.
+    #[error("models/templates/families.yaml: {message}")]
+    FamilyTable {
+        /// What the reader said.
+        message: String,
     },
     /// No token may follow: every logit is minus infinity or no number.
     #[error("the model gives no token that could follow: its logits are not finite")]

@@ -190,7 +190,8 @@ pub struct Request {
     /// Texts that end the turn; not part of the answer.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// For models with switchable reasoning: on or off; `None` = the template's default.
+    /// For models with switchable reasoning: on or off; `None` = the template's default. Templates know it as
+    /// `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes off for its lowest effort.
     #[serde(default)]
     pub thinking: Option<bool>,
 }

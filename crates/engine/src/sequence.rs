@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use crate::cache::BlockTable;
+use crate::cache::Table;
 use crate::chat::formats::{Parsed, Parser};
 use crate::grammar::Constraint;
 use crate::request::{Event, Finish, ToolCall, Usage};
@@ -19,7 +19,7 @@ pub struct Sequence {
     /// The prompt and what was generated.
     pub tokens: Vec<u32>,
     /// Where the keys and values of the computed tokens lie.
-    pub table: BlockTable,
+    pub table: Table,
     /// Tokens of the prompt.
     pub prompt: usize,
     /// Tokens of the prompt that were found in the cache.
@@ -77,10 +77,7 @@ impl Sequence {
     }
 
     fn draw(&mut self, logits: &mut [f32]) -> Result<()> {
-        // Rows of the embedding beyond the vocabulary are padding.
-        if let Some(padding) = logits.get_mut(self.tokenizer.len()..) {
-            padding.fill(f32::NEG_INFINITY);
-        }
+        self.tokenizer.mask(logits);
         if let Some(constraint) = &mut self.constraint {
             constraint.mask(logits)?;
         }

@@ -4,10 +4,15 @@
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
 pub mod candle;
+pub mod native;
+
+use std::ops::Range;
+
+pub use alara_kernels::Isa;
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 
 /// How keys and values are kept.
@@ -46,6 +51,33 @@ impl std::str::FromStr for KvType {
     }
 }
 
+/// Who computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compute {
+    /// The CPU.
+    #[default]
+    Native,
+    /// candle on the CPU, to compare with.
+    Candle,
+}
+
+impl std::str::FromStr for Compute {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "native" => Ok(Compute::Native),
+            "candle" => Ok(Compute::Candle),
+            other => Err(format!("`{other}` is none of native, candle")),
+        }
+    }
+}
+
+/// Threads that compute unless the caller says otherwise: as many as the machine runs at once.
+pub fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 /// One sequence's share of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -53,8 +85,12 @@ pub struct Span {
     pub rows: usize,
     /// How many tokens of the sequence the cache holds already: the position of the first row.
     pub past: usize,
-    /// The blocks that hold the sequence's tokens, in order, with room for the new rows.
-    pub blocks: Vec<BlockId>,
+    /// Numbers of the blocks that hold the sequence's tokens, in order, with room for the new rows.
+    pub blocks: Vec<u32>,
+    /// The same for windowed layers; those wholly before the window may name any block.
+    pub windowed: Vec<u32>,
+    /// Where the sequence's recurrent state lies. It counts as zero while `past` is 0.
+    pub slot: SlotId,
 }
 
 /// What one forward pass computes: T tokens of S sequences, each at its own positions.
@@ -86,8 +122,134 @@ pub struct AttentionShape {
     pub key_width: usize,
     /// Width of a value head.
     pub value_width: usize,
+    /// Whether a value is the first `value_width` numbers of its key, so that only keys are kept.
+    pub values_in_keys: bool,
     /// Multiplies the scores.
     pub scale: f32,
+    /// Tokens that a token sees, itself included; `None` = all before it.
+    pub window: Option<usize>,
+}
+
+impl Span {
+    /// The blocks of a layer with `window`.
+    pub fn blocks_for(&self, window: Option<usize>) -> &[u32] {
+        if window.is_some() { &self.windowed } else { &self.blocks }
+    }
+}
+
+impl AttentionShape {
+    /// Numbers that the layer keeps for a token: of its key, and of its value.
+    pub fn kept(&self) -> (usize, usize) {
+        let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
+        (self.kv_heads * self.key_width, values)
+    }
+}
+
+/// What attends.
+#[derive(Debug)]
+pub struct Queries<'a, A, V> {
+    /// `[T, H * E]`
+    pub q: &'a A,
+    /// `[T, K * E]`
+    pub k: &'a A,
+    /// `[T, K * value_width]`; `None` if values are in keys.
+    pub v: Option<&'a A>,
+    /// An extra score per head, whose share of the softmax goes nowhere. `[H]`
+    pub sinks: Option<&'a V>,
+}
+
+/// A part of a stack of equal matrices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackShape {
+    /// How many matrices.
+    pub count: usize,
+    /// Rows of each in the file.
+    pub out: usize,
+    /// Numbers in a row.
+    pub width: usize,
+    /// The rows that are meant of each.
+    pub rows: Range<usize>,
+}
+
+/// Which experts a step's rows use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Routes {
+    /// Experts per row.
+    pub used: usize,
+    /// `[T, used]`
+    pub experts: Vec<u32>,
+    /// What multiplies each expert's result. `[T, used]`
+    pub weights: Vec<f32>,
+}
+
+/// The weights of a layer of experts.
+#[derive(Debug)]
+pub struct ExpertStacks<S, V> {
+    /// `[experts, F, D]`
+    pub gate: S,
+    /// `[experts, F, D]`
+    pub up: S,
+    /// `[experts, D, F]`
+    pub down: S,
+    /// `[experts, F]`
+    pub gate_bias: Option<V>,
+    /// `[experts, F]`
+    pub up_bias: Option<V>,
+    /// `[experts, D]`; inside the weighting.
+    pub down_bias: Option<V>,
+    /// The function on the gate.
+    pub activation: Activation,
+}
+
+/// The shape of one layer of the gated delta rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaShape {
+    /// Heads of queries and keys; value head `j` reads key head `j % key_heads`.
+    pub key_heads: usize,
+    /// Heads of values.
+    pub value_heads: usize,
+    /// Width of a query and key head.
+    pub key_width: usize,
+    /// Width of a value head.
+    pub value_width: usize,
+    /// Rows that the convolution sees, the current one included.
+    pub kernel: usize,
+    /// Added to the sum of squares when queries and keys are normalised.
+    pub epsilon: f32,
+}
+
+impl DeltaShape {
+    /// Channels that are convolved: queries, keys, values.
+    pub fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_width + self.value_heads * self.value_width
+    }
+
+    /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
+    pub fn kept(&self) -> (usize, usize) {
+        ((self.kernel - 1) * self.channels(), self.value_heads * self.key_width * self.value_width)
+    }
+}
+
+/// What the gated delta rule reads.
+#[derive(Debug)]
+pub struct DeltaInput<'a, A> {
+    /// Before the convolution. `[T, channels]`
+    pub qkv: &'a A,
+    /// Before the sigmoid. `[T, value_heads]`
+    pub beta: &'a A,
+    /// Before the softplus. `[T, value_heads]`
+    pub alpha: &'a A,
+}
+
+/// The weights of the gated delta rule.
+#[derive(Debug)]
+pub struct DeltaWeights<V> {
+    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    pub conv: V,
+    /// Multiplies the decay's softplus; not above 0. `[value_heads]`
+    pub a: V,
+    /// Added to `alpha`. `[value_heads]`
+    pub dt: V,
 }
 
 /// The verbs. Each takes and gives activations; a mistake in shapes is an error of the caller.
@@ -96,12 +258,16 @@ pub trait Backend: std::fmt::Debug {
     type Array: std::fmt::Debug;
     /// A weight matrix `[out, in]`, quantized or not.
     type Matrix: std::fmt::Debug;
-    /// A short vector of f32: a norm's weights, a bias.
+    /// Equal weight matrices: experts, or the heads of a layer.
+    type Stack: std::fmt::Debug;
+    /// Numbers in f32: a norm's weights, a bias.
     type Vector: std::fmt::Debug;
     /// Cosines and sines of a step's positions.
     type Angles: std::fmt::Debug;
     /// The keys and values of one layer, in blocks.
     type Kv: std::fmt::Debug;
+    /// The recurrent state of one layer, in slots.
+    type State: std::fmt::Debug;
 
     /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where possible.
     /// `None` if the backend can't compute with `kind`.
@@ -115,6 +281,12 @@ pub trait Backend: std::fmt::Debug {
         out: usize,
         width: usize,
     ) -> Result<Option<Self::Matrix>>;
+
+    /// Takes `data` as a stack, as [`Backend::matrix`] does.
+    ///
+    /// # Errors
+    /// If the backend can't hold it.
+    fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Self::Stack>>;
 
     /// Takes `data` as a vector. `None` if the backend can't compute with `kind`.
     ///
@@ -134,6 +306,12 @@ pub trait Backend: std::fmt::Debug {
     /// If there is no such room.
     fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Self::Kv>;
 
+    /// Room for the state of one layer.
+    ///
+    /// # Errors
+    /// If there is no such room.
+    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<Self::State>;
+
     /// Copies the rows of block `from` to block `to`.
     ///
     /// # Errors
@@ -152,6 +330,25 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn matmul(&mut self, x: &Self::Array, w: &Self::Matrix) -> Result<Self::Array>;
 
+    /// Every matrix of the stack by its own part of each row. `x: [T, count * in]`, `w: [count, out, in]` ->
+    /// `[T, count * out]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn stacked(&mut self, x: &Self::Array, w: &Self::Stack) -> Result<Self::Array>;
+
+    /// Every row by the experts that are meant for it: the sum of `weight * down(activation(gate(x), up(x)))`, in the
+    /// order of the routes. `x: [T, D]` -> `[T, D]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn experts(
+        &mut self,
+        x: &Self::Array,
+        routes: &Routes,
+        stacks: &ExpertStacks<Self::Stack, Self::Vector>,
+    ) -> Result<Self::Array>;
+
     /// `x + bias` on every row.
     ///
     /// # Errors
@@ -163,6 +360,24 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// As [`Backend::embed`].
     fn add(&mut self, x: Self::Array, y: &Self::Array) -> Result<Self::Array>;
+
+    /// Multiplies every row by its factor, or all rows by the only one.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn scale(&mut self, x: Self::Array, factors: &[f32]) -> Result<Self::Array>;
+
+    /// Cuts every run of `run` numbers after `at`. `x: [T, n * run]` -> `[T, n * at]`, `[T, n * (run - at)]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn split(&mut self, x: &Self::Array, run: usize, at: usize) -> Result<(Self::Array, Self::Array)>;
+
+    /// The reverse of [`Backend::split`]: runs of `a_run` numbers of `a`, each followed by one of `b_run` of `b`.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn join(&mut self, a: &Self::Array, a_run: usize, b: &Self::Array, b_run: usize) -> Result<Self::Array>;
 
     /// RMS norm over every run of `weight.len()` numbers: whole rows, or the heads of rows. Keeps the shape.
     /// `x * weight / sqrt(mean(x²) + epsilon)`. Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
@@ -184,32 +399,44 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn rope(
         &mut self,
-        x: &Self::Array,
+        x: Self::Array,
         width: usize,
         angles: &Self::Angles,
         pairing: Pairing,
     ) -> Result<Self::Array>;
 
     /// Writes the step's keys and values into their blocks, then attends causally to each sequence's own.
-    /// `q: [T, H * E]`, `k: [T, K * E]`, `v: [T, K * value_width]` -> `[T, H * value_width]`
+    /// Gives `[T, H * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn append_and_attend(
         &mut self,
-        q: &Self::Array,
-        k: &Self::Array,
-        v: &Self::Array,
+        queries: Queries<Self::Array, Self::Vector>,
         step: &Step,
         kv: &mut Self::Kv,
         shape: &AttentionShape,
     ) -> Result<Self::Array>;
 
-    /// `activation(gate) * up`, elementwise. `[T, F]`
+    /// Convolves each sequence's rows, applies the gated delta rule to its state. Gives `[T, value_heads * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn gated(&mut self, gate: &Self::Array, up: &Self::Array, activation: Activation) -> Result<Self::Array>;
+    fn delta(
+        &mut self,
+        input: DeltaInput<Self::Array>,
+        weights: &DeltaWeights<Self::Vector>,
+        step: &Step,
+        state: &mut Self::State,
+        shape: &DeltaShape,
+    ) -> Result<Self::Array>;
+
+    /// The activation of `gate` and `up`, elementwise. `gate: [T, F]`, or `[T, 1]` for [`Activation::Sigmoid`];
+    /// `up: [T, F]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn gated(&mut self, gate: &Self::Array, up: Self::Array, activation: Activation) -> Result<Self::Array>;
 
     /// The rows `rows` of `x`.
     ///

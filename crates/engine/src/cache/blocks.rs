@@ -43,11 +43,7 @@ impl Blocks {
     /// own. Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the blocks run out.
     pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
         let size = self.layout.block_tokens;
-        let shared_tail = match table.blocks.get(table.len / size) {
-            Some(tail) if tokens > table.len => self.holders[tail.0 as usize] > 1,
-            _ => false,
-        };
-        let missing = tokens.div_ceil(size).saturating_sub(table.blocks.len());
+        let (missing, shared_tail) = self.lacks(table, tokens);
         if missing + usize::from(shared_tail) > self.free.len() {
             return None;
         }
@@ -66,20 +62,51 @@ impl Blocks {
         Some(copies)
     }
 
+    /// Whether [`Blocks::reserve`] would succeed.
+    pub fn has_room(&self, table: &BlockTable, tokens: usize) -> bool {
+        let (missing, shared_tail) = self.lacks(table, tokens);
+        missing + usize::from(shared_tail) <= self.free.len()
+    }
+
+    /// Blocks that `table` lacks to hold `tokens` tokens, and whether its tail is another table's too.
+    fn lacks(&self, table: &BlockTable, tokens: usize) -> (usize, bool) {
+        let size = self.layout.block_tokens;
+        let shared_tail = match table.blocks.get(table.len / size) {
+            Some(tail) if tokens > table.len => self.holders[tail.0 as usize] > 1,
+            _ => false,
+        };
+        (tokens.div_ceil(size).saturating_sub(table.blocks.len()), shared_tail)
+    }
+
+    /// Gives up the blocks of `table` that lie wholly before token `before`, which it must have written.
+    pub fn forget(&mut self, table: &mut BlockTable, before: usize) {
+        let end = before.min(table.len) / self.layout.block_tokens;
+        for at in table.forgotten..end {
+            self.drop_one(table.blocks[at]);
+        }
+        table.forgotten = table.forgotten.max(end);
+    }
+
+    /// The first token of `table` whose block was not forgotten.
+    pub fn first(&self, table: &BlockTable) -> usize {
+        table.forgotten * self.layout.block_tokens
+    }
+
     /// Another holder of the first `tokens` tokens of `table`.
     pub fn share(&mut self, table: &BlockTable, tokens: usize) -> BlockTable {
         let tokens = tokens.min(table.len);
         let blocks = table.blocks[..tokens.div_ceil(self.layout.block_tokens)].to_vec();
-        for block in &blocks {
+        let forgotten = table.forgotten.min(blocks.len());
+        for block in &blocks[forgotten..] {
             self.holders[block.0 as usize] += 1;
         }
-        BlockTable { blocks, len: tokens }
+        BlockTable { blocks, forgotten, len: tokens }
     }
 
     /// Gives up `table`.
     pub fn release(&mut self, table: BlockTable) {
         // From the end, so that the first block is the next to be taken and neighbours stay neighbours.
-        for block in table.blocks.into_iter().rev() {
+        for block in table.blocks.into_iter().skip(table.forgotten).rev() {
             self.drop_one(block);
         }
     }
@@ -103,11 +130,13 @@ impl Blocks {
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockId>,
+    /// The first blocks, which are no longer this table's.
+    forgotten: usize,
     len: usize,
 }
 
 impl BlockTable {
-    /// The blocks, in the order of the tokens.
+    /// The blocks, in the order of the tokens. Those that were forgotten may be others' by now.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }

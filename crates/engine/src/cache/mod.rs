@@ -1,8 +1,10 @@
-//! Keys and values that stay: blocks of tokens, who holds them, and the prefixes that a later request can share.
-//! Pure bookkeeping; the numbers themselves lie with the backend.
+//! What stays of sequences: blocks of keys and values, recurrent states, who holds them, and the prefixes that a later
+//! request can go on from. Pure bookkeeping; the numbers themselves lie with the backend.
 
 mod blocks;
 mod prefixes;
+mod table;
 
 pub use blocks::{BlockId, BlockTable, Blocks, Layout};
 pub use prefixes::Prefixes;
+pub use table::{BLOCK_TOKENS, Cache, Copies, Room, SlotId, Table};

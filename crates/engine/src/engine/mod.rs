@@ -1,5 +1,8 @@
 //! The face of the engine: load a model, generate turns. One thread owns the model and serves all requests together.
 
+mod template;
+
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -9,26 +12,30 @@ use std::time::Instant;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::architecture::{Architecture, Sizes};
+use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
-use crate::backend::{Backend, KvType};
-use crate::cache::BlockTable;
+use crate::backend::native::Native;
+use crate::backend::{Backend, Compute, Isa, KvType, default_threads};
+use crate::cache::{Room, Table};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
+use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::pool::{Part, Pool, layout};
+use crate::memory::Footprint;
+use crate::pool::{Part, Pool};
 use crate::request::{Event, Request};
 use crate::sampler::Sampler;
 use crate::schedule;
 use crate::sequence::Sequence;
 use crate::stop::StopTexts;
-use crate::tokenizer::{TokenKind, Tokenizer};
+use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+pub use template::{Chosen, chat_template};
 
 /// Most tokens that one forward pass computes. More makes prompts slightly faster and other sequences wait longer.
-const STEP_TOKENS: usize = 512;
+pub(crate) const STEP_TOKENS: usize = 512;
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
 pub const DEFAULT_CONTEXT: usize = 16_384;
@@ -45,11 +52,34 @@ pub struct Options {
     pub kv: KvType,
     /// The tool-call format, instead of the one that the chat template shows.
     pub tool_format: Option<Format>,
+    /// Who computes. Default: the native backend.
+    pub compute: Compute,
+    /// Threads that compute. Default: as many as the machine runs at once.
+    pub threads: usize,
+    /// With which instructions. Default: the best that the CPU has.
+    pub isa: Isa,
+    /// Source of a chat template that is used instead of the file's.
+    pub chat_template: Option<String>,
+    /// Whether to reason, for requests that don't say; `None` = the template's default.
+    pub thinking: Option<bool>,
+    /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
+    pub memory: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { context: None, parallel: 1, kv: KvType::F16, tool_format: None }
+        Options {
+            context: None,
+            parallel: 1,
+            kv: KvType::F16,
+            tool_format: None,
+            compute: Compute::Native,
+            threads: default_threads(),
+            isa: Isa::best(),
+            chat_template: None,
+            thinking: None,
+            memory: None,
+        }
     }
 }
 
@@ -58,6 +88,10 @@ pub struct Engine {
     name: String,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
+    template_note: Option<String>,
+    /// Texts that end every turn, since the model's family has no token for it.
+    stops: Vec<String>,
+    thinking: Option<bool>,
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<Format>,
@@ -71,9 +105,11 @@ impl Engine {
     /// Loads the model in `gguf`.
     ///
     /// # Errors
-    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is.
+    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or if the model needs more
+    /// memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
-        let sizes = Sizes::of(gguf, &Architecture::of(gguf)?)?;
+        let architecture = Architecture::of(gguf)?;
+        let sizes = Sizes::of(&Facts::new(gguf, &architecture)?)?;
         let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
         if context == 0 || context > sizes.context {
             let reason = format!(
@@ -82,31 +118,44 @@ impl Engine {
             );
             return Err(Error::InvalidRequest { reason });
         }
+        let parallel = options.parallel.max(1);
+        let room = Room::new(context.saturating_mul(parallel), parallel, STEP_TOKENS, sizes.window);
+        if let Some(available) = options.memory {
+            Footprint::in_room(gguf, &architecture, &room, options.kv)?.check(
+                gguf.name(),
+                context,
+                available,
+            )?;
+        }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
-        let source = gguf.metadata().str("tokenizer.chat_template")?;
-        let source = source.ok_or_else(|| Error::NoTemplate { file: gguf.name().into() })?;
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-        let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))?;
-        let control = (0..tokenizer.len() as u32)
-            .filter(|&id| tokenizer.kind(id) == TokenKind::Control)
-            .filter_map(|id| tokenizer.token_text(id).map(String::from))
-            .collect();
+        let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
+        let control = tokenizer.control_texts().map(String::from).collect();
 
-        let layout = layout(context * options.parallel.max(1));
-        let decoder = Decoder::load(gguf, Candle::cpu(), layout, options.kv)?;
         let (jobs, queue) = mpsc::channel();
-        let pool = Pool::new(decoder, layout);
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue));
+        let thread = match options.compute {
+            Compute::Native => {
+                let backend = Native::new(options.threads, options.isa);
+                let decoder = Decoder::load_as(gguf, &architecture, backend, &room, options.kv)?;
+                start(Pool::new(decoder, &room), queue)
+            }
+            Compute::Candle => {
+                let decoder = Decoder::load_as(gguf, &architecture, Candle::cpu(), &room, options.kv)?;
+                start(Pool::new(decoder, &room), queue)
+            }
+        };
         let thread = thread.map_err(|error| Error::Backend {
             operation: "start the engine's thread".into(),
             message: error.to_string(),
         })?;
         Ok(Engine {
             name: gguf.name().into(),
-            format: options.tool_format.or_else(|| Format::detect(source)),
+            format: options.tool_format.or_else(|| Format::detect(chosen.template.source())),
             grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
-            template,
+            template: chosen.template,
+            template_note: chosen.note,
+            stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
+            thinking: options.thinking,
             control,
             context,
             jobs: Some(jobs),
@@ -117,6 +166,11 @@ impl Engine {
     /// What messages call the model.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What a person should know about the chat template: that the file's is not used, and why.
+    pub fn template_note(&self) -> Option<&str> {
+        self.template_note.as_deref()
     }
 
     /// Most tokens of a sequence.
@@ -135,6 +189,11 @@ impl Engine {
         if !request.tools.is_empty() && self.format.is_none() {
             return Err(Error::NoToolFormat { model: self.name.clone() });
         }
+        let mut request = Cow::Borrowed(request);
+        if request.thinking.is_none() && self.thinking.is_some() {
+            request.to_mut().thinking = self.thinking;
+        }
+        let request = request.as_ref();
         let prompt = self.template.render(request, &self.control, now)?;
         let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
         if tokens.is_empty() {
@@ -153,12 +212,12 @@ impl Engine {
             prompt: tokens.len(),
             limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
             tokens,
-            table: BlockTable::default(),
+            table: Table::default(),
             cached: 0,
             sampler: Sampler::new(&request.sampling),
             constraint,
             parser: Parser::new(&turn),
-            stop: StopTexts::new(&request.stop),
+            stop: StopTexts::new(&[request.stop.as_slice(), &self.stops].concat()),
             // Visible control tokens: some files mark the tags of calls as such.
             text: self.tokenizer.stream().with_special(),
             tokenizer: self.tokenizer.clone(),
@@ -211,6 +270,17 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
+}
+
+/// Starts the thread that owns the model.
+fn start<B: Backend + Send + 'static>(
+    pool: Pool<B>,
+    queue: mpsc::Receiver<Sequence>,
+) -> std::io::Result<JoinHandle<()>>
+where
+    Pool<B>: Send,
+{
+    std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue))
 }
 
 /// Serves requests until nobody can send one: each step computes a part of every running sequence.

@@ -22,7 +22,8 @@ fn model(template: Option<&str>) -> Gguf {
 }
 
 fn engine(context: usize, parallel: usize) -> Engine {
-    let options = Options { context: Some(context), parallel, kv: KvType::F32, tool_format: None };
+    let options =
+        Options { context: Some(context), parallel, kv: KvType::F32, threads: 2, ..Options::default() };
     Engine::load(&model(Some(TEMPLATE)), &options).unwrap()
 }
 
@@ -165,9 +166,74 @@ fn a_dropped_turn_frees_its_room_and_a_crowd_waits_for_it() {
 
 #[test]
 fn a_model_without_a_template_or_tool_format_says_so() {
-    let none = Engine::load(&model(None), &Options::default()).err().unwrap();
+    let none = Engine::load(&file("llama-exact", "llama", None), &Options::default()).err().unwrap();
     assert!(matches!(none, Error::NoTemplate { .. }), "{none}");
     let plain = Engine::load(&model(Some("{{ messages[0].content }}")), &Options::default()).unwrap();
     let asked = Request { tools: vec![picker()], ..request("x", 4) };
     assert!(matches!(plain.generate(&asked).err().unwrap(), Error::NoToolFormat { .. }));
+}
+
+/// The fixture `case` under another architecture's name and with another template.
+fn file(case: &str, architecture: &str, template: Option<&str>) -> Gguf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
+    let gguf = Gguf::open(&path.join(case).join("model.gguf")).unwrap();
+    let mut writer = Writer::copy_of(&gguf).meta("general.architecture", architecture);
+    if let Some(template) = template {
+        writer = writer.meta("tokenizer.chat_template", template);
+    }
+    Gguf::from_vec("tiny", writer.bytes().unwrap()).unwrap()
+}
+
+#[test]
+fn a_file_s_own_template_wins_and_its_family_s_serves_without() {
+    let check = |architecture: &str, own: Option<&str>, given: Option<&str>, prompt: &str, note: &str| {
+        let gguf = file("qwen3-exact", architecture, own);
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let chosen = chat_template(&gguf, &tokenizer, given).unwrap();
+        let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
+        let rendered = chosen.template.render(&request("hi", 1), &[], now).unwrap();
+        assert!(rendered.text.starts_with(prompt), "{}", rendered.text);
+        assert_eq!(chosen.note.unwrap_or_default(), note);
+    };
+    check("qwen3", Some("own"), None, "own", "");
+    check("qwen3", Some("own"), Some("given"), "given", "");
+    let chatml = "<|im_start|>user\nhi<|im_end|>\n";
+    check("qwen3", None, None, chatml, "tiny has no chat template; the built-in one for qwen3 is used");
+    check(
+        "gptoss",
+        None,
+        None,
+        "<|start|>system",
+        "tiny has no chat template; the built-in one for gpt-oss is used",
+    );
+    check(
+        "qwen35",
+        Some("a\n{% if %}"),
+        None,
+        chatml,
+        "tiny has a broken chat template (line 2 of the chat template: syntax error: unexpected end of block); \
+         the built-in one for qwen3.5 is used",
+    );
+}
+
+#[test]
+fn a_model_of_no_family_gets_no_template_by_guess() {
+    let check = |own: Option<&str>, expected: &str| {
+        let gguf = file("llama-exact", "llama", own);
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let error = chat_template(&gguf, &tokenizer, None).unwrap_err();
+        assert!(error.to_string().starts_with(expected), "{error}");
+    };
+    check(
+        None,
+        "tiny: the file has no chat template (metadata key `tokenizer.chat_template`), and its model is none",
+    );
+    check(Some("{% if %}"), "tiny: line 1 of the chat template: syntax error");
+}
+
+#[test]
+fn a_family_s_textual_stops_end_every_turn() {
+    let gguf = file("olmo2-exact", "olmo2", Some("{{ messages[0].content }}"));
+    assert_eq!(Engine::load(&gguf, &Options::default()).unwrap().stops, ["<|user|>"]);
+    assert!(engine(64, 1).stops.is_empty());
 }

@@ -65,6 +65,17 @@ impl TensorType {
         self.row().map_or_else(|| format!("type {}", self.0), |row| row.1.to_owned())
     }
 
+    /// What to download where a file has this type and it can't be computed with.
+    pub fn instead(self) -> &'static str {
+        match self.0 {
+            // Once 4-bit blocks of another layout; then the MXFP4 of the first files of gpt-oss.
+            4 => "files of this kind are out of date: download a newer file of the model",
+            // Q4_0 and IQ4_NL with the rows of a certain machine interleaved, until they were interleaved at load.
+            31..=33 | 36..=38 => "download a Q4_0 file of the model",
+            _ => "download a Q4_K_M file of the model",
+        }
+    }
+
     /// Values in a block and bytes that it takes; `None` for an unknown type. Rows are whole blocks.
     pub fn block(self) -> Option<(u64, u64)> {
         self.row().map(|row| (row.2, row.3))

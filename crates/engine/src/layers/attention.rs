@@ -1,9 +1,10 @@
 //! Grouped-query attention: project, norm, rotate, append to the cache, attend, project.
 
-use super::{Linear, Norm, Rope, Weights};
+use super::{Linear, Norm, Rotation, Weights};
 use crate::Result;
-use crate::architecture::Sizes;
-use crate::backend::{AttentionShape, Backend, Step};
+use crate::architecture::Activation;
+use crate::backend::{AttentionShape, Backend, Queries, Step};
+use crate::facts::Sizes;
 
 /// One attention layer.
 #[derive(Debug)]
@@ -15,18 +16,35 @@ pub struct Attention<B: Backend> {
     /// Before the rotation.
     q_norm: Option<Norm<B>>,
     k_norm: Option<Norm<B>>,
+    /// Whether each head's query is followed by a gate of the same width for what the head gives.
+    gated: bool,
+    /// An extra score per head, whose share of the attention goes nowhere.
+    sinks: Option<B::Vector>,
+    temperature: Option<Temperature>,
     shape: AttentionShape,
 }
 
+/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 + floor(position / step))`.
+#[derive(Clone, Copy, Debug)]
+struct Temperature {
+    scale: f32,
+    step: usize,
+}
+
 impl<B: Backend> Attention<B> {
-    /// Loads the layer of block `prefix`, for example `blk.0.`.
+    /// Loads the layer of block number `layer`.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.
-    pub fn load(weights: &Weights<B>, prefix: &str, sizes: &Sizes) -> Result<Self> {
+    pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Self> {
         let Sizes { width, heads, kv_heads, key_width, value_width, norm_epsilon, .. } = *sizes;
-        let (q_out, k_out, v_out) = (heads * key_width, kv_heads * key_width, kv_heads * value_width);
-        let fused = weights.gguf.tensor(&format!("{prefix}attn_qkv.weight")).is_some();
+        let prefix = format!("blk.{layer}.");
+        let fused = weights.has(&format!("{prefix}attn_qkv.weight"));
+        let (k_out, v_out) = (kv_heads * key_width, kv_heads * value_width);
+        let gated = !fused
+            && weights.dimension(&format!("{prefix}attn_q.weight"), 1)? == 2 * heads * key_width
+            && value_width == key_width;
+        let q_out = heads * key_width * if gated { 2 } else { 1 };
         // Fused rows are those of q, then k, then v.
         let projection = |name: &str, start: usize, out: usize| {
             if fused {
@@ -39,31 +57,41 @@ impl<B: Backend> Attention<B> {
         // As long as a head: over each head. As long as the projection: over all heads together.
         let norm = |name: &str, all: usize| {
             let name = format!("{prefix}{name}");
-            let len =
-                weights.gguf.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first().copied());
-            let width = if len == Some(all as u64) { all } else { key_width };
+            let len = weights.facts.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first());
+            let width = if len == Some(&(all as u64)) { all } else { key_width };
             Norm::maybe(weights, &name, width, norm_epsilon)
+        };
+        let temperature = match weights.facts.number("attention.temperature_scale")? {
+            Some(scale) if scale != 0.0 => {
+                Some(Temperature { scale, step: weights.facts.size("rope.scaling.original_context_length")? })
+            }
+            _ => None,
         };
         Ok(Attention {
             q: projection("attn_q", 0, q_out)?,
             k: projection("attn_k", q_out, k_out)?,
             v: projection("attn_v", q_out + k_out, v_out)?,
             output: Linear::load(weights, &format!("{prefix}attn_output"), width, heads * value_width)?,
-            q_norm: norm("attn_q_norm", q_out)?,
+            q_norm: norm("attn_q_norm", heads * key_width)?,
             k_norm: norm("attn_k_norm", k_out)?,
-            shape: Self::shape(sizes),
+            gated,
+            sinks: weights.vector(&format!("{prefix}attn_sinks.weight"), heads)?,
+            temperature,
+            shape: AttentionShape {
+                heads,
+                kv_heads,
+                key_width,
+                value_width,
+                values_in_keys: false,
+                scale: sizes.query_scale,
+                window: sizes.window_of(layer),
+            },
         })
     }
 
     /// The layer's shape, from which its part of the cache is made.
-    pub fn shape(sizes: &Sizes) -> AttentionShape {
-        AttentionShape {
-            heads: sizes.heads,
-            kv_heads: sizes.kv_heads,
-            key_width: sizes.key_width,
-            value_width: sizes.value_width,
-            scale: 1.0 / (sizes.key_width as f32).sqrt(),
-        }
+    pub fn shape(&self) -> &AttentionShape {
+        &self.shape
     }
 
     /// `x: [T, D]` -> `[T, D]`
@@ -75,11 +103,16 @@ impl<B: Backend> Attention<B> {
         backend: &mut B,
         x: &B::Array,
         step: &Step,
-        rope: &Rope,
-        angles: &B::Angles,
+        rotation: &Rotation<B>,
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
+        let width = self.shape.key_width;
         let mut q = self.q.apply(backend, x)?;
+        let mut gate = None;
+        if self.gated {
+            let (queries, gates) = backend.split(&q, 2 * width, width)?;
+            (q, gate) = (queries, Some(gates));
+        }
         let mut k = self.k.apply(backend, x)?;
         let v = self.v.apply(backend, x)?;
         if let Some(norm) = &self.q_norm {
@@ -88,9 +121,25 @@ impl<B: Backend> Attention<B> {
         if let Some(norm) = &self.k_norm {
             k = norm.apply(backend, &k)?;
         }
-        let q = rope.apply(backend, &q, self.shape.key_width, angles)?;
-        let k = rope.apply(backend, &k, self.shape.key_width, angles)?;
-        let mixed = backend.append_and_attend(&q, &k, &v, step, kv, &self.shape)?;
+        q = rotation.apply(backend, q, width)?;
+        k = rotation.apply(backend, k, width)?;
+        if let Some(temperature) = &self.temperature {
+            let factors: Vec<f32> = step.positions().map(|position| temperature.at(position)).collect();
+            if factors.iter().any(|&factor| factor != 1.0) {
+                q = backend.scale(q, &factors)?;
+            }
+        }
+        let queries = Queries { q: &q, k: &k, v: Some(&v), sinks: self.sinks.as_ref() };
+        let mut mixed = backend.append_and_attend(queries, step, kv, &self.shape)?;
+        if let Some(gate) = &gate {
+            mixed = backend.gated(gate, mixed, Activation::Sigmoid)?;
+        }
         self.output.apply(backend, &mixed)
+    }
+}
+
+impl Temperature {
+    fn at(self, position: usize) -> f32 {
+        1.0 + self.scale * ((position / self.step) as f32).ln_1p()
     }
 }

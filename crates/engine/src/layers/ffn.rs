@@ -5,7 +5,7 @@ use crate::Result;
 use crate::architecture::Activation;
 use crate::backend::Backend;
 
-/// `down(activation(gate(x)) * up(x))`.
+/// `down(activation(gate(x), up(x)))`.
 #[derive(Debug)]
 pub struct Ffn<B: Backend> {
     gate: Linear<B>,
@@ -15,16 +15,20 @@ pub struct Ffn<B: Backend> {
 }
 
 impl<B: Backend> Ffn<B> {
-    /// Loads the layer of block `prefix`; its width F is that of the tensors.
+    /// Loads the layer of block number `layer` whose tensors end in `suffix`; its width F is that of the tensors.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.
-    pub fn load(weights: &Weights<B>, prefix: &str, width: usize, activation: Activation) -> Result<Self> {
-        let name = |part: &str| format!("{prefix}{part}");
-        let down = name("ffn_down.weight");
-        let info = weights.gguf.tensor(&down).ok_or_else(|| weights.missing(&down))?;
-        let hidden = info.shape.first().copied().unwrap_or(1) as usize;
-        let (gate, up) = if weights.gguf.tensor(&name("ffn_gate.weight")).is_some() {
+    pub fn load(
+        weights: &Weights<B>,
+        layer: usize,
+        suffix: &str,
+        width: usize,
+        activation: Activation,
+    ) -> Result<Self> {
+        let name = |part: &str| format!("blk.{layer}.{part}{suffix}");
+        let hidden = weights.dimension(&format!("{}.weight", name("ffn_down")), 0)?;
+        let (gate, up) = if weights.has(&format!("{}.weight", name("ffn_gate"))) {
             let load = |part| Linear::load(weights, &name(part), hidden, width);
             (load("ffn_gate")?, load("ffn_up")?)
         } else {
@@ -42,7 +46,7 @@ impl<B: Backend> Ffn<B> {
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
         let gate = self.gate.apply(backend, x)?;
         let up = self.up.apply(backend, x)?;
-        let hidden = backend.gated(&gate, &up, self.activation)?;
+        let hidden = backend.gated(&gate, up, self.activation)?;
         self.down.apply(backend, &hidden)
     }
 }

@@ -1,15 +1,21 @@
 //! The layers of a decoder: each loads itself by looking for its tensors and computes through a backend's verbs.
 
 mod attention;
+mod delta;
+mod experts;
 mod ffn;
 mod linear;
+mod mla;
 mod norm;
 mod rope;
 mod weights;
 
 pub use attention::Attention;
+pub use delta::Delta;
+pub use experts::Experts;
 pub use ffn::Ffn;
 pub use linear::Linear;
+pub use mla::Mla;
 pub use norm::Norm;
-pub use rope::Rope;
+pub use rope::{Rope, Rotation, rope_width};
 pub use weights::Weights;

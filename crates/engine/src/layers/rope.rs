@@ -1,71 +1,195 @@
 //! Rotary position embedding.
 
+use std::f64::consts::PI;
+
 use super::Weights;
 use crate::Result;
-use crate::architecture::{Architecture, Pairing, Sizes};
+use crate::architecture::Pairing;
 use crate::backend::{Backend, Step};
+use crate::facts::Facts;
 
 /// The angle of each pair per position, and which elements make a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Radians per position. `[rope_width / 2]`
     frequencies: Vec<f64>,
+    /// Multiplies cosines and sines.
+    magnitude: f64,
     pairing: Pairing,
 }
 
+/// How the frequencies are changed for a longer context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scaling {
+    /// All are divided by a factor; 1 = none.
+    Linear { factor: f64 },
+    /// Slow ones are divided by `factor`, fast ones stay, those between `fast` and `slow` rotations within
+    /// `context` positions are mixed. Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>.
+    Yarn { factor: f64, context: f64, fast: f64, slow: f64 },
+}
+
 impl Rope {
-    /// `base^(-2j / rope_width) / factor / divisor_j`, with the divisors of `rope_freqs.weight` if it is there
-    /// (Llama 3.1 and later). Source: llama.cpp `ggml_rope_ext`, with its frequency factors.
+    /// The rotation of layers that see everything, of `width` elements.
     ///
     /// # Errors
-    /// If the divisors have another shape.
-    pub fn load<B: Backend>(
-        weights: &Weights<B>,
-        architecture: &Architecture,
-        sizes: &Sizes,
-    ) -> Result<Self> {
-        let half = sizes.rope_width / 2;
-        let divisors = match weights.vector("rope_freqs.weight", half)? {
+    /// If a key makes no sense, or the divisors have another shape.
+    pub fn load<B: Backend>(weights: &Weights<B>, width: usize) -> Result<Self> {
+        let facts = weights.facts;
+        let base = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
+        let (scaling, magnitude) = scaling(facts)?;
+        // Llama 3.1 and later keep a divisor for each frequency. Source: llama.cpp `ggml_rope_ext`, frequency factors.
+        let divisors = match weights.vector("rope_freqs.weight", width / 2)? {
             Some(divisors) => weights.backend.values(&divisors)?,
-            None => vec![1.0; half],
+            None => Vec::new(),
         };
-        let (base, factor) = (f64::from(sizes.rope_base), f64::from(sizes.rope_factor));
-        let frequency = |(j, &divisor): (usize, &f32)| {
-            base.powf(-2.0 * j as f64 / sizes.rope_width as f64) / factor / f64::from(divisor)
-        };
-        Ok(Rope {
-            frequencies: divisors.iter().enumerate().map(frequency).collect(),
-            pairing: architecture.rope.pairing,
-        })
+        let mut frequencies = frequencies(width, base.into(), scaling);
+        for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
+            *frequency /= f64::from(divisor);
+        }
+        Ok(Rope { frequencies, magnitude, pairing: facts.architecture.rope.pairing })
     }
 
-    /// The angles of a step's positions.
+    /// The rotation of windowed layers.
+    ///
+    /// # Errors
+    /// As [`Rope::load`].
+    pub fn load_windowed<B: Backend>(weights: &Weights<B>, width: usize) -> Result<Self> {
+        let facts = weights.facts;
+        if !facts.architecture.rope.window_unscaled {
+            return Self::load(weights, width);
+        }
+        let base = facts.number("rope.freq_base_swa")?;
+        let base = base.ok_or_else(|| facts.missing_key("rope.freq_base_swa"))?;
+        let frequencies = frequencies(width, base.into(), Scaling::Linear { factor: 1.0 });
+        Ok(Rope { frequencies, magnitude: 1.0, pairing: facts.architecture.rope.pairing })
+    }
+
+    /// The rotation at a step's positions.
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn angles<B: Backend>(&self, backend: &mut B, step: &Step) -> Result<B::Angles> {
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+    pub fn at<B: Backend>(&self, backend: &mut B, step: &Step) -> Result<Rotation<B>> {
+        let len = step.tokens.len() * self.frequencies.len();
+        let (mut cos, mut sin) = (Vec::with_capacity(len), Vec::with_capacity(len));
         for position in step.positions() {
             for frequency in &self.frequencies {
                 let (s, c) = (position as f64 * frequency).sin_cos();
-                cos.push(c as f32);
-                sin.push(s as f32);
+                cos.push((c * self.magnitude) as f32);
+                sin.push((s * self.magnitude) as f32);
             }
         }
-        backend.angles(cos, sin, step.tokens.len())
+        Ok(Rotation { angles: backend.angles(cos, sin, step.tokens.len())?, pairing: self.pairing })
     }
+}
 
-    /// Rotates every head of `width`. Keeps the shape of `x`.
+/// A rotation at the positions of one step.
+#[derive(Debug)]
+pub struct Rotation<B: Backend> {
+    angles: B::Angles,
+    pairing: Pairing,
+}
+
+impl<B: Backend> Rotation<B> {
+    /// Rotates every head of `width`.
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn apply<B: Backend>(
-        &self,
-        backend: &mut B,
-        x: &B::Array,
-        width: usize,
-        angles: &B::Angles,
-    ) -> Result<B::Array> {
-        backend.rope(x, width, angles, self.pairing)
+    pub fn apply(&self, backend: &mut B, x: B::Array, width: usize) -> Result<B::Array> {
+        backend.rope(x, width, &self.angles, self.pairing)
+    }
+}
+
+/// How many elements of a head of `head` rotate.
+///
+/// # Errors
+/// If the key makes no sense.
+pub fn rope_width(facts: &Facts, head: usize) -> Result<usize> {
+    let width = facts.maybe("rope.dimension_count")?.unwrap_or(head);
+    if width > head || !width.is_multiple_of(2) {
+        let reason = format!("{width} of {head} elements can't rotate");
+        return Err(facts.invalid("rope.dimension_count", &reason));
+    }
+    Ok(width)
+}
+
+/// `base^(-2j / width)` for each pair j, scaled.
+fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
+    let pairs = (0..width / 2).map(|j| (j, base.powf(-2.0 * j as f64 / width as f64)));
+    match scaling {
+        Scaling::Linear { factor } => pairs.map(|(_, frequency)| frequency / factor).collect(),
+        Scaling::Yarn { factor, context, fast, slow } => {
+            // The pair that makes `rotations` rotations within the context.
+            let pair =
+                |rotations: f64| width as f64 * (context / (rotations * 2.0 * PI)).ln() / (2.0 * base.ln());
+            let low = pair(fast).floor().max(0.0);
+            let high = pair(slow).ceil().min(width as f64 - 1.0);
+            pairs
+                .map(|(j, frequency)| {
+                    let slowness = ((j as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+                    frequency / factor * slowness + frequency * (1.0 - slowness)
+                })
+                .collect()
+        }
+    }
+}
+
+/// What the file says of scaling, and the magnitude that goes with it.
+fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
+    let number =
+        |name: &str, default: f32| facts.number(name).map(|value| f64::from(value.unwrap_or(default)));
+    let factor = number("rope.scaling.factor", 1.0)?;
+    if factor <= 0.0 {
+        return Err(facts.invalid("rope.scaling.factor", "it must be above 0"));
+    }
+    match facts.text("rope.scaling.type")?.as_deref() {
+        None | Some("linear") => Ok((Scaling::Linear { factor }, 1.0)),
+        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, 1.0)),
+        Some("yarn") => {
+            let context = match facts.maybe("rope.scaling.original_context_length")? {
+                Some(context) => context,
+                None => facts.size("context_length")?,
+            };
+            let scaling = Scaling::Yarn {
+                factor,
+                context: context as f64,
+                fast: number("rope.scaling.yarn_beta_fast", 32.0)?,
+                slow: number("rope.scaling.yarn_beta_slow", 1.0)?,
+            };
+            let attention = number("rope.scaling.attn_factor", 1.0)?;
+            let multiplier = number("rope.scaling.yarn_log_multiplier", 0.0)?;
+            let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
+            // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator multiply.
+            let net = if multiplier == 0.0 { 1.0 } else { growth(multiplier) };
+            Ok((scaling, attention * growth(1.0) / net))
+        }
+        Some(other) => {
+            Err(facts.invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yarn_with_factor_one_is_plain() {
+        let yarn = Scaling::Yarn { factor: 1.0, context: 4096.0, fast: 32.0, slow: 1.0 };
+        let plain = frequencies(64, 10_000.0, Scaling::Linear { factor: 1.0 });
+        for (a, b) in frequencies(64, 10_000.0, yarn).iter().zip(&plain) {
+            assert!((a - b).abs() < 1e-15);
+        }
+    }
+
+    #[test]
+    fn yarn_mixes_between_the_pairs_that_the_reference_names() {
+        // GPT-OSS: pairs up to 8 stay, from 18 on they are divided by 32.
+        let yarn = Scaling::Yarn { factor: 32.0, context: 4096.0, fast: 32.0, slow: 1.0 };
+        let plain = frequencies(64, 150_000.0, Scaling::Linear { factor: 1.0 });
+        let scaled = frequencies(64, 150_000.0, yarn);
+        let ratio: Vec<f64> = plain.iter().zip(&scaled).map(|(a, b)| a / b).collect();
+        assert!(ratio[..=8].iter().all(|r| (r - 1.0).abs() < 1e-12));
+        assert!(ratio[9] > 1.0 && ratio[17] < 32.0);
+        assert!(ratio[18..].iter().all(|r| (r - 32.0).abs() < 1e-9));
     }
 }

@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use crate::backend::Backend;
-use crate::gguf::{Gguf, TensorData, TensorInfo};
+use crate::backend::{Backend, StackShape};
+use crate::facts::Facts;
+use crate::gguf::{TensorData, TensorInfo};
 use crate::{Error, Result};
 
 /// Finds tensors, checks their shapes and hands them to a backend.
 #[derive(Debug)]
 pub struct Weights<'a, B> {
-    /// The file.
-    pub gguf: &'a Gguf,
+    /// The model.
+    pub facts: &'a Facts<'a>,
     /// Who will compute with them.
     pub backend: &'a B,
 }
@@ -18,7 +19,21 @@ pub struct Weights<'a, B> {
 impl<B: Backend> Weights<'_, B> {
     /// The error for a required tensor that is not there.
     pub fn missing(&self, name: &str) -> Error {
-        Error::MissingTensor { file: self.gguf.name().into(), name: name.into() }
+        Error::MissingTensor { file: self.facts.gguf.name().into(), name: name.into() }
+    }
+
+    /// Whether there is a tensor `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.facts.tensor(name).is_some()
+    }
+
+    /// The size of dimension `dimension` of the tensor `name`; 1 beyond its last.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn dimension(&self, name: &str, dimension: usize) -> Result<usize> {
+        let info = self.facts.tensor(name).ok_or_else(|| self.missing(name))?;
+        Ok(info.shape.get(dimension).copied().unwrap_or(1) as usize)
     }
 
     /// The matrix `name` of `out` rows of `width`, if there is one.
@@ -42,9 +57,28 @@ impl<B: Backend> Weights<'_, B> {
         rows: Range<usize>,
     ) -> Result<Option<B::Matrix>> {
         let Some(info) = self.find(name, &[width as u64, out as u64])? else { return Ok(None) };
-        let data = part(self.gguf.data(info), out, &rows);
+        let data = part(self.facts.gguf.data(info), out, &rows);
         let matrix = self.backend.matrix(data, info.kind, rows.len(), width)?;
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
+    }
+
+    /// The rows `rows` of each of the `count` matrices `name` of `out` rows of `width`.
+    ///
+    /// # Errors
+    /// If it is not there, or its shape or type is another one.
+    pub fn stack(
+        &self,
+        name: &str,
+        count: usize,
+        out: usize,
+        width: usize,
+        rows: Range<usize>,
+    ) -> Result<B::Stack> {
+        let info = self.find(name, &[width as u64, out as u64, count as u64])?;
+        let info = info.ok_or_else(|| self.missing(name))?;
+        let shape = StackShape { count, out, width, rows };
+        let stack = self.backend.stack(self.facts.gguf.data(info), info.kind, shape)?;
+        stack.ok_or_else(|| self.wrong_type(info))
     }
 
     /// The vector `name` of `len` numbers, if there is one.
@@ -52,7 +86,25 @@ impl<B: Backend> Weights<'_, B> {
     /// # Errors
     /// If its shape or type is another one.
     pub fn vector(&self, name: &str, len: usize) -> Result<Option<B::Vector>> {
-        self.vector_part(name, len, 0..len)
+        self.table(name, len, 1)
+    }
+
+    /// The vector `name` of `len` numbers.
+    ///
+    /// # Errors
+    /// As [`Weights::vector`], or if it is not there.
+    pub fn required(&self, name: &str, len: usize) -> Result<B::Vector> {
+        self.vector(name, len)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// The numbers of `name`, `rows` rows of `width`, if there are any.
+    ///
+    /// # Errors
+    /// If its shape or type is another one.
+    pub fn table(&self, name: &str, width: usize, rows: usize) -> Result<Option<B::Vector>> {
+        let Some(info) = self.find(name, &[width as u64, rows as u64])? else { return Ok(None) };
+        let vector = self.backend.vector(self.facts.gguf.data(info), info.kind)?;
+        vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
     /// The numbers `range` of the vector `name` of `len` numbers, if there is one.
@@ -61,20 +113,20 @@ impl<B: Backend> Weights<'_, B> {
     /// If its shape or type is another one.
     pub fn vector_part(&self, name: &str, len: usize, range: Range<usize>) -> Result<Option<B::Vector>> {
         let Some(info) = self.find(name, &[len as u64])? else { return Ok(None) };
-        let vector = self.backend.vector(part(self.gguf.data(info), len, &range), info.kind)?;
+        let vector = self.backend.vector(part(self.facts.gguf.data(info), len, &range), info.kind)?;
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
     fn find(&self, name: &str, shape: &[u64]) -> Result<Option<&TensorInfo>> {
-        let Some(info) = self.gguf.tensor(name) else { return Ok(None) };
+        let Some(info) = self.facts.tensor(name) else { return Ok(None) };
         // Trailing ones mean nothing.
         let found =
             info.shape.iter().rposition(|&n| n != 1).map_or(&info.shape[..0], |last| &info.shape[..=last]);
         let wanted = shape.iter().rposition(|&n| n != 1).map_or(&shape[..0], |last| &shape[..=last]);
         if found != wanted {
             return Err(Error::TensorShape {
-                file: self.gguf.name().into(),
-                name: name.into(),
+                file: self.facts.gguf.name().into(),
+                name: info.name.clone(),
                 found: info.shape.clone(),
                 expected: shape.to_vec(),
             });
@@ -84,9 +136,10 @@ impl<B: Backend> Weights<'_, B> {
 
     fn wrong_type(&self, info: &TensorInfo) -> Error {
         Error::TensorType {
-            file: self.gguf.name().into(),
+            file: self.facts.gguf.name().into(),
             name: info.name.clone(),
-            kind: info.kind.name().to_string(),
+            kind: info.kind.name(),
+            instead: info.kind.instead(),
         }
     }
 }

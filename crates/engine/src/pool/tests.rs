@@ -4,16 +4,37 @@
 use std::path::Path;
 
 use super::*;
-use crate::backend::KvType;
-use crate::backend::candle::Candle;
+use crate::architecture::Architecture;
+use crate::backend::native::Native;
+use crate::backend::{Isa, KvType};
+use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 
-fn pool(case: &str, tokens: usize, kv: KvType) -> Pool<Candle> {
-    let path = format!("{}/../../tests/fixtures/arch/{case}-exact/model.gguf", env!("CARGO_MANIFEST_DIR"));
-    let gguf = Gguf::open(Path::new(&path)).unwrap();
-    let layout = layout(tokens);
-    Pool::new(Decoder::load(&gguf, Candle::cpu(), layout, kv).unwrap(), layout)
+fn open(case: &str) -> Gguf {
+    let path = format!("{}/../../tests/fixtures/arch/{case}/model.gguf", env!("CARGO_MANIFEST_DIR"));
+    Gguf::open(Path::new(&path)).unwrap()
 }
+
+fn window(gguf: &Gguf) -> Option<usize> {
+    let architecture = Architecture::of(gguf).unwrap();
+    Sizes::of(&Facts::new(gguf, &architecture).unwrap()).unwrap().window
+}
+
+fn pool(case: &str, tokens: usize, kv: KvType) -> Pool<Native> {
+    let gguf = open(&format!("{case}-exact"));
+    let room = Room::new(tokens, 4, 64, window(&gguf));
+    Pool::new(Decoder::load(&gguf, Native::with_threads(2), &room, kv).unwrap(), &room)
+}
+
+/// One model of every mechanism.
+const KINDS: [&str; 6] = [
+    "llama3-ropefreqs-exact",
+    "gemma3-exact",
+    "gpt-oss-mxfp4-f32",
+    "deepseek2-glm47flash-exact",
+    "mistral3-yarn-exact",
+    "qwen35moe-fused-gate-up-exact",
+];
 
 fn tokens(seed: usize, len: usize) -> Vec<u32> {
     (0..len).map(|i| ((i * 37 + seed * 101 + i * i * seed) % 490) as u32).collect()
@@ -22,7 +43,7 @@ fn tokens(seed: usize, len: usize) -> Vec<u32> {
 /// The logits after the last of `tokens`, computed alone.
 fn alone(case: &str, tokens: &[u32]) -> Vec<f32> {
     let mut pool = pool(case, tokens.len(), KvType::F32);
-    pool.forward_one(&mut BlockTable::default(), tokens, 1).unwrap()
+    pool.forward_one(&mut Table::default(), tokens, 1).unwrap()
 }
 
 fn check_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
@@ -36,7 +57,7 @@ fn sequences_of_one_step_have_their_own_positions() {
     for case in ["qwen3", "llama3-ropefreqs", "olmo2"] {
         let all = [tokens(1, 3), tokens(2, 70), tokens(3, 33), tokens(4, 1)];
         let mut pool = pool(case, 256, KvType::F32);
-        let mut tables: Vec<BlockTable> = all.iter().map(|_| BlockTable::default()).collect();
+        let mut tables: Vec<Table> = all.iter().map(|_| Table::default()).collect();
         // All but the last token of each, in turns of different lengths, so that their blocks interleave.
         for start in (0..70).step_by(9) {
             for (table, tokens) in tables.iter_mut().zip(&all) {
@@ -65,7 +86,7 @@ fn sequences_of_one_step_have_their_own_positions() {
 fn a_prefix_is_shared_wherever_two_prompts_part() {
     let mut pool = pool("qwen3", 256, KvType::F32);
     let first = tokens(5, 75);
-    let mut table = BlockTable::default();
+    let mut table = Table::default();
     pool.forward_one(&mut table, &first, 1).unwrap();
     pool.keep(first.clone(), table);
     for common in [1, 31, 32, 33, 64, 74] {
@@ -87,7 +108,7 @@ fn a_prefix_is_shared_wherever_two_prompts_part() {
 fn positions_beyond_4096_are_computed() {
     let long = tokens(7, 4200);
     let mut pool = pool("llama3-ropefreqs", 4200, KvType::F32);
-    let mut table = BlockTable::default();
+    let mut table = Table::default();
     for piece in long[..4199].chunks(512) {
         pool.forward_one(&mut table, piece, 0).unwrap();
     }
@@ -101,7 +122,7 @@ fn a_smaller_cache_type_costs_little_accuracy() {
     let exact = alone("llama", &prompt);
     for (kv, limit) in [(KvType::F16, 0.05), (KvType::Q8_0, 0.5)] {
         let mut pool = pool("llama", 64, kv);
-        let mut table = BlockTable::default();
+        let mut table = Table::default();
         let mut logits = Vec::new();
         for token in prompt.chunks(1) {
             logits = pool.forward_one(&mut table, token, 1).unwrap();
@@ -113,8 +134,104 @@ fn a_smaller_cache_type_costs_little_accuracy() {
 #[test]
 fn a_full_cache_is_an_error_with_its_size() {
     let mut pool = pool("llama", 64, KvType::F16);
-    let mut table = BlockTable::default();
+    let mut table = Table::default();
     pool.forward_one(&mut table, &tokens(1, 60), 0).unwrap();
     let error = pool.forward_one(&mut table, &tokens(1, 5), 1).err().unwrap();
     assert!(matches!(error, Error::OutOfBlocks { capacity: 64 }), "{error}");
+}
+
+/// The logits of every token, fed in pieces of `chunk`.
+fn fed(pool: &mut Pool<Native>, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let mut table = Table::default();
+    let pieces = tokens.chunks(chunk);
+    let logits = pieces.flat_map(|piece| pool.forward_one(&mut table, piece, piece.len()).unwrap()).collect();
+    pool.release(table);
+    logits
+}
+
+#[test]
+fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() {
+    for case in KINDS {
+        let gguf = open(case);
+        let room = Room::new(256, 4, 64, window(&gguf));
+        let load =
+            |backend: Native| Pool::new(Decoder::load(&gguf, backend, &room, KvType::F16).unwrap(), &room);
+        let all = [tokens(1, 56), tokens(2, 5), tokens(3, 33), tokens(4, 50)];
+        let expected = fed(&mut load(Native::new(1, Isa::SCALAR)), &all[0], 56);
+        for isa in Isa::available() {
+            let mut pool = load(Native::new(3, isa));
+            for chunk in [1, 7, 20] {
+                assert_eq!(fed(&mut pool, &all[0], chunk), expected, "{case} in pieces of {chunk}, {isa:?}");
+            }
+        }
+        // Four sequences in one step, each at its own position.
+        let mut pool = load(Native::with_threads(2));
+        let mut tables = all.each_ref().map(|_| Table::default());
+        let mut found = Vec::new();
+        for start in (0..56).step_by(9) {
+            let mut parts = Vec::new();
+            for (table, tokens) in tables.iter_mut().zip(&all) {
+                let end = (start + 9).min(tokens.len());
+                if start < end {
+                    assert!(pool.reserve(table, end - start).unwrap());
+                    let outputs = if parts.is_empty() { end - start } else { 0 };
+                    parts.push(Part { table, tokens: &tokens[start..end], outputs });
+                }
+            }
+            found.extend(pool.forward(&mut parts).unwrap());
+        }
+        assert_eq!(found, expected, "{case} beside three others");
+    }
+}
+
+#[test]
+fn chunks_of_the_delta_rule_give_what_its_rows_give() {
+    let gguf = open("qwen35moe-fused-gate-up-exact");
+    let room = Room::new(256, 4, 256, None);
+    let load = |backend: Native| Pool::new(Decoder::load(&gguf, backend, &room, KvType::F32).unwrap(), &room);
+    let (mut rows, mut chunks) = (load(Native::with_threads(1)), load(Native::with_threads(1).chunked()));
+    for length in [16, 63, 64, 65, 127, 130] {
+        let tokens = tokens(length, length);
+        let found = fed(&mut chunks, &tokens, length);
+        check_close(&found, &fed(&mut rows, &tokens, length), 2e-3, &format!("{length} tokens"));
+    }
+}
+
+#[test]
+fn a_ring_of_blocks_gives_what_all_blocks_give() {
+    for case in ["gemma3-exact", "gpt-oss-mxfp4-f32"] {
+        let gguf = open(case);
+        let load = |room: &Room| {
+            Pool::new(Decoder::load(&gguf, Native::with_threads(2), room, KvType::F16).unwrap(), room)
+        };
+        let long = tokens(9, 1500);
+        let ring = Room::new(1500, 1, 16, window(&gguf));
+        let mut all = ring;
+        // A window that never passes keeps every block.
+        (all.windowed, all.window) = (all.full, Some(1 << 40));
+        assert!(ring.windowed.blocks < all.windowed.blocks, "{case}: the ring is no smaller");
+        assert_eq!(fed(&mut load(&ring), &long, 16), fed(&mut load(&all), &long, 16), "{case}");
+    }
+}
+
+#[test]
+fn a_finished_turn_of_any_model_is_gone_on_from() {
+    for case in KINDS {
+        let gguf = open(case);
+        let room = Room::new(2048, 1, 64, window(&gguf));
+        let mut pool =
+            Pool::new(Decoder::load(&gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room);
+        let long = tokens(3, 700);
+        let mut table = Table::default();
+        for piece in long[..600].chunks(50) {
+            pool.forward_one(&mut table, piece, 0).unwrap();
+        }
+        pool.keep(long[..600].to_vec(), table);
+        let mut table = pool.attach(&long);
+        assert_eq!(table.len(), 600, "{case}");
+        let found = pool.forward_one(&mut table, &long[600..], 100).unwrap();
+        pool.release(table);
+        let expected = fed(&mut pool, &long, 700);
+        assert_eq!(found, expected[600 * pool.vocabulary()..], "{case}");
+    }
 }

@@ -1,18 +1,47 @@
 //! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no text.
 
 use crate::Result;
-use crate::backend::KvType;
+use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
-use crate::cache::BlockTable;
+use crate::backend::native::Native;
+use crate::backend::{Backend, Compute, Isa, KvType, default_threads};
+use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
+use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::pool::{Pool, layout};
+use crate::pool::{Part, Pool};
+
+/// How to compute.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How keys and values are kept.
+    pub kv: KvType,
+    /// Who computes.
+    pub compute: Compute,
+    /// Threads that compute, on [`Compute::Native`].
+    pub threads: usize,
+    /// With which instructions, on [`Compute::Native`].
+    pub isa: Isa,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let threads = default_threads();
+        Settings { kv: KvType::F32, compute: Compute::Native, threads, isa: Isa::best() }
+    }
+}
 
 /// One sequence on a bare decoder.
 #[derive(Debug)]
 pub struct Probe {
-    pool: Pool<Candle>,
-    table: BlockTable,
+    decoder: Inner,
+    table: Table,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Native(Box<Pool<Native>>),
+    Candle(Box<Pool<Candle>>),
 }
 
 impl Probe {
@@ -20,15 +49,24 @@ impl Probe {
     ///
     /// # Errors
     /// As [`Decoder::load`].
-    pub fn load(gguf: &Gguf, tokens: usize, kv: KvType) -> Result<Self> {
-        let layout = layout(tokens);
-        let decoder = Decoder::load(gguf, Candle::cpu(), layout, kv)?;
-        Ok(Probe { pool: Pool::new(decoder, layout), table: BlockTable::default() })
+    pub fn load(gguf: &Gguf, tokens: usize, settings: &Settings) -> Result<Self> {
+        let kv = settings.kv;
+        let decoder = match settings.compute {
+            Compute::Native => {
+                let backend = Native::new(settings.threads, settings.isa);
+                Inner::Native(Box::new(pool(gguf, backend, tokens, kv)?))
+            }
+            Compute::Candle => Inner::Candle(Box::new(pool(gguf, Candle::cpu(), tokens, kv)?)),
+        };
+        Ok(Probe { decoder, table: Table::default() })
     }
 
     /// V, the number of logits in a row.
     pub fn vocabulary(&self) -> usize {
-        self.pool.vocabulary()
+        match &self.decoder {
+            Inner::Native(pool) => pool.vocabulary(),
+            Inner::Candle(pool) => pool.vocabulary(),
+        }
     }
 
     /// Appends `tokens` and gives the logits of the last `outputs` of them. `[outputs, V]`
@@ -36,18 +74,53 @@ impl Probe {
     /// # Errors
     /// If there is no room, a token is out of range, or the backend fails.
     pub fn feed(&mut self, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
-        self.pool.forward_one(&mut self.table, tokens, outputs.min(tokens.len()))
+        let outputs = outputs.min(tokens.len());
+        match &mut self.decoder {
+            Inner::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            Inner::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+        }
+    }
+
+    /// Appends `tokens` and gives the residual stream after each block, a row a token. `[L][tokens, D]`
+    ///
+    /// # Errors
+    /// As [`Probe::feed`].
+    pub fn layers(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        fn observed<B: Backend>(
+            pool: &mut Pool<B>,
+            table: &mut Table,
+            tokens: &[u32],
+        ) -> Result<Vec<Vec<f32>>> {
+            let mut layers = Vec::new();
+            if !pool.reserve(table, tokens.len())? {
+                return Err(crate::Error::OutOfBlocks { capacity: pool.capacity() });
+            }
+            let mut observer = |_, rows| layers.push(rows);
+            pool.forward_observed(&mut [Part { table, tokens, outputs: 0 }], Some(&mut observer))?;
+            Ok(layers)
+        }
+        match &mut self.decoder {
+            Inner::Native(pool) => observed(pool, &mut self.table, tokens),
+            Inner::Candle(pool) => observed(pool, &mut self.table, tokens),
+        }
     }
 
     /// Starts over with an empty sequence.
     pub fn clear(&mut self) {
-        self.pool.release(std::mem::take(&mut self.table));
+        let table = std::mem::take(&mut self.table);
+        match &mut self.decoder {
+            Inner::Native(pool) => pool.release(table),
+            Inner::Candle(pool) => pool.release(table),
+        }
     }
 }
 
-/// Threads that compute.
-pub fn threads() -> usize {
-    candle_core::utils::get_num_threads()
+/// A decoder for one sequence of up to `tokens` tokens, which may come in one step.
+fn pool<B: Backend>(gguf: &Gguf, backend: B, tokens: usize, kv: KvType) -> Result<Pool<B>> {
+    let architecture = Architecture::of(gguf)?;
+    let window = Sizes::of(&Facts::new(gguf, &architecture)?)?.window;
+    let room = Room::new(tokens, 1, tokens, window);
+    Ok(Pool::new(Decoder::load_as(gguf, &architecture, backend, &room, kv)?, &room))
 }
 
 #[cfg(test)]

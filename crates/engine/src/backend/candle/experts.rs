@@ -1,0 +1,57 @@
+//! A layer of experts: rows are gathered by expert, go through its matrices together, and are summed again row by row.
+
+use std::collections::BTreeMap;
+
+use candle_core::{Result, Tensor};
+
+use super::{Matrix, gated};
+use crate::backend::{ExpertStacks, Routes};
+
+/// `x: [T, D]` -> `[T, D]`
+pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<Vec<Matrix>, Tensor>) -> Result<Tensor> {
+    let (device, used) = (x.device(), routes.used);
+    // By expert, in ascending order: the places in the routes that name it.
+    let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (place, &expert) in routes.experts.iter().enumerate() {
+        places.entry(expert).or_default().push(place as u32);
+    }
+    let mut given = Vec::with_capacity(places.len());
+    let mut row_of = vec![0; routes.experts.len()];
+    let mut next = 0;
+    for (expert, places) in &places {
+        let rows: Vec<u32> = places.iter().map(|place| place / used as u32).collect();
+        let weights: Vec<f32> = places.iter().map(|&place| routes.weights[place as usize]).collect();
+        let y = expert_of(&x.index_select(&Tensor::new(rows, device)?, 0)?, *expert as usize, stacks)?;
+        given.push(y.broadcast_mul(&Tensor::from_vec(weights, (places.len(), 1), device)?)?);
+        for &place in places {
+            row_of[place as usize] = next;
+            next += 1;
+        }
+    }
+    let given = Tensor::cat(&given, 0)?;
+    let mut sum: Option<Tensor> = None;
+    for nth in 0..used {
+        // Each row's nth expert. One after the other, so that a row's sum doesn't depend on the others.
+        let rows: Vec<u32> = row_of.iter().skip(nth).step_by(used).copied().collect();
+        let nth = given.index_select(&Tensor::new(rows, device)?, 0)?;
+        sum = Some(match sum {
+            Some(sum) => (sum + nth)?,
+            None => nth,
+        });
+    }
+    sum.map_or_else(|| x.zeros_like(), Ok)
+}
+
+/// What expert number `at` makes of `x`.
+fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<Vec<Matrix>, Tensor>) -> Result<Tensor> {
+    let apply = |x: &Tensor, stack: &[Matrix], bias: Option<&Tensor>| {
+        let y = stack[at].product(x)?;
+        match bias {
+            Some(bias) => y.broadcast_add(&bias.narrow(0, at * y.dim(1)?, y.dim(1)?)?),
+            None => Ok(y),
+        }
+    };
+    let gate = apply(x, &stacks.gate, stacks.gate_bias.as_ref())?;
+    let up = apply(x, &stacks.up, stacks.up_bias.as_ref())?;
+    apply(&gated(&gate, &up, stacks.activation)?, &stacks.down, stacks.down_bias.as_ref())
+}

@@ -1,0 +1,156 @@
+//! The keys and values of one layer, in blocks.
+
+use candle_core::{D, DType, Device, Result, Tensor};
+
+use crate::backend::{AttentionShape, KvType, Span};
+use crate::cache::{BlockId, Layout};
+
+const Q8_BLOCK: usize = 32;
+
+/// The keys and values of one layer.
+#[derive(Debug)]
+pub struct Kv {
+    block_tokens: usize,
+    keys: Rows,
+    /// `None` if values are in keys.
+    values: Option<Rows>,
+}
+
+impl Kv {
+    /// Room for as many tokens as `layout` has.
+    pub fn zeros(layout: Layout, shape: &AttentionShape, kind: KvType, device: &Device) -> Result<Self> {
+        let tokens = layout.blocks * layout.block_tokens;
+        let rows = |width| Rows::zeros(tokens, shape.kv_heads, width, kind, device);
+        Ok(Kv {
+            block_tokens: layout.block_tokens,
+            keys: rows(shape.key_width)?,
+            values: (!shape.values_in_keys).then(|| rows(shape.value_width)).transpose()?,
+        })
+    }
+
+    /// Writes the rows of `span` into its `blocks`, run by run. `k: [rows, K * E]`, `v: [rows, K * value_width]`
+    pub fn append(&self, k: &Tensor, v: Option<&Tensor>, span: &Span, blocks: &[u32]) -> Result<()> {
+        let size = self.block_tokens;
+        let mut done = 0;
+        while done < span.rows {
+            let position = span.past + done;
+            let run = (size - position % size).min(span.rows - done);
+            let at = blocks[position / size] as usize * size + position % size;
+            self.keys.write(&k.narrow(0, done, run)?, at)?;
+            if let (Some(values), Some(v)) = (&self.values, v) {
+                values.write(&v.narrow(0, done, run)?, at)?;
+            }
+            done += run;
+        }
+        Ok(())
+    }
+
+    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head, `[K, tokens, width]`, f32.
+    pub fn read(
+        &self,
+        blocks: &[u32],
+        start: usize,
+        end: usize,
+        shape: &AttentionShape,
+    ) -> Result<(Tensor, Tensor)> {
+        let slots = Slots { blocks, size: self.block_tokens, start, end };
+        let keys = self.keys.read(&slots)?;
+        let values = match &self.values {
+            Some(values) => values.read(&slots)?,
+            None => keys.narrow(D::Minus1, 0, shape.value_width)?,
+        };
+        Ok((keys, values))
+    }
+
+    /// Copies the rows of block `from` to block `to`.
+    pub fn copy_block(&self, from: BlockId, to: BlockId) -> Result<()> {
+        let size = self.block_tokens;
+        for rows in std::iter::once(&self.keys).chain(&self.values) {
+            for tensor in std::iter::once(&rows.codes).chain(&rows.scales) {
+                let block = tensor.narrow(0, from.0 as usize * size, size)?.copy()?;
+                tensor.slice_set(&block, 0, to.0 as usize * size)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows of numbers `[tokens, heads * width]` in the cache's number format.
+#[derive(Debug)]
+struct Rows {
+    codes: Tensor,
+    /// One scale for 32 codes; [`KvType::Q8_0`] only.
+    scales: Option<Tensor>,
+    heads: usize,
+    width: usize,
+}
+
+impl Rows {
+    fn zeros(tokens: usize, heads: usize, width: usize, kind: KvType, device: &Device) -> Result<Self> {
+        let dtype = match kind {
+            KvType::F32 => DType::F32,
+            KvType::F16 => DType::F16,
+            KvType::Q8_0 => DType::U8,
+        };
+        let row = heads * width;
+        let scales = match kind {
+            KvType::Q8_0 if row.is_multiple_of(Q8_BLOCK) => {
+                Some(Tensor::zeros((tokens, row / Q8_BLOCK), DType::F16, device)?)
+            }
+            KvType::Q8_0 => {
+                candle_core::bail!("a q8_0 cache needs rows in multiples of {Q8_BLOCK}, not {row}")
+            }
+            _ => None,
+        };
+        Ok(Rows { codes: Tensor::zeros((tokens, row), dtype, device)?, scales, heads, width })
+    }
+
+    /// Writes `rows: [n, width]` from token slot `at` on.
+    fn write(&self, rows: &Tensor, at: usize) -> Result<()> {
+        let Some(scales) = &self.scales else {
+            return self.codes.slice_set(&rows.to_dtype(self.codes.dtype())?.contiguous()?, 0, at);
+        };
+        let (n, row) = rows.dims2()?;
+        let blocks = rows.reshape((n, row / Q8_BLOCK, Q8_BLOCK))?;
+        // As ggml's q8_0: the scale is stored in f16, the codes are made with the f32 one.
+        let scale = (blocks.abs()?.max_keepdim(D::Minus1)? / 127.0)?;
+        let codes = (blocks.broadcast_div(&scale.maximum(f32::MIN_POSITIVE)?)?.round()? + 128.0)?;
+        self.codes.slice_set(&codes.to_dtype(DType::U8)?.reshape((n, row))?, 0, at)?;
+        scales.slice_set(&scale.to_dtype(DType::F16)?.reshape((n, row / Q8_BLOCK))?, 0, at)
+    }
+
+    /// By head: `[heads, tokens, width]`, f32.
+    fn read(&self, slots: &Slots) -> Result<Tensor> {
+        let codes = slots.gather(&self.codes)?.to_dtype(DType::F32)?;
+        let rows = match &self.scales {
+            None => codes,
+            Some(scales) => {
+                let scales = slots.gather(scales)?.to_dtype(DType::F32)?.unsqueeze(D::Minus1)?;
+                let codes = (codes.reshape((slots.end - slots.start, (), Q8_BLOCK))? - 128.0)?;
+                codes.broadcast_mul(&scales)?
+            }
+        };
+        rows.reshape((slots.end - slots.start, self.heads, self.width))?.transpose(0, 1)
+    }
+}
+
+/// Where the tokens `start..end` of a sequence lie.
+struct Slots<'a> {
+    blocks: &'a [u32],
+    /// Tokens in a block.
+    size: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Slots<'_> {
+    /// Their rows of `pool`; a view where the blocks are neighbours. Blocks before the first token's are not looked at.
+    fn gather(&self, pool: &Tensor) -> Result<Tensor> {
+        let blocks = &self.blocks[self.start / self.size..self.end.div_ceil(self.size)];
+        let runs: Vec<Tensor> = blocks
+            .chunk_by(|a, b| a + 1 == *b)
+            .map(|run| pool.narrow(0, run[0] as usize * self.size, run.len() * self.size))
+            .collect::<Result<_>>()?;
+        Tensor::cat(&runs, 0)?.narrow(0, self.start % self.size, self.end - self.start)
+    }
+}

@@ -1,0 +1,246 @@
+//! The portable backend: candle's tensors and quantized kernels. On the CPU it is the oracle that tests compare with.
+
+mod attend;
+mod delta;
+mod experts;
+mod kv;
+mod weights;
+
+use candle_core::{Device, Tensor};
+use candle_nn::{ops, rotary_emb};
+
+use super::{
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
+    StackShape, Step,
+};
+use crate::architecture::{Activation, Pairing};
+use crate::cache::{BlockId, Layout};
+use crate::gguf::{TensorData, TensorType};
+use crate::{Error, Result};
+
+pub use delta::State;
+pub use kv::Kv;
+pub use weights::{Matrix, computes};
+
+/// Computes with candle on one device.
+#[derive(Debug)]
+pub struct Candle {
+    device: Device,
+}
+
+impl Candle {
+    /// On the CPU.
+    pub fn cpu() -> Self {
+        Candle { device: Device::Cpu }
+    }
+}
+
+/// Adds what was being computed to candle's error. Only the first line: the rest may be a backtrace.
+trait During<T> {
+    fn during(self, operation: &str) -> Result<T>;
+}
+
+impl<T> During<T> for candle_core::Result<T> {
+    fn during(self, operation: &str) -> Result<T> {
+        self.map_err(|error| Error::Backend {
+            operation: operation.into(),
+            message: error.to_string().lines().next().unwrap_or_default().into(),
+        })
+    }
+}
+
+impl Backend for Candle {
+    type Array = Tensor;
+    type Matrix = Matrix;
+    type Stack = Vec<Matrix>;
+    type Vector = Tensor;
+    type Angles = (Tensor, Tensor);
+    type Kv = Kv;
+    type State = State;
+
+    fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
+        Matrix::new(data, kind, out, width, &self.device).during("load a matrix")
+    }
+
+    fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Vec<Matrix>>> {
+        weights::stack(&data, kind, &shape, &self.device).during("load a stack of matrices")
+    }
+
+    fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Tensor>> {
+        weights::vector(data, kind, &self.device).during("load a vector")
+    }
+
+    fn values(&self, vector: &Tensor) -> Result<Vec<f32>> {
+        vector.to_vec1().during("read a vector")
+    }
+
+    fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Kv> {
+        Kv::zeros(layout, shape, kind, &self.device).during("make the KV cache")
+    }
+
+    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<State> {
+        State::zeros(slots, shape, &self.device).during("make the recurrent state")
+    }
+
+    fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
+        kv.copy_block(from, to).during("copy a KV block")
+    }
+
+    fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Tensor> {
+        table.rows(tokens, &self.device).during("embed")
+    }
+
+    fn matmul(&mut self, x: &Tensor, w: &Matrix) -> Result<Tensor> {
+        w.product(x).during("matmul")
+    }
+
+    fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {
+        let build = || {
+            let width = x.dim(1)? / w.len();
+            let parts = w.iter().enumerate().map(|(at, w)| {
+                let part = x.narrow(1, at * width, width)?.contiguous()?;
+                w.product(&part)
+            });
+            Tensor::cat(&parts.collect::<candle_core::Result<Vec<_>>>()?, 1)?.contiguous()
+        };
+        build().during("stacked matmul")
+    }
+
+    fn experts(
+        &mut self,
+        x: &Tensor,
+        routes: &Routes,
+        stacks: &ExpertStacks<Vec<Matrix>, Tensor>,
+    ) -> Result<Tensor> {
+        experts::experts(x, routes, stacks).during("experts")
+    }
+
+    fn bias(&mut self, x: Tensor, bias: &Tensor) -> Result<Tensor> {
+        x.broadcast_add(bias).during("bias")
+    }
+
+    fn add(&mut self, x: Tensor, y: &Tensor) -> Result<Tensor> {
+        (x + y).during("add")
+    }
+
+    fn scale(&mut self, x: Tensor, factors: &[f32]) -> Result<Tensor> {
+        Tensor::new(factors, &self.device)
+            .and_then(|factors| x.broadcast_mul(&factors.unsqueeze(1)?))
+            .during("scale")
+    }
+
+    fn split(&mut self, x: &Tensor, run: usize, at: usize) -> Result<(Tensor, Tensor)> {
+        let build = || {
+            let (rows, width) = x.dims2()?;
+            let runs = x.reshape((rows, width / run, run))?;
+            let part = |start, len| runs.narrow(2, start, len)?.reshape((rows, width / run * len));
+            Ok((part(0, at)?, part(at, run - at)?))
+        };
+        build().during("split")
+    }
+
+    fn join(&mut self, a: &Tensor, a_run: usize, b: &Tensor, b_run: usize) -> Result<Tensor> {
+        let build = || {
+            let rows = a.dim(0)?;
+            let runs = |x: &Tensor, run| x.reshape((rows, (), run));
+            Tensor::cat(&[runs(a, a_run)?, runs(b, b_run)?], 2)?.reshape((rows, ()))
+        };
+        build().during("join")
+    }
+
+    fn norm(&mut self, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+        let build = || {
+            let runs = x.reshape(((), weight.dim(0)?))?;
+            ops::rms_norm(&runs, weight, epsilon)?.reshape(x.shape())
+        };
+        build().during("norm")
+    }
+
+    fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<(Tensor, Tensor)> {
+        let half = cos.len() / rows;
+        let build = |numbers| Tensor::from_vec(numbers, (rows, half), &self.device);
+        Ok((build(cos).during("angles")?, build(sin).during("angles")?))
+    }
+
+    fn rope(&mut self, x: Tensor, width: usize, angles: &Self::Angles, pairing: Pairing) -> Result<Tensor> {
+        let build = || {
+            let (cos, sin) = angles;
+            let rotated = 2 * cos.dim(1)?;
+            let heads = x.reshape((1, x.dim(0)?, (), width))?.transpose(1, 2)?;
+            let turn = |part: &Tensor| match pairing {
+                Pairing::Adjacent => rotary_emb::rope_i(part, cos, sin),
+                Pairing::Half => rotary_emb::rope(part, cos, sin),
+            };
+            let turned = if rotated == width {
+                turn(&heads.contiguous()?)?
+            } else {
+                let part = turn(&heads.narrow(3, 0, rotated)?.contiguous()?)?;
+                Tensor::cat(&[part, heads.narrow(3, rotated, width - rotated)?], 3)?
+            };
+            turned.transpose(1, 2)?.reshape(x.shape())
+        };
+        build().during("rope")
+    }
+
+    fn append_and_attend(
+        &mut self,
+        queries: Queries<Tensor, Tensor>,
+        step: &Step,
+        kv: &mut Kv,
+        shape: &AttentionShape,
+    ) -> Result<Tensor> {
+        let build = || {
+            let mut mixed = Vec::with_capacity(step.spans.len());
+            let mut row = 0;
+            for span in &step.spans {
+                let part = |x: &Tensor| x.narrow(0, row, span.rows);
+                let v = queries.v.map(part).transpose()?;
+                kv.append(&part(queries.k)?, v.as_ref(), span, span.blocks_for(shape.window))?;
+                mixed.push(attend::attend(&part(queries.q)?, queries.sinks, kv, span, shape)?);
+                row += span.rows;
+            }
+            Tensor::cat(&mixed, 0)
+        };
+        build().during("attention")
+    }
+
+    fn delta(
+        &mut self,
+        input: DeltaInput<Tensor>,
+        weights: &DeltaWeights<Tensor>,
+        step: &Step,
+        state: &mut State,
+        shape: &DeltaShape,
+    ) -> Result<Tensor> {
+        delta::delta(&input, weights, step, state, shape).during("delta rule")
+    }
+
+    fn gated(&mut self, gate: &Tensor, up: Tensor, activation: Activation) -> Result<Tensor> {
+        gated(gate, &up, activation).during("gated")
+    }
+
+    fn rows(&mut self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {
+        let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+        Tensor::new(ids, &self.device).and_then(|ids| x.index_select(&ids, 0)).during("rows")
+    }
+
+    fn to_host(&mut self, x: &Tensor) -> Result<Vec<f32>> {
+        x.flatten_all().and_then(|x| x.to_vec1()).during("read back")
+    }
+}
+
+fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
+    match activation {
+        Activation::Silu => gate.silu()? * up,
+        Activation::GeluTanh => gate.gelu()? * up,
+        Activation::Sigmoid => ops::sigmoid(gate)?.broadcast_mul(up),
+        Activation::ClampedSwiglu => {
+            let gate = gate.minimum(7.0)?;
+            let gate = (&gate * ops::sigmoid(&(&gate * 1.702)?)?)?;
+            gate * (up.clamp(-7.0, 7.0)? + 1.0)?
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,391 @@
+//! Every verb that is more than one of candle's operations, against the formula in f64.
+
+use super::*;
+use crate::backend::Span;
+use crate::cache::SlotId;
+use crate::gguf::{Gguf, Writer};
+
+/// Numbers between -1 and 1 that look random.
+fn numbers(seed: usize, len: usize) -> Vec<f32> {
+    let mut state = seed as u64 * 2_654_435_769 + 1;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+fn array(numbers: &[f32], rows: usize) -> Tensor {
+    Tensor::from_slice(numbers, (rows, numbers.len() / rows), &Device::Cpu).unwrap()
+}
+
+fn vector(numbers: &[f32]) -> Tensor {
+    Tensor::from_slice(numbers, numbers.len(), &Device::Cpu).unwrap()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+fn data(kind: TensorType, width: usize, rows: usize, bytes: Vec<u8>) -> TensorData {
+    let file = Writer::new().tensor("w", &[width as u64, rows as u64], kind, bytes).bytes().unwrap();
+    let gguf = Gguf::from_vec("w", file).unwrap();
+    gguf.data(gguf.tensor("w").unwrap())
+}
+
+#[track_caller]
+fn check_close(found: &Tensor, expected: &[f64]) {
+    let found: Vec<f32> = found.flatten_all().unwrap().to_vec1().unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (at, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((f64::from(*a) - b).abs() < 1e-5, "{at}: {a} is not {b}");
+    }
+}
+
+fn step(spans: Vec<Span>) -> Step {
+    let rows = spans.iter().map(|span| span.rows).sum();
+    Step { tokens: vec![0; rows], spans, outputs: Vec::new() }
+}
+
+fn span(rows: usize, past: usize, blocks: &[u32], slot: u32) -> Span {
+    Span { rows, past, blocks: blocks.to_vec(), windowed: blocks.to_vec(), slot: SlotId(slot) }
+}
+
+#[test]
+fn runs_are_cut_and_joined_again() {
+    let mut candle = Candle::cpu();
+    let x = array(&numbers(1, 2 * 12), 2);
+    let (a, b) = candle.split(&x, 4, 1).unwrap();
+    check_close(&a.get(1).unwrap(), &[12, 16, 20].map(|at| f64::from(numbers(1, 24)[at])));
+    assert_eq!(b.dims(), [2, 9]);
+    let again = candle.join(&a, 1, &b, 3).unwrap();
+    assert_eq!(again.to_vec2::<f32>().unwrap(), x.to_vec2::<f32>().unwrap());
+}
+
+#[test]
+fn one_factor_serves_all_rows() {
+    let mut candle = Candle::cpu();
+    let x = array(&[1.0, 2.0, 3.0, 4.0], 2);
+    check_close(&candle.scale(x.clone(), &[2.0]).unwrap(), &[2.0, 4.0, 6.0, 8.0]);
+    check_close(&candle.scale(x, &[2.0, 3.0]).unwrap(), &[2.0, 4.0, 9.0, 12.0]);
+}
+
+/// What the activation makes of one gate, for `up` 1.
+fn activated(activation: Activation, gate: f64, up: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    match activation {
+        Activation::Silu => gate * sigmoid(gate) * up,
+        Activation::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
+            0.5 * gate * (1.0 + inner.tanh()) * up
+        }
+        Activation::Sigmoid => sigmoid(gate) * up,
+        Activation::ClampedSwiglu => {
+            let gate = gate.min(7.0);
+            gate * sigmoid(1.702 * gate) * (1.0 + up.clamp(-7.0, 7.0))
+        }
+    }
+}
+
+#[test]
+fn activations_are_their_formulas() {
+    let mut candle = Candle::cpu();
+    let pairs = [(-9.0, 8.0), (-1.0, 0.5), (0.0, -8.0), (0.3, -0.5), (2.0, 1.0), (9.0, -0.25)];
+    let (gate, up) = (pairs.map(|pair| pair.0 as f32), pairs.map(|pair| pair.1 as f32));
+    let all = [Activation::Silu, Activation::GeluTanh, Activation::Sigmoid, Activation::ClampedSwiglu];
+    for activation in all {
+        let y = candle.gated(&array(&gate, 2), array(&up, 2), activation).unwrap();
+        check_close(&y, &pairs.map(|(gate, up)| activated(activation, gate, up)));
+    }
+    // One gate a row.
+    let y = candle.gated(&array(&[0.5, -2.0], 2), array(&up, 2), Activation::Sigmoid).unwrap();
+    let expected: Vec<f64> = (0..6)
+        .map(|at| activated(Activation::Sigmoid, if at < 3 { 0.5 } else { -2.0 }, pairs[at].1))
+        .collect();
+    check_close(&y, &expected);
+}
+
+#[test]
+fn types_that_candle_lacks_are_widened() {
+    // A scale of 2, then the sixteen numbers of four bits, each in the low and in the high half of a byte.
+    let block: Vec<u8> = std::iter::once(128).chain((0..16).map(|code| code << 4 | code)).collect();
+    let rows = [block.clone(), vec![0; 17], block].concat();
+    let half = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0].map(|number| 2.0 * number);
+    let row: Vec<f64> = [half, half.map(|number| -number)].concat().repeat(2);
+    let mut candle = Candle::cpu();
+    let matrix = candle.matrix(data(TensorType::MXFP4, 32, 3, rows), TensorType::MXFP4, 3, 32);
+    let matrix = matrix.unwrap().unwrap();
+    check_close(&candle.embed(&matrix, &[2]).unwrap(), &row);
+    assert!(candle.embed(&matrix, &[3]).is_err());
+    let x = numbers(2, 32);
+    let product: f64 = x.iter().zip(&row).map(|(x, w)| f64::from(*x) * w).sum();
+    check_close(&candle.matmul(&array(&x, 1), &matrix).unwrap().narrow(1, 0, 1).unwrap(), &[product]);
+}
+
+/// Attention of position `row` to positions `from..=row`, for one head.
+fn attended(
+    q: &[f32],
+    k: &dyn Fn(usize) -> Vec<f32>,
+    v: &dyn Fn(usize) -> Vec<f32>,
+    seen: std::ops::RangeInclusive<usize>,
+    scale: f64,
+    sink: Option<f32>,
+) -> Vec<f64> {
+    let dot = |k: Vec<f32>| q.iter().zip(&k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let masses: Vec<f64> = seen.clone().map(|at| (scale * dot(k(at))).exp()).collect();
+    let total = masses.iter().sum::<f64>() + sink.map_or(0.0, |sink| f64::from(sink).exp());
+    let mut mixed = vec![0.0; v(*seen.start()).len()];
+    for (at, mass) in seen.zip(&masses) {
+        for (mixed, v) in mixed.iter_mut().zip(v(at)) {
+            *mixed += mass / total * f64::from(v);
+        }
+    }
+    mixed
+}
+
+/// Two sequences, fed in uneven pieces, in blocks that are no neighbours.
+fn check_attention(shape: AttentionShape, with_sinks: bool) {
+    const TOKENS: usize = 11;
+    let mut candle = Candle::cpu();
+    let mut kv = candle.kv(Layout { blocks: 8, block_tokens: 4 }, &shape, KvType::F32).unwrap();
+    let AttentionShape { heads, kv_heads, key_width, value_width, .. } = shape;
+    let sinks = with_sinks.then(|| numbers(9, heads));
+    let sink_vector = sinks.as_deref().map(vector);
+    let q: Vec<Vec<f32>> = (0..2).map(|s| numbers(10 + s, TOKENS * heads * key_width)).collect();
+    let k: Vec<Vec<f32>> = (0..2).map(|s| numbers(20 + s, TOKENS * kv_heads * key_width)).collect();
+    let v: Vec<Vec<f32>> = (0..2).map(|s| numbers(30 + s, TOKENS * kv_heads * value_width)).collect();
+    let blocks = [[5, 1, 2], [0, 7, 3]];
+    for (first, second) in [(0..3, 0..1), (3..4, 1..2), (4..9, 2..9), (9..11, 9..11)] {
+        let parts = [first, second];
+        let spans = (0..2).map(|s| {
+            let mut span = span(parts[s].len(), parts[s].start, &blocks[s], 0);
+            // Blocks wholly before the window are not this sequence's any more.
+            if let Some(window) = shape.window {
+                let before = (parts[s].start + 1).saturating_sub(window) / 4;
+                span.windowed[..before].fill(u32::MAX);
+            }
+            span
+        });
+        let step = step(spans.collect());
+        let rows = |all: &[Vec<f32>]| {
+            let part = |s: usize| {
+                let width = all[s].len() / TOKENS;
+                &all[s][parts[s].start * width..parts[s].end * width]
+            };
+            array(&[part(0), part(1)].concat(), step.tokens.len())
+        };
+        let (qs, ks, vs) = (rows(&q), rows(&k), rows(&v));
+        let queries = Queries {
+            q: &qs,
+            k: &ks,
+            v: (!shape.values_in_keys).then_some(&vs),
+            sinks: sink_vector.as_ref(),
+        };
+        let y = candle.append_and_attend(queries, &step, &mut kv, &shape).unwrap();
+        let mut expected = Vec::new();
+        for (s, part) in parts.iter().enumerate() {
+            for position in part.clone() {
+                let from = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+                for head in 0..heads {
+                    let group = head / (heads / kv_heads);
+                    let key = |at: usize| k[s][(at * kv_heads + group) * key_width..][..key_width].to_vec();
+                    let value = |at: usize| match shape.values_in_keys {
+                        true => key(at)[..value_width].to_vec(),
+                        false => v[s][(at * kv_heads + group) * value_width..][..value_width].to_vec(),
+                    };
+                    let query = &q[s][(position * heads + head) * key_width..][..key_width];
+                    let sink = sinks.as_ref().map(|sinks| sinks[head]);
+                    let scale = f64::from(shape.scale);
+                    expected.extend(attended(query, &key, &value, from..=position, scale, sink));
+                }
+            }
+        }
+        check_close(&y, &expected);
+    }
+}
+
+#[test]
+fn attention_sees_what_it_should() {
+    let shape = AttentionShape {
+        heads: 4,
+        kv_heads: 2,
+        key_width: 6,
+        value_width: 3,
+        values_in_keys: false,
+        scale: 0.7,
+        window: None,
+    };
+    for window in [None, Some(1), Some(3), Some(4), Some(6)] {
+        for with_sinks in [false, true] {
+            check_attention(AttentionShape { window, ..shape }, with_sinks);
+        }
+    }
+    check_attention(AttentionShape { kv_heads: 1, values_in_keys: true, ..shape }, false);
+}
+
+#[test]
+fn experts_are_weighed_and_summed() {
+    let (count, width, hidden, used) = (5, 3, 4, 2);
+    let mut candle = Candle::cpu();
+    let stack = |candle: &Candle, seed, out: usize, width: usize, rows: std::ops::Range<usize>| {
+        let data = data(TensorType::F32, width, count * out, bytes(&numbers(seed, count * out * width)));
+        candle.stack(data, TensorType::F32, StackShape { count, out, width, rows }).unwrap().unwrap()
+    };
+    // Gate and up are halves of one tensor.
+    let fused = numbers(1, count * 2 * hidden * width);
+    let down = numbers(2, count * width * hidden);
+    let biases = [3, 4, 5].map(|seed| numbers(seed, count * hidden.max(width)));
+    let stacks = ExpertStacks {
+        gate: stack(&candle, 1, 2 * hidden, width, 0..hidden),
+        up: stack(&candle, 1, 2 * hidden, width, hidden..2 * hidden),
+        down: stack(&candle, 2, width, hidden, 0..width),
+        gate_bias: Some(vector(&biases[0][..count * hidden])),
+        up_bias: Some(vector(&biases[1][..count * hidden])),
+        down_bias: Some(vector(&biases[2][..count * width])),
+        activation: Activation::ClampedSwiglu,
+    };
+    let x = numbers(6, 3 * width);
+    let routes =
+        Routes { used, experts: vec![4, 1, 1, 0, 0, 4], weights: vec![0.7, 0.3, 1.5, -0.5, 0.25, 2.0] };
+    let y = candle.experts(&array(&x, 3), &routes, &stacks).unwrap();
+    let mut expected = vec![0.0; 3 * width];
+    let row_of = |weights: &[f32], row: usize, x: &[f64], bias: f32| {
+        let row = &weights[row * x.len()..][..x.len()];
+        row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(bias)
+    };
+    for (place, (&expert, &weight)) in routes.experts.iter().zip(&routes.weights).enumerate() {
+        let (row, expert) = (place / used, expert as usize);
+        let x: Vec<f64> = x[row * width..][..width].iter().map(|x| f64::from(*x)).collect();
+        let inner: Vec<f64> = (0..hidden)
+            .map(|at| {
+                let bias = expert * hidden + at;
+                let gate = row_of(&fused, expert * 2 * hidden + at, &x, biases[0][bias]);
+                let up = row_of(&fused, (expert * 2 + 1) * hidden + at, &x, biases[1][bias]);
+                activated(Activation::ClampedSwiglu, gate, up)
+            })
+            .collect();
+        for at in 0..width {
+            let bias = biases[2][expert * width + at];
+            expected[row * width + at] +=
+                f64::from(weight) * row_of(&down, expert * width + at, &inner, bias);
+        }
+    }
+    check_close(&y, &expected);
+    // A row alone gives what it gives among others.
+    let alone = Routes { used, experts: vec![1, 0], weights: vec![1.5, -0.5] };
+    let alone = candle.experts(&array(&x[width..2 * width], 1), &alone, &stacks).unwrap();
+    check_close(&alone, &expected[width..2 * width]);
+}
+
+/// The rule for one sequence from its beginning. `[n, value_heads * value_width]`
+fn ruled(qkv: &[f32], beta: &[f32], alpha: &[f32], weights: &[Vec<f32>; 3], shape: &DeltaShape) -> Vec<f64> {
+    let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, .. } = *shape;
+    let channels = shape.channels();
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let mut known = vec![vec![vec![0.0; value_width]; key_width]; value_heads];
+    let mut y = Vec::new();
+    for row in 0..qkv.len() / channels {
+        let convolved: Vec<f64> = (0..channels)
+            .map(|channel| {
+                let taps = (0..kernel).filter(|tap| row + tap + 1 >= kernel).map(|tap| {
+                    let x = qkv[(row + tap + 1 - kernel) * channels + channel];
+                    f64::from(weights[0][channel * kernel + tap]) * f64::from(x)
+                });
+                let sum: f64 = taps.sum();
+                sum * sigmoid(sum)
+            })
+            .collect();
+        let unit = |start: usize| {
+            let x = &convolved[start..start + key_width];
+            let length = (x.iter().map(|x| x * x).sum::<f64>() + f64::from(shape.epsilon)).sqrt();
+            x.iter().map(|x| x / length).collect::<Vec<f64>>()
+        };
+        for (head, known) in known.iter_mut().enumerate() {
+            let at = row * value_heads + head;
+            let q = unit(head % key_heads * key_width);
+            let k = unit((key_heads + head % key_heads) * key_width);
+            let v = &convolved[2 * key_heads * key_width + head * value_width..][..value_width];
+            let alpha = f64::from(alpha[at]) + f64::from(weights[2][head]);
+            let decay = (f64::from(weights[1][head]) * alpha.exp().ln_1p()).exp();
+            known.iter_mut().flatten().for_each(|number| *number *= decay);
+            for (column, v) in v.iter().enumerate() {
+                let old: f64 = (0..key_width).map(|i| k[i] * known[i][column]).sum();
+                let new = sigmoid(f64::from(beta[at])) * (v - old);
+                (0..key_width).for_each(|i| known[i][column] += k[i] * new);
+                let read: f64 = (0..key_width).map(|i| q[i] * known[i][column]).sum();
+                y.push(read / (key_width as f64).sqrt());
+            }
+        }
+    }
+    y
+}
+
+#[test]
+fn the_delta_rule_goes_on_from_its_slot() {
+    const TOKENS: usize = 9;
+    let shape =
+        DeltaShape { key_heads: 2, value_heads: 4, key_width: 3, value_width: 5, kernel: 4, epsilon: 1e-6 };
+    let mut candle = Candle::cpu();
+    let mut state = candle.state(3, &shape).unwrap();
+    let negative = numbers(2, 4).iter().map(|number| -number.abs()).collect();
+    let host = [numbers(1, shape.channels() * shape.kernel), negative, numbers(3, 4)];
+    let weights = DeltaWeights { conv: vector(&host[0]), a: vector(&host[1]), dt: vector(&host[2]) };
+    // The third sequence takes the first one's slot.
+    let parts = [
+        vec![(0, 0..2, 2), (1, 0..4, 0)],
+        vec![(1, 4..5, 0), (0, 2..9, 2)],
+        vec![(2, 0..8, 2), (1, 5..9, 0)],
+        vec![(2, 8..9, 2)],
+    ];
+    let inputs: Vec<[Vec<f32>; 3]> = (0..3)
+        .map(|s| {
+            let long = |seed: usize, width: usize| {
+                numbers(10 * s + seed, TOKENS * width).iter().map(|x| 3.0 * x).collect()
+            };
+            [long(4, shape.channels()), long(5, 4), long(6, 4)]
+        })
+        .collect();
+    for parts in parts {
+        let spans = parts.iter().map(|(_, rows, slot)| span(rows.len(), rows.start, &[], *slot));
+        let step = step(spans.collect());
+        let rows = |which: usize| {
+            let part = |(s, rows, _): &(usize, std::ops::Range<usize>, u32)| {
+                let width = inputs[*s][which].len() / TOKENS;
+                inputs[*s][which][rows.start * width..rows.end * width].to_vec()
+            };
+            array(&parts.iter().flat_map(part).collect::<Vec<f32>>(), step.tokens.len())
+        };
+        let (qkv, beta, alpha) = (rows(0), rows(1), rows(2));
+        let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
+        let y = candle.delta(input, &weights, &step, &mut state, &shape).unwrap();
+        let expected = parts.iter().flat_map(|(s, rows, _)| {
+            let [qkv, beta, alpha] = &inputs[*s];
+            let all = ruled(qkv, beta, alpha, &host, &shape);
+            let width = all.len() / TOKENS;
+            all[rows.start * width..rows.end * width].to_vec()
+        });
+        check_close(&y, &expected.collect::<Vec<f64>>());
+    }
+}
+
+#[test]
+fn each_matrix_of_a_stack_has_its_own_part_of_a_row() {
+    let mut candle = Candle::cpu();
+    let weights = numbers(1, 2 * 3 * 4);
+    let data = data(TensorType::F32, 4, 6, bytes(&weights));
+    let shape = StackShape { count: 2, out: 3, width: 4, rows: 1..3 };
+    let stack = candle.stack(data, TensorType::F32, shape).unwrap().unwrap();
+    let x = numbers(2, 2 * 8);
+    let y = candle.stacked(&array(&x, 2), &stack).unwrap();
+    let mut expected = Vec::new();
+    for row in 0..2 {
+        for matrix in 0..2 {
+            for out in 1..3 {
+                let w = &weights[(matrix * 3 + out) * 4..][..4];
+                let x = &x[row * 8 + matrix * 4..][..4];
+                expected.push(w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum());
+            }
+        }
+    }
+    check_close(&y, &expected);
+}

@@ -1,0 +1,216 @@
+//! Weights as candle computes with them.
+
+use std::sync::Arc;
+
+use alara_kernels::{Format, dequantize, view};
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor, QuantizedType};
+use candle_core::{CpuStorage, CustomOp1, Device, Layout as Strides, Module, Result, Shape, Tensor};
+
+use crate::backend::StackShape;
+use crate::gguf::{TensorData, TensorType};
+
+/// A weight matrix `[out, width]`.
+#[derive(Debug)]
+pub enum Matrix {
+    /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float weights.
+    Candle(QMatMul),
+    /// In blocks of 32, see [`Blocks32`].
+    Blocks32(Blocks32),
+    /// Of a type or width that candle doesn't take, see [`Foreign`].
+    Foreign(Foreign),
+}
+
+impl Matrix {
+    /// Takes `data` as `out` rows of `width` numbers. `None` if nobody here computes with `kind`.
+    pub fn new(
+        data: TensorData,
+        kind: TensorType,
+        out: usize,
+        width: usize,
+        device: &Device,
+    ) -> Result<Option<Self>> {
+        let Some(dtype) = dtype(kind).filter(|dtype| takes(*dtype, width)) else {
+            return Ok(format(kind).map(|format| Matrix::Foreign(Foreign { data, format, width })));
+        };
+        if dtype == GgmlDType::Q8_0 && device.is_cpu() {
+            let weights = Arc::new(view(data, dtype).map_err(candle_core::Error::wrap)?);
+            return Ok(Some(Matrix::Blocks32(Blocks32 { weights, out, width })));
+        }
+        let tensor = tensor(data, dtype, (out, width), device)?;
+        Ok(Some(Matrix::Candle(match dtype {
+            GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => QMatMul::Tensor(tensor.dequantize(device)?),
+            _ => QMatMul::QTensor(Arc::new(tensor)),
+        })))
+    }
+
+    /// The rows `ids`. `[ids, width]`
+    pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+        match self {
+            Matrix::Candle(weights) => weights.embedding(&Tensor::new(ids, device)?),
+            Matrix::Blocks32(weights) => weights.rows(ids, device),
+            Matrix::Foreign(weights) => weights.rows(ids, device),
+        }
+    }
+
+    /// `x: [T, width]`, contiguous -> `[T, out]`
+    pub fn product(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Matrix::Candle(weights) => weights.forward(x),
+            Matrix::Blocks32(weights) => x.apply_op1_no_bwd(weights),
+            Matrix::Foreign(weights) => x.matmul(&weights.all(x.device())?.t()?),
+        }
+    }
+}
+
+/// The matrices of a stack, one by one: rows are whole blocks, so each is a view of its own bytes.
+pub fn stack(
+    data: &TensorData,
+    kind: TensorType,
+    shape: &StackShape,
+    device: &Device,
+) -> Result<Option<Vec<Matrix>>> {
+    let row = data.len() / (shape.count * shape.out);
+    let matrices = (0..shape.count).map(|at| {
+        let rows = at * shape.out + shape.rows.start..at * shape.out + shape.rows.end;
+        let part = data.slice(rows.start * row..rows.end * row);
+        Matrix::new(part, kind, rows.len(), shape.width, device)
+    });
+    matrices.collect()
+}
+
+/// The numbers of `data`. `None` unless they are floats.
+pub fn vector(data: TensorData, kind: TensorType, device: &Device) -> Result<Option<Tensor>> {
+    let Some(dtype @ (GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)) = dtype(kind) else {
+        return Ok(None);
+    };
+    let len = data.len() / dtype.type_size();
+    tensor(data, dtype, len, device)?.dequantize(device).map(Some)
+}
+
+/// On the CPU the bytes stay where they lie, elsewhere the device gets a copy.
+fn tensor(data: TensorData, dtype: GgmlDType, shape: impl Into<Shape>, device: &Device) -> Result<QTensor> {
+    let storage = if device.is_cpu() {
+        QStorage::Cpu(view(data, dtype).map_err(candle_core::Error::wrap)?)
+    } else {
+        QStorage::from_data((&*data).into(), device, dtype)?
+    };
+    QTensor::new(storage, shape)
+}
+
+/// A Q8_0 matrix on the CPU. candle's packed kernel for it rounds activations in runs of 256 with one scale, which is
+/// eight times coarser than the weights and than the reference; its plain kernel keeps runs of 32.
+#[derive(Clone)]
+pub struct Blocks32 {
+    weights: Arc<Box<dyn QuantizedType>>,
+    out: usize,
+    width: usize,
+}
+
+impl Blocks32 {
+    fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+        let rows = self.weights.embedding(ids, self.out, self.width)?;
+        Tensor::from_slice(rows.as_slice::<f32>()?, (ids.len(), self.width), device)
+    }
+}
+
+impl std::fmt::Debug for Blocks32 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Blocks32[{}, {}]", self.out, self.width)
+    }
+}
+
+impl CustomOp1 for Blocks32 {
+    fn name(&self) -> &'static str {
+        "matmul-q8_0"
+    }
+
+    fn cpu_fwd(&self, storage: &CpuStorage, strides: &Strides) -> Result<(CpuStorage, Shape)> {
+        let Some((start, end)) = strides.contiguous_offsets() else {
+            candle_core::bail!("the activations are not contiguous")
+        };
+        let x = &storage.as_slice::<f32>()?[start..end];
+        let rows = x.len() / self.width;
+        let mut y = vec![0f32; rows * self.out];
+        self.weights.matmul_t((rows, self.width, self.out), x, &mut y)?;
+        Ok((CpuStorage::F32(y), (rows, self.out).into()))
+    }
+}
+
+/// A matrix of a type or width that candle has no kernels for. It stays as it is in the file and is widened to f32 whenever it is
+/// used: slow, but no larger in memory than the file.
+#[derive(Debug)]
+pub struct Foreign {
+    data: TensorData,
+    format: Format,
+    width: usize,
+}
+
+impl Foreign {
+    fn all(&self, device: &Device) -> Result<Tensor> {
+        self.widened(&self.data, device)
+    }
+
+    fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
+        let row = self.width / self.format.block_len() * self.format.block_bytes();
+        let rows = ids.iter().map(|&id| {
+            let start = id as usize * row;
+            match self.data.get(start..start + row) {
+                Some(bytes) => self.widened(bytes, device),
+                None => candle_core::bail!("row {id} is out of range"),
+            }
+        });
+        Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
+    }
+
+    /// `[rows, width]`
+    fn widened(&self, bytes: &[u8], device: &Device) -> Result<Tensor> {
+        let len = bytes.len() / self.format.block_bytes() * self.format.block_len();
+        let mut numbers = vec![0.0; len];
+        dequantize(self.format, bytes, &mut numbers);
+        Tensor::from_vec(numbers, (len / self.width, self.width), device)
+    }
+}
+
+/// Whether matrices of this type can be computed with.
+pub fn computes(kind: TensorType) -> bool {
+    dtype(kind).is_some() || format(kind).is_some()
+}
+
+/// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of blocks.
+fn takes(dtype: GgmlDType, width: usize) -> bool {
+    let pairs = matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_0 | GgmlDType::Q5_1);
+    !pairs || width.is_multiple_of(2 * dtype.block_size())
+}
+
+/// The name in [`alara_kernels`] of a tensor type that candle has no kernels for, or not for every width.
+fn format(kind: TensorType) -> Option<Format> {
+    Some(match kind {
+        TensorType::Q4_1 => Format::Q4_1,
+        TensorType::Q5_0 => Format::Q5_0,
+        TensorType::Q5_1 => Format::Q5_1,
+        TensorType::MXFP4 => Format::MXFP4,
+        TensorType::IQ4_NL => Format::IQ4_NL,
+        TensorType::IQ4_XS => Format::IQ4_XS,
+        _ => return None,
+    })
+}
+
+/// candle's name of a tensor type; `None` where candle has no kernels.
+fn dtype(kind: TensorType) -> Option<GgmlDType> {
+    Some(match kind {
+        TensorType::F32 => GgmlDType::F32,
+        TensorType::F16 => GgmlDType::F16,
+        TensorType::BF16 => GgmlDType::BF16,
+        TensorType::Q4_0 => GgmlDType::Q4_0,
+        TensorType::Q4_1 => GgmlDType::Q4_1,
+        TensorType::Q5_0 => GgmlDType::Q5_0,
+        TensorType::Q5_1 => GgmlDType::Q5_1,
+        TensorType::Q8_0 => GgmlDType::Q8_0,
+        TensorType::Q2_K => GgmlDType::Q2K,
+        TensorType::Q3_K => GgmlDType::Q3K,
+        TensorType::Q4_K => GgmlDType::Q4K,
+        TensorType::Q5_K => GgmlDType::Q5K,
+        TensorType::Q6_K => GgmlDType::Q6K,
+        _ => return None,
+    })
+}

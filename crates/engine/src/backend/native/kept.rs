@@ -1,0 +1,107 @@
+//! What a layer keeps of its sequences: keys and values in blocks, recurrent state in slots.
+
+use alara_kernels::{Cpu, KvFormat, KvRows};
+
+use crate::backend::{AttentionShape, DeltaShape, KvType, Span};
+use crate::cache::{BlockId, Layout};
+use crate::{Error, Result};
+
+/// The keys and values of one layer.
+#[derive(Debug)]
+pub struct Kv {
+    /// Tokens of a block.
+    pub block_tokens: usize,
+    /// `[blocks * block_tokens, K * E]`
+    pub keys: KvRows,
+    /// `None`: values are in keys.
+    pub values: Option<KvRows>,
+    /// Numbers of a key row and of a value row.
+    widths: (usize, usize),
+}
+
+impl Kv {
+    /// Zeros, which take no memory before they are written.
+    pub fn new(layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Self> {
+        let format = match kind {
+            KvType::F32 => KvFormat::F32,
+            KvType::F16 => KvFormat::F16,
+            KvType::Q8_0 => KvFormat::Q8_0,
+        };
+        let rows = |width| {
+            let rows = KvRows::zeros(layout.blocks * layout.block_tokens, width, format);
+            rows.ok_or_else(|| Error::Backend {
+                operation: "make the KV cache".into(),
+                message: format!("a q8_0 cache needs rows in multiples of 32, not {width}; use f16"),
+            })
+        };
+        let widths = shape.kept();
+        let values = if widths.1 == 0 { None } else { Some(rows(widths.1)?) };
+        Ok(Kv { block_tokens: layout.block_tokens, keys: rows(widths.0)?, values, widths })
+    }
+
+    /// The size of all rows, written or not.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.keys.bytes() + self.values.as_ref().map_or(0, KvRows::bytes)
+    }
+
+    /// Copies the rows of block `from` to block `to`.
+    pub fn copy_block(&mut self, from: BlockId, to: BlockId) {
+        let size = self.block_tokens;
+        for rows in [Some(&mut self.keys), self.values.as_mut()].into_iter().flatten() {
+            rows.copy(from.0 as usize * size, to.0 as usize * size, size);
+        }
+    }
+
+    /// Writes the rows of `span`, which lie in `blocks`.
+    pub fn append(&mut self, cpu: &Cpu, span: &Span, blocks: &[u32], k: &[f32], v: Option<&[f32]>) {
+        let size = self.block_tokens;
+        let (key, value) = self.widths;
+        let mut done = 0;
+        while done < span.rows {
+            let position = span.past + done;
+            let run = (size - position % size).min(span.rows - done);
+            let slot = blocks[position / size] as usize * size + position % size;
+            self.keys.write(cpu, slot, &k[done * key..(done + run) * key]);
+            if let (Some(rows), Some(v)) = (&mut self.values, v) {
+                rows.write(cpu, slot, &v[done * value..(done + run) * value]);
+            }
+            done += run;
+        }
+    }
+}
+
+/// The recurrent state of one layer: of each slot the convolution's history and the heads' matrices.
+#[derive(Debug)]
+pub struct State {
+    history: Vec<f32>,
+    matrices: Vec<f32>,
+    /// Numbers of a slot in each.
+    widths: (usize, usize),
+}
+
+impl State {
+    /// Zeros, which take no memory before they are written.
+    pub fn new(slots: usize, shape: &DeltaShape) -> Self {
+        let widths = shape.kept();
+        State { history: vec![0.0; slots * widths.0], matrices: vec![0.0; slots * widths.1], widths }
+    }
+
+    /// The size of all slots, written or not.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.history[..]) + size_of_val(&self.matrices[..])
+    }
+
+    /// History and matrices of the sequence of `span`, zero if it begins with it.
+    pub fn of(&mut self, span: &Span) -> (&mut [f32], &mut [f32]) {
+        let slot = span.slot.0 as usize;
+        let history = &mut self.history[slot * self.widths.0..][..self.widths.0];
+        let matrices = &mut self.matrices[slot * self.widths.1..][..self.widths.1];
+        if span.past == 0 {
+            history.fill(0.0);
+            matrices.fill(0.0);
+        }
+        (history, matrices)
+    }
+}

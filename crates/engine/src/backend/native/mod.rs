@@ -1,0 +1,342 @@
+//! The fast backend for the CPU: weights are the file's bytes where they lie, activations are in memory that is used
+//! again, and the work is done by `alara_kernels`. A row's result never depends on what else shares the step.
+
+mod array;
+mod experts;
+mod kept;
+mod weights;
+
+use alara_kernels::{
+    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Threads,
+};
+
+use super::{
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
+    StackShape, Step,
+};
+use crate::architecture::{Activation, Pairing};
+use crate::cache::{BlockId, Layout};
+use crate::gguf::{TensorData, TensorType};
+use crate::{Error, Result};
+
+use array::Arena;
+pub use array::Array;
+pub use kept::{Kv, State};
+pub use weights::{Matrix, Stack};
+
+/// Computes on the CPU.
+#[derive(Debug)]
+pub struct Native {
+    cpu: Cpu,
+    arena: Arena,
+    /// The rows that are being multiplied, and which array's contents and width they are.
+    activations: Activations,
+    prepared: Option<(u64, usize)>,
+    delta: DeltaForm,
+}
+
+/// Cosines and sines, `[T, half]` each.
+#[derive(Debug)]
+pub struct Angles {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+    half: usize,
+}
+
+impl Native {
+    /// Computes with `threads` threads and the instruction set `isa`.
+    pub fn new(threads: usize, isa: Isa) -> Self {
+        Native {
+            cpu: Cpu::new(isa, Threads::new(threads)),
+            arena: Arena::default(),
+            activations: Activations::default(),
+            prepared: None,
+            // On a CPU chunks are no faster, and rows have the same bits however they are fed.
+            delta: DeltaForm::Recurrent,
+        }
+    }
+
+    /// With the best instruction set that the CPU has.
+    pub fn with_threads(threads: usize) -> Self {
+        Self::new(threads, Isa::best())
+    }
+
+    /// The same, but recurrent state advances in chunks of rows.
+    pub fn chunked(mut self) -> Self {
+        self.delta = DeltaForm::Chunked;
+        self
+    }
+
+    /// Brings rows of `width` numbers into the form that products with `format` want; once for several products.
+    fn prepare(&mut self, x: &Array, format: Format, width: usize) {
+        let contents = Some((x.contents(), width));
+        if self.prepared != contents || !self.activations.suits(format) {
+            self.activations.prepare(&self.cpu, format, x.numbers(), width);
+            self.prepared = contents;
+        }
+    }
+}
+
+impl Backend for Native {
+    type Array = Array;
+    type Matrix = Matrix;
+    type Stack = Stack;
+    type Vector = Vec<f32>;
+    type Angles = Angles;
+    type Kv = Kv;
+    type State = State;
+
+    fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
+        Ok(Matrix::new(data, kind, out, width))
+    }
+
+    fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Stack>> {
+        Ok(Stack::new(data, kind, shape))
+    }
+
+    fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Vec<f32>>> {
+        Ok(weights::numbers(&data, kind))
+    }
+
+    fn values(&self, vector: &Vec<f32>) -> Result<Vec<f32>> {
+        Ok(vector.clone())
+    }
+
+    fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Kv> {
+        Kv::new(layout, shape, kind)
+    }
+
+    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<State> {
+        Ok(State::new(slots, shape))
+    }
+
+    fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
+        kv.copy_block(from, to);
+        Ok(())
+    }
+
+    fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
+        let mut x = self.arena.array(tokens.len(), table.width());
+        for (row, &token) in x.numbers_mut().chunks_exact_mut(table.width()).zip(tokens) {
+            table.read(token as usize, row);
+        }
+        Ok(x)
+    }
+
+    fn matmul(&mut self, x: &Array, w: &Matrix) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), w.out());
+        self.prepare(x, w.rows().format, x.width());
+        kernels::matmul(&self.cpu, w.rows(), &self.activations, y.numbers_mut());
+        Ok(y)
+    }
+
+    fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), w.count() * w.out());
+        self.prepare(x, w.format(), w.width());
+        let mut picks = Vec::with_capacity(x.rows());
+        for at in 0..w.count() {
+            picks.clear();
+            picks.extend((0..x.rows()).map(|row| {
+                let place = (row * w.count() + at) as u32;
+                (place, place)
+            }));
+            kernels::matmul_picked(&self.cpu, w.rows(at), &self.activations, &picks, y.numbers_mut());
+        }
+        Ok(y)
+    }
+
+    fn experts(
+        &mut self,
+        x: &Array,
+        routes: &Routes,
+        stacks: &ExpertStacks<Stack, Vec<f32>>,
+    ) -> Result<Array> {
+        self.run_experts(x, routes, stacks)
+    }
+
+    fn bias(&mut self, mut x: Array, bias: &Vec<f32>) -> Result<Array> {
+        kernels::add_row(&self.cpu, x.numbers_mut(), bias);
+        Ok(x)
+    }
+
+    fn add(&mut self, mut x: Array, y: &Array) -> Result<Array> {
+        kernels::add(&self.cpu, x.numbers_mut(), y.numbers());
+        Ok(x)
+    }
+
+    fn scale(&mut self, mut x: Array, factors: &[f32]) -> Result<Array> {
+        // One factor for all is a factor for the only row.
+        let row = if factors.len() == 1 { x.rows() * x.width() } else { x.width() };
+        kernels::scale_rows(&self.cpu, x.numbers_mut(), row, factors);
+        Ok(x)
+    }
+
+    fn split(&mut self, x: &Array, run: usize, at: usize) -> Result<(Array, Array)> {
+        let runs = x.width() / run;
+        let mut first = self.arena.array(x.rows(), runs * at);
+        let mut second = self.arena.array(x.rows(), runs * (run - at));
+        let parts =
+            first.numbers_mut().chunks_exact_mut(at).zip(second.numbers_mut().chunks_exact_mut(run - at));
+        for (run, (first, second)) in x.numbers().chunks_exact(run).zip(parts) {
+            first.copy_from_slice(&run[..at]);
+            second.copy_from_slice(&run[at..]);
+        }
+        Ok((first, second))
+    }
+
+    fn join(&mut self, a: &Array, a_run: usize, b: &Array, b_run: usize) -> Result<Array> {
+        let mut x = self.arena.array(a.rows(), a.width() + b.width());
+        let parts = a.numbers().chunks_exact(a_run).zip(b.numbers().chunks_exact(b_run));
+        for (run, (a, b)) in x.numbers_mut().chunks_exact_mut(a_run + b_run).zip(parts) {
+            run[..a_run].copy_from_slice(a);
+            run[a_run..].copy_from_slice(b);
+        }
+        Ok(x)
+    }
+
+    fn norm(&mut self, x: &Array, weight: &Vec<f32>, epsilon: f32) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), x.width());
+        kernels::rms_norm(&self.cpu, x.numbers(), weight, epsilon, y.numbers_mut());
+        Ok(y)
+    }
+
+    fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Angles> {
+        Ok(Angles { half: cos.len() / rows.max(1), cos, sin })
+    }
+
+    fn rope(&mut self, mut x: Array, width: usize, angles: &Angles, pairing: Pairing) -> Result<Array> {
+        let Angles { cos, sin, half } = angles;
+        let (row, adjacent) = (x.width(), pairing == Pairing::Adjacent);
+        kernels::rope(&self.cpu, x.numbers_mut(), row, width, cos, sin, *half, adjacent);
+        Ok(x)
+    }
+
+    fn append_and_attend(
+        &mut self,
+        queries: Queries<Array, Vec<f32>>,
+        step: &Step,
+        kv: &mut Kv,
+        shape: &AttentionShape,
+    ) -> Result<Array> {
+        let Queries { q, k, v, sinks } = queries;
+        let mut row = 0;
+        for span in &step.spans {
+            let rows = |x: &'_ Array| row * x.width()..(row + span.rows) * x.width();
+            let values = v.map(|v| &v.numbers()[rows(v)]);
+            kv.append(&self.cpu, span, span.blocks_for(shape.window), &k.numbers()[rows(k)], values);
+            row += span.rows;
+        }
+        let spans: Vec<AttentionSpan> = step
+            .spans
+            .iter()
+            .map(|span| AttentionSpan {
+                rows: span.rows,
+                past: span.past,
+                blocks: span.blocks_for(shape.window),
+            })
+            .collect();
+        let mut y = self.arena.array(q.rows(), shape.heads * shape.value_width);
+        kernels::attend(
+            &self.cpu,
+            &kernels::AttentionShape {
+                heads: shape.heads,
+                kv_heads: shape.kv_heads,
+                key_width: shape.key_width,
+                value_width: shape.value_width,
+                scale: shape.scale,
+                window: shape.window,
+            },
+            &kv.keys,
+            kv.values.as_ref(),
+            kv.block_tokens,
+            &spans,
+            sinks.map(Vec::as_slice),
+            q.numbers(),
+            y.numbers_mut(),
+        );
+        Ok(y)
+    }
+
+    fn delta(
+        &mut self,
+        input: DeltaInput<Array>,
+        weights: &DeltaWeights<Vec<f32>>,
+        step: &Step,
+        state: &mut State,
+        shape: &DeltaShape,
+    ) -> Result<Array> {
+        let DeltaInput { qkv, beta, alpha } = input;
+        let mut mixed = self.arena.array(qkv.rows(), qkv.width());
+        let mut y = self.arena.array(qkv.rows(), shape.value_heads * shape.value_width);
+        let rule = kernels::DeltaShape {
+            key_heads: shape.key_heads,
+            value_heads: shape.value_heads,
+            key_width: shape.key_width,
+            value_width: shape.value_width,
+            epsilon: shape.epsilon,
+        };
+        let mut row = 0;
+        for span in &step.spans {
+            let rows = |width: usize| row * width..(row + span.rows) * width;
+            let (history, matrices) = state.of(span);
+            let channels = rows(qkv.width());
+            let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
+            kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
+            let heads = rows(shape.value_heads);
+            let out = rows(y.width());
+            kernels::delta(
+                &self.cpu,
+                &rule,
+                self.delta,
+                after,
+                &beta.numbers()[heads.clone()],
+                &alpha.numbers()[heads],
+                &weights.a,
+                &weights.dt,
+                matrices,
+                &mut y.numbers_mut()[out],
+            );
+            row += span.rows;
+        }
+        Ok(y)
+    }
+
+    fn gated(&mut self, gate: &Array, mut up: Array, activation: Activation) -> Result<Array> {
+        if gate.width() == 1 && up.width() != 1 {
+            if activation != Activation::Sigmoid {
+                return Err(Error::Backend {
+                    operation: "gate".into(),
+                    message: "only a sigmoid serves a whole row".into(),
+                });
+            }
+            let factors: Vec<f32> = gate.numbers().iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+            return self.scale(up, &factors);
+        }
+        let kind = match activation {
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
+            Activation::Sigmoid => Gate::Sigmoid,
+            Activation::ClampedSwiglu => Gate::ClampedSwiglu,
+        };
+        let mut y = self.arena.array(up.rows(), up.width());
+        kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), kind);
+        Ok(y)
+    }
+
+    fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
+        let mut y = self.arena.array(rows.len(), x.width());
+        for (row, &at) in y.numbers_mut().chunks_exact_mut(x.width()).zip(rows) {
+            row.copy_from_slice(&x.numbers()[at * x.width()..][..x.width()]);
+        }
+        Ok(y)
+    }
+
+    fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {
+        Ok(x.numbers().to_vec())
+    }
+}
+
+/// Whether matrices of this type can be computed with.
+pub fn computes(kind: TensorType) -> bool {
+    weights::format(kind).is_some()
+}

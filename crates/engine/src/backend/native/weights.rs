@@ -1,0 +1,122 @@
+//! Weights as bytes of the file, used where they lie.
+
+use alara_kernels::{Format, Rows};
+
+use crate::backend::StackShape;
+use crate::gguf::{TensorData, TensorType};
+
+/// A weight matrix `[out, width]`.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    data: TensorData,
+    format: Format,
+    out: usize,
+    width: usize,
+}
+
+/// Equal weight matrices, of each of which a run of rows is meant.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    data: TensorData,
+    format: Format,
+    shape: StackShape,
+    /// Bytes of a row.
+    row: usize,
+}
+
+impl Matrix {
+    /// `None` if there are no kernels for `kind`, or its blocks don't make up rows of `width`.
+    pub fn new(data: TensorData, kind: TensorType, out: usize, width: usize) -> Option<Self> {
+        let format = format(kind)?;
+        let row = format.row_bytes(width)?;
+        (data.len() == row * out).then_some(Matrix { data, format, out, width })
+    }
+
+    /// Number of rows.
+    pub fn out(&self) -> usize {
+        self.out
+    }
+
+    /// Numbers in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The rows as kernels take them.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows { format: self.format, bytes: &self.data, width: self.width }
+    }
+
+    /// The numbers of row `at`.
+    pub fn read(&self, at: usize, numbers: &mut [f32]) {
+        let row = self.data.len() / self.out;
+        alara_kernels::dequantize(self.format, &self.data[at * row..(at + 1) * row], numbers);
+    }
+}
+
+impl Stack {
+    /// As [`Matrix::new`].
+    pub fn new(data: TensorData, kind: TensorType, shape: StackShape) -> Option<Self> {
+        let format = format(kind)?;
+        let row = format.row_bytes(shape.width)?;
+        (data.len() == row * shape.out * shape.count).then_some(Stack { data, format, shape, row })
+    }
+
+    /// How many matrices.
+    pub fn count(&self) -> usize {
+        self.shape.count
+    }
+
+    /// Rows of each that are meant.
+    pub fn out(&self) -> usize {
+        self.shape.rows.len()
+    }
+
+    /// Numbers in a row.
+    pub fn width(&self) -> usize {
+        self.shape.width
+    }
+
+    /// How numbers are stored.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The rows of matrix number `at`.
+    pub fn rows(&self, at: usize) -> Rows<'_> {
+        let start = at * self.shape.out + self.shape.rows.start;
+        let range = start * self.row..(start + self.out()) * self.row;
+        Rows { format: self.format, bytes: &self.data[range], width: self.shape.width }
+    }
+}
+
+/// All numbers of `data`; `None` if there are no kernels for `kind`.
+pub fn numbers(data: &[u8], kind: TensorType) -> Option<Vec<f32>> {
+    let format = format(kind)?;
+    let mut numbers = vec![0.0; data.len() / format.block_bytes() * format.block_len()];
+    alara_kernels::dequantize(format, data, &mut numbers);
+    Some(numbers)
+}
+
+/// The kernels' name of a tensor type; `None` where there are no kernels.
+pub fn format(kind: TensorType) -> Option<Format> {
+    Some(match kind {
+        TensorType::F32 => Format::F32,
+        TensorType::F16 => Format::F16,
+        TensorType::BF16 => Format::BF16,
+        TensorType::Q4_0 => Format::Q4_0,
+        TensorType::Q4_1 => Format::Q4_1,
+        TensorType::Q5_0 => Format::Q5_0,
+        TensorType::Q5_1 => Format::Q5_1,
+        TensorType::Q8_0 => Format::Q8_0,
+        TensorType::Q2_K => Format::Q2_K,
+        TensorType::Q3_K => Format::Q3_K,
+        TensorType::Q4_K => Format::Q4_K,
+        TensorType::Q5_K => Format::Q5_K,
+        TensorType::Q6_K => Format::Q6_K,
+        TensorType::MXFP4 => Format::MXFP4,
+        TensorType::IQ4_NL => Format::IQ4_NL,
+        TensorType::IQ4_XS => Format::IQ4_XS,
+        _ => return None,
+    })
+}

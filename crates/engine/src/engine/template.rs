@@ -1,0 +1,58 @@
+//! Which chat template a model file uses: the one that was given, else its own, else the one of its family.
+
+use crate::chat::{ChatTemplate, Family, Traits};
+use crate::gguf::Gguf;
+use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
+
+/// The template of a model file.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The template, compiled.
+    pub template: ChatTemplate,
+    /// The model's family, if it is one that can be told for sure.
+    pub family: Option<&'static Family>,
+    /// Why the template is the family's and not the file's, for people.
+    pub note: Option<String>,
+}
+
+/// The chat template of the model in `gguf`: `given`, a template's source, wins over the file's own, and that over the
+/// built-in one of the model's family, which serves files without a template or with one that can't be compiled.
+///
+/// # Errors
+/// If the given template can't be compiled, or the file's can't be used and its family is not known.
+pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) -> Result<Chosen> {
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+    let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
+    let metadata = gguf.metadata();
+    let mut name = String::new();
+    for key in ["general.name", "general.basename", "general.finetune"] {
+        name = format!("{name} {}", metadata.str(key)?.unwrap_or_default());
+    }
+    let family = Family::of(&Traits {
+        architecture: metadata.str("general.architecture")?.unwrap_or_default(),
+        name: &name,
+        special: &|text| tokenizer.id(text).is_some(),
+        bos,
+        eos,
+    })
+    .map_err(|message| Error::FamilyTable { message })?;
+
+    if let Some(source) = given {
+        return Ok(Chosen { template: ChatTemplate::new(source, bos, eos)?, family, note: None });
+    }
+    let file = || gguf.name().to_owned();
+    let own = metadata.str("tokenizer.chat_template")?.map(|source| ChatTemplate::new(source, bos, eos));
+    let (family, why) = match (own, family) {
+        (Some(Ok(template)), _) => return Ok(Chosen { template, family, note: None }),
+        (Some(Err(reason)), None) => return Err(Error::BrokenTemplate { file: file(), reason }),
+        (None, None) => {
+            return Err(Error::NoTemplate { file: file(), families: Family::names().join(", ") });
+        }
+        (Some(Err(reason)), Some(family)) => (family, format!("has a broken chat template ({reason})")),
+        (None, Some(family)) => (family, "has no chat template".to_owned()),
+    };
+    let template = ChatTemplate::new(family.template(), bos, eos)?.with_variables(family.variables.clone());
+    let note = format!("{} {why}; the built-in one for {} is used", gguf.name(), family.name);
+    Ok(Chosen { template, family: Some(family), note: Some(note) })
+}

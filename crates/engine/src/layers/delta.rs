@@ -1,0 +1,95 @@
+//! Gated DeltaNet: attention whose past is one matrix a head, which decays and is corrected token by token.
+//! Source: Yang et al. 2024, <https://arxiv.org/abs/2412.06464>.
+
+use super::{Linear, Norm, Weights};
+use crate::Result;
+use crate::architecture::Activation;
+use crate::backend::{Backend, DeltaInput, DeltaShape, DeltaWeights, Step};
+use crate::facts::Sizes;
+
+/// One DeltaNet layer.
+#[derive(Debug)]
+pub struct Delta<B: Backend> {
+    /// To the channels that are convolved: queries, keys, values.
+    qkv: Linear<B>,
+    /// To the gate of what the heads give.
+    gate: Linear<B>,
+    /// To the strength of each head's correction.
+    beta: Linear<B>,
+    /// To each head's decay.
+    alpha: Linear<B>,
+    weights: DeltaWeights<B::Vector>,
+    norm: Norm<B>,
+    output: Linear<B>,
+    shape: DeltaShape,
+}
+
+impl<B: Backend> Delta<B> {
+    /// Loads the layer of block number `layer`.
+    ///
+    /// # Errors
+    /// If a key or tensor is missing, or has another shape.
+    pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Self> {
+        let facts = weights.facts;
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let inner = facts.size("ssm.inner_size")?;
+        let value_heads = facts.size("ssm.time_step_rank")?;
+        let key_heads = facts.size("ssm.group_count")?;
+        if !inner.is_multiple_of(value_heads) || !value_heads.is_multiple_of(key_heads) {
+            let reason =
+                format!("{inner} channels, {value_heads} value heads and {key_heads} key heads don't fit");
+            return Err(facts.invalid("ssm.time_step_rank", &reason));
+        }
+        let shape = DeltaShape {
+            key_heads,
+            value_heads,
+            key_width: facts.size("ssm.state_size")?,
+            value_width: inner / value_heads,
+            kernel: facts.size("ssm.conv_kernel")?,
+            epsilon: sizes.norm_epsilon,
+        };
+        let conv = name("ssm_conv1d.weight");
+        let channels = shape.channels();
+        Ok(Delta {
+            qkv: Linear::load(weights, &name("attn_qkv"), channels, sizes.width)?,
+            gate: Linear::load(weights, &name("attn_gate"), inner, sizes.width)?,
+            beta: Linear::load(weights, &name("ssm_beta"), value_heads, sizes.width)?,
+            alpha: Linear::load(weights, &name("ssm_alpha"), value_heads, sizes.width)?,
+            weights: DeltaWeights {
+                conv: weights.table(&conv, shape.kernel, channels)?.ok_or_else(|| weights.missing(&conv))?,
+                a: weights.required(&name("ssm_a"), value_heads)?,
+                dt: weights.required(&name("ssm_dt.bias"), value_heads)?,
+            },
+            norm: Norm::load(weights, &name("ssm_norm"), shape.value_width, sizes.norm_epsilon)?,
+            output: Linear::load(weights, &name("ssm_out"), sizes.width, inner)?,
+            shape,
+        })
+    }
+
+    /// The layer's shape, from which its state is made.
+    pub fn shape(&self) -> &DeltaShape {
+        &self.shape
+    }
+
+    /// `x: [T, D]` -> `[T, D]`
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn apply(
+        &self,
+        backend: &mut B,
+        x: &B::Array,
+        step: &Step,
+        state: &mut B::State,
+    ) -> Result<B::Array> {
+        let qkv = self.qkv.apply(backend, x)?;
+        let beta = self.beta.apply(backend, x)?;
+        let alpha = self.alpha.apply(backend, x)?;
+        let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
+        let mixed = backend.delta(input, &self.weights, step, state, &self.shape)?;
+        let mixed = self.norm.apply(backend, &mixed)?;
+        let gate = self.gate.apply(backend, x)?;
+        let mixed = backend.gated(&gate, mixed, Activation::Silu)?;
+        self.output.apply(backend, &mixed)
+    }
+}

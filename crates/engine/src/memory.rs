@@ -1,0 +1,176 @@
+//! How much memory a model takes, told before it is loaded.
+//!
+//! Weights count as stored, for they are used where the file is mapped; what is kept of sequences counts as it is made;
+//! the rest is estimated. What has not been used yet takes no memory, so a process is smaller at first.
+
+use std::fmt;
+
+use crate::architecture::Architecture;
+use crate::backend::KvType;
+use crate::backend::native::Native;
+use crate::cache::Room;
+use crate::decoder::Decoder;
+use crate::engine::STEP_TOKENS;
+use crate::facts::{Facts, Sizes};
+use crate::gguf::{Gguf, TensorInfo};
+use crate::{Error, Result};
+
+/// Bytes that a model takes while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The tensors that are used.
+    pub weights: u64,
+    /// Keys and values.
+    pub kv: u64,
+    /// Recurrent state.
+    pub state: u64,
+    /// Activations of one step, vectors in f32, the tokenizer, the program.
+    pub working: u64,
+}
+
+/// The program without a model.
+const PROGRAM: u64 = 16 << 20;
+
+/// What an entry of the vocabulary takes in tokenizer and grammar, merges included. Measured.
+const VOCABULARY_ENTRY: u64 = 600;
+
+/// What a row that is read alone brings into memory: the system maps as much around an address.
+const ROW_NEIGHBOURHOOD: u64 = 64 << 10;
+
+impl Footprint {
+    /// Of the model in `gguf` with room for `sequences` sequences of `context` tokens.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`]: whatever stands against loading the model.
+    pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
+        let architecture = Architecture::of(gguf)?;
+        let window = Sizes::of(&Facts::new(gguf, &architecture)?)?.window;
+        let tokens = context.saturating_mul(sequences);
+        Self::in_room(gguf, &architecture, &Room::new(tokens, sequences, STEP_TOKENS, window), kv)
+    }
+
+    /// Of the model in `gguf` in a given room.
+    ///
+    /// # Errors
+    /// As [`Footprint::of`].
+    pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
+        let facts = Facts::new(gguf, architecture)?;
+        let sizes = Sizes::of(&facts)?;
+        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with them.
+        let nothing = Room::new(1, 1, 1, sizes.window);
+        let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
+        let (kv, state) = decoder.keeps(room, kv);
+        let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
+        let rows = tokens.min(STEP_TOKENS as u64);
+        let tied = facts.tensor("output.weight").is_none();
+        let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
+        let read_by_rows = |info: &TensorInfo| !tied && Some(info.name.as_str()) == table;
+
+        let used = || gguf.tensors().filter(|info| is_used(&info.name, sizes.layers));
+        let weights = used().map(|info| match read_by_rows(info) {
+            true => info.bytes.min(rows * ROW_NEIGHBOURHOOD),
+            false => info.bytes,
+        });
+        let vectors = used().filter(|info| is_vector(info)).map(|info| 4 * info.values());
+        let vocabulary = decoder.vocabulary() as u64;
+        let fixed = PROGRAM
+            + vocabulary * VOCABULARY_ENTRY
+            + vectors.sum::<u64>()
+            + rows * 4 * activations(&facts, used(), &sizes)?;
+        // Logits, in the step and as the sampler takes them.
+        let logits = (room.slots as u64).saturating_mul(8 * vocabulary);
+        Ok(Footprint {
+            weights: weights.fold(0, u64::saturating_add),
+            kv,
+            state,
+            working: fixed.saturating_add(logits),
+        })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        [self.kv, self.state, self.working].into_iter().fold(self.weights, u64::saturating_add)
+    }
+
+    /// Refuses a model that needs more than `available` bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn check(self, file: &str, context: usize, available: u64) -> Result<()> {
+        if self.total() <= available {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory { file: file.into(), footprint: self, context, available })
+    }
+
+    /// What to do where `available` bytes are not enough.
+    pub fn remedy(&self, available: u64) -> &'static str {
+        // An eighth of the keys and values is a context that is worth having.
+        if self.total().saturating_sub(self.kv).saturating_add(self.kv / 8) <= available {
+            "take a smaller context (--ctx) or keep keys and values in eight bits (--kv q8_0)"
+        } else {
+            "take a file of a smaller quantization, or a smaller model"
+        }
+    }
+}
+
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} weights, {} KV cache", shown(self.total()), shown(self.weights), shown(self.kv))?;
+        if self.state > 0 {
+            write!(f, ", {} recurrent state", shown(self.state))?;
+        }
+        write!(f, ", {} for computing)", shown(self.working))
+    }
+}
+
+/// Bytes for people.
+pub(crate) fn shown(bytes: u64) -> String {
+    match bytes as f64 / f64::from(1 << 20) {
+        mib if mib < 1024.0 => format!("{mib:.1} MiB"),
+        mib => format!("{:.1} GiB", mib / 1024.0),
+    }
+}
+
+/// Whether a tensor is ever read: not those of the vision and audio towers, their projectors, and the blocks that predict
+/// further tokens.
+pub fn is_used(name: &str, layers: usize) -> bool {
+    let block = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+    let other = ["v.", "a.", "mm.", "mtp."].iter().any(|prefix| name.starts_with(prefix));
+    !other && block.is_none_or(|block| block < layers)
+}
+
+/// Whether a tensor is held as numbers beside the map.
+fn is_vector(info: &TensorInfo) -> bool {
+    let name = &info.name;
+    info.shape.len() < 2 || name.ends_with(".bias") || name.ends_with(".ssm_conv1d.weight")
+}
+
+/// Numbers of a row's activations that live at once: what the different matrices of a block give, the residual stream
+/// before and after its norm, and once more the widest, which is worked on. Buffers of one size serve others of that
+/// size, and are at most a quarter too large.
+fn activations<'a>(
+    facts: &Facts,
+    tensors: impl Iterator<Item = &'a TensorInfo>,
+    sizes: &Sizes,
+) -> Result<u64> {
+    let experts = facts.maybe("expert_used_count")?.unwrap_or(1) as u64;
+    let mut kinds: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for info in tensors.filter(|info| info.shape.len() > 1 && !is_vector(info)) {
+        let Some((_, kind)) = info.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) else {
+            continue;
+        };
+        let times = match info.shape.get(2) {
+            None => 1,
+            Some(_) if kind.contains("_exps") => experts,
+            Some(&heads) => heads,
+        };
+        let given = kinds.entry(kind).or_default();
+        *given = info.shape[1].saturating_mul(times).max(*given);
+    }
+    let widest = kinds.values().copied().max().unwrap_or(0);
+    Ok(kinds.values().sum::<u64>() + 2 * sizes.width as u64 + widest)
+}
+
+#[cfg(test)]
+mod tests;
