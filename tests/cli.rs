@@ -21,7 +21,11 @@ fn the_whole_help() {
         "bench tasks",
         "bench speed",
         "models",
+        "models list",
+        "models pull",
         "models show",
+        "models rm",
+        "models verify",
         "debug",
         "debug logits",
         "debug tokenize",
@@ -56,6 +60,33 @@ fn wrong_models_are_answered_with_help() {
             assert!(error.starts_with("error: ") && error.contains(words), "{command:?}: {error}");
         }
     }
+}
+
+#[test]
+fn a_missing_chat_template_is_replaced_visibly_or_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let template = work.path().join("chat.jinja");
+    std::fs::write(&template, "{{ messages[-1].content }}\n{% if %}").unwrap();
+    let (template, trace) = (template.display().to_string(), work.path().join("trace").display().to_string());
+    let check = |case: &str, more: &[&str], expected: &[&str]| {
+        let model = fixture(case);
+        let arguments =
+            [&["run", "-m", &model, "--workdir", ".", "--trace", &trace, "--thinking", "off", "hi"], more];
+        let output = alara(&arguments.concat());
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        for words in expected {
+            assert!(printed.contains(words), "{case}: {printed}");
+        }
+    };
+    check("qwen3-exact", &[], &["has no chat template; the built-in one for qwen3 is used"]);
+    let refused =
+        ["the file has no chat template", "\nhint: give the model's chat template with --chat-template FILE"];
+    check("llama-exact", &[], &refused);
+    check(
+        "llama-exact",
+        &["--chat-template", &template],
+        &["chat.jinja: line 2 of the chat template: syntax error"],
+    );
 }
 
 #[test]

@@ -4,3 +4,6 @@
 mod bench;
 mod cli;
 mod harness;
+mod hub;
+mod models;
+mod verify;

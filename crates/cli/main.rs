@@ -1,6 +1,9 @@
 //! The `alara` binary: arguments, terminal output and exit codes. One file a command.
 
+mod catalog;
 mod commands;
+mod compute;
+mod memory;
 mod model;
 mod ui;
 

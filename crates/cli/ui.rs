@@ -60,6 +60,40 @@ pub fn spinner() -> ProgressBar {
     spinner
 }
 
+/// A bar on stderr for bytes that come, of `size` if that is known. Silent where stderr is no terminal.
+pub fn bar(size: Option<u64>) -> ProgressBar {
+    let (bar, template) = match size {
+        Some(size) => (
+            ProgressBar::new(size),
+            "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+        ),
+        None => (ProgressBar::no_length(), "{spinner}  {binary_bytes}  {binary_bytes_per_sec}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A bar from 0 to `length` on stderr. Silent where stderr is no terminal.
+pub fn progress(length: u64, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(length).with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent}% {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Bytes in the largest binary unit that leaves a whole part.
+pub fn bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
+}
+
 /// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
@@ -82,6 +116,24 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
             Some("`alara models show FILE` tells what the file contains")
         }
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
+        Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
+            Some("give the model's chat template with --chat-template FILE")
+        }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        let check = |number: u64, expected: &str| assert_eq!(bytes(number), expected);
+        check(0, "0 B");
+        check(1023, "1023 B");
+        check(1024, "1.0 KiB");
+        check(5 << 29, "2.5 GiB");
+        check(u64::MAX, "16.0 EiB");
     }
 }

@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use alara_engine::backend::KvType;
 use alara_engine::gguf::Gguf;
-use alara_engine::probe::Probe;
+use alara_engine::probe::{Probe, Settings};
 use serde::Serialize;
 
 /// Tokens fed in one forward pass.
@@ -22,8 +21,8 @@ pub struct Config {
     pub depth: usize,
     /// Measured repetitions.
     pub repetitions: usize,
-    /// How keys and values are kept.
-    pub kv: KvType,
+    /// How it is computed.
+    pub settings: Settings,
 }
 
 /// One measurement, with llama-bench's field names.
@@ -71,7 +70,7 @@ pub fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Test>, alara_engine::Error> {
     let tokens = config.depth + config.prompt.max(config.generate) + 1;
-    let mut probe = Probe::load(gguf, tokens, config.kv)?;
+    let mut probe = Probe::load(gguf, tokens, &config.settings)?;
     let mut tests = Vec::new();
     for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
         if prompt + generate == 0 {
@@ -123,11 +122,11 @@ fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples
     let times: Vec<f64> = samples.iter().map(Duration::as_secs_f64).collect();
     let speeds: Vec<f64> = times.iter().map(|seconds| tokens / seconds).collect();
     let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
-    let kind = format!("{:?}", config.kv).to_lowercase();
+    let kind = format!("{:?}", config.settings.kv).to_lowercase();
     Test {
         model_filename: gguf.name().into(),
         model_size: gguf.file_bytes(),
-        n_threads: alara_engine::probe::threads(),
+        n_threads: config.settings.threads,
         n_batch: BATCH,
         type_k: kind.clone(),
         type_v: kind,
@@ -169,7 +168,8 @@ mod tests {
     fn a_tiny_model_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let config = Config { prompt: 8, generate: 4, depth: 3, repetitions: 2, kv: KvType::F16 };
+        let settings = Settings { threads: 1, ..Settings::default() };
+        let config = Config { prompt: 8, generate: 4, depth: 3, repetitions: 2, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         let shapes: Vec<_> =
             tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();

@@ -14,7 +14,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Tasks(tasks::Args),
+    Tasks(Box<tasks::Args>),
     Speed(speed::Args),
 }
 

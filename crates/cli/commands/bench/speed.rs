@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use alara_bench::speed::{Config, measure};
-use alara_engine::backend::KvType;
+use alara_engine::backend::{Compute, KvType};
+use alara_engine::probe::Settings;
 
-use crate::ui;
+use crate::{compute, ui};
 
 /// Measure prefill and decode speed; the letters and JSON fields are llama-bench's
 #[derive(clap::Args)]
@@ -28,6 +29,9 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
+    /// Threads that compute [default: as many as the machine runs at once]
+    #[arg(short, long, value_name = "N", value_parser = compute::threads)]
+    threads: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -40,7 +44,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         generate: args.n_gen,
         depth: args.n_depth,
         repetitions: args.repetitions as usize,
-        kv: args.kv,
+        settings: Settings {
+            kv: args.kv,
+            compute: Compute::Native,
+            threads: compute::threads_or_default(args.threads),
+            isa: compute::isa()?,
+        },
     };
     let spinner = ui::spinner();
     let tests = measure(&gguf, &config, &mut |what| spinner.set_message(what.to_owned()))?;

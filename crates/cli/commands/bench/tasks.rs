@@ -186,8 +186,12 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
     let npc = team.npc(args.npc.as_deref())?.clone();
     let model = args.model.load(npc.model.as_deref(), args.jobs.get())?;
     let wanted = args.model.model.as_deref().or(npc.model.as_deref());
-    let named = match wanted.map(|name| Path::new(name.strip_prefix("script:").unwrap_or(name))) {
-        Some(file) => Named::of_file(model.name(), file)
+    let file = |name: &str| match name.strip_prefix("script:") {
+        Some(script) => Ok(script.into()),
+        None => model::path(name),
+    };
+    let named = match wanted.map(file).transpose()? {
+        Some(file) => Named::of_file(model.name(), &file)
             .with_context(|| format!("can't read the model {}", file.display()))?,
         None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
     };

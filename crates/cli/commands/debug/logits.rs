@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alara_engine::backend::KvType;
-use alara_engine::probe::Probe;
+use alara_engine::backend::{Compute, KvType};
+use alara_engine::probe::{Probe, Settings};
 use anyhow::{Context, bail};
+
+use crate::compute;
 
 /// Write the logits of given tokens: little-endian f32, [positions, vocabulary]
 #[derive(clap::Args)]
@@ -26,6 +28,12 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f32", value_name = "TYPE")]
     kv: KvType,
+    /// Who computes: native, or candle to compare with
+    #[arg(long, default_value = "native", value_name = "NAME")]
+    backend: Compute,
+    /// Threads that compute [default: as many as the machine runs at once]
+    #[arg(long, value_name = "N", value_parser = compute::threads)]
+    threads: Option<usize>,
     /// Where to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -33,7 +41,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    let mut probe = Probe::load(&gguf, args.tokens.len(), args.kv)?;
+    let settings = Settings {
+        kv: args.kv,
+        compute: args.backend,
+        threads: compute::threads_or_default(args.threads),
+        isa: compute::isa()?,
+    };
+    let mut probe = Probe::load(&gguf, args.tokens.len(), &settings)?;
     let last = args.last.unwrap_or(args.tokens.len());
     if last > args.tokens.len() {
         bail!("--last {last} asks for more rows than the {} tokens give", args.tokens.len());

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use alara_engine::architecture::{Architecture, Sizes};
-use alara_engine::backend::{KvType, candle};
+use alara_engine::architecture::Architecture;
+use alara_engine::backend::{KvType, native};
 use alara_engine::chat::Format;
-use alara_engine::engine::DEFAULT_CONTEXT;
+use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
+use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
+use alara_engine::memory::Footprint;
 use alara_engine::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
@@ -30,7 +32,7 @@ pub struct Contents {
     pub chat_template: Template,
     /// Why alara can't run the model; empty if it can.
     pub problems: Vec<String>,
-    /// Where the sizes are understood.
+    /// Where the model could be loaded.
     pub memory: Option<Memory>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<Tensor>,
@@ -67,15 +69,18 @@ pub struct Template {
     pub tool_format: Option<&'static str>,
 }
 
-/// Bytes that the model needs at a context length.
+/// Bytes that the model needs for one sequence of a context length.
 #[derive(Serialize)]
 pub struct Memory {
     pub context: usize,
     pub trained_context: usize,
     /// As stored: weights are used where the file is mapped.
     pub weights: u64,
-    /// Keys and values of one sequence in f16.
     pub kv: u64,
+    /// Recurrent state.
+    pub state: u64,
+    /// Activations, vectors in f32, tokenizer, program.
+    pub working: u64,
     pub total: u64,
 }
 
@@ -104,8 +109,8 @@ const SIZES: [(&str, &str); 10] = [
 ];
 
 impl Contents {
-    /// Reads all of it; `context` is the length for which memory is told, `tensors` whether they are listed.
-    pub fn of(gguf: &Gguf, context: Option<usize>, tensors: bool) -> Contents {
+    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether they are listed.
+    pub fn of(gguf: &Gguf, context: Option<usize>, kv: KvType, tensors: bool) -> Contents {
         let metadata = gguf.metadata();
         let text = |key: &str| match metadata.get(key) {
             Some(Value::String(text)) => Some(text.clone()),
@@ -113,23 +118,15 @@ impl Contents {
         };
         let mut problems = Vec::new();
         let architecture = text("general.architecture");
-        let known = Architecture::of(gguf).and_then(|architecture| Sizes::of(gguf, &architecture));
-        let known = known.map_err(|problem| problems.push(problem.to_string())).ok();
+        let memory = memory(gguf, context, kv).map_err(|problem| problems.push(problem.to_string())).ok();
 
         let types = types(gguf);
-        if types.is_empty() {
-            problems.push("it has no weights, just a vocabulary".to_owned());
-        }
-        for used in types.iter().filter(|used| !used.computes) {
-            problems.push(format!(
-                "{} tensors are {}, which can't be computed with yet",
-                used.tensors, used.kind
-            ));
-        }
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
         let template = text("tokenizer.chat_template");
-        if template.is_none() {
-            problems.push("it has no chat template (tokenizer.chat_template)".to_owned());
+        if let Some(tokenizer) = &tokenizer
+            && let Err(problem) = chat_template(gguf, tokenizer, None)
+        {
+            problems.push(problem.to_string());
         }
         Contents {
             file: gguf.name().to_owned(),
@@ -140,7 +137,7 @@ impl Contents {
             architecture,
             parameters: gguf.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.values())),
             tensor_count: gguf.tensors().len(),
-            memory: known.map(|sizes| memory(&types, &sizes, context)),
+            memory,
             tensor_types: types,
             tokenizer: vocabulary(gguf, tokenizer.as_ref()),
             chat_template: Template {
@@ -175,7 +172,7 @@ fn types(gguf: &Gguf) -> Vec<TypeUse> {
             kind: kind.name(),
             tensors,
             bytes,
-            computes: candle::computes(kind),
+            computes: native::computes(kind),
         })
         .collect();
     types.sort_by_key(|used| std::cmp::Reverse(used.bytes));
@@ -197,13 +194,12 @@ fn sizes(gguf: &Gguf, architecture: &str) -> Map<String, Json> {
     stated.chain(rows.map(|rows| ("vocabulary".to_owned(), json!(rows)))).collect()
 }
 
-fn memory(types: &[TypeUse], sizes: &Sizes, context: Option<usize>) -> Memory {
-    let context = context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
-    let row = KvType::F16.bytes(sizes.key_width).saturating_add(KvType::F16.bytes(sizes.value_width));
-    let token = sizes.layers.saturating_mul(sizes.kv_heads).saturating_mul(row);
-    let kv = token.saturating_mul(context) as u64;
-    let weights = types.iter().fold(0, |sum: u64, used| sum.saturating_add(used.bytes));
-    Memory { context, trained_context: sizes.context, weights, kv, total: weights.saturating_add(kv) }
+fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Result<Memory> {
+    let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
+    let context = context.unwrap_or(trained_context.min(DEFAULT_CONTEXT));
+    let footprint = Footprint::of(gguf, context, 1, kv)?;
+    let Footprint { weights, kv, state, working } = footprint;
+    Ok(Memory { context, trained_context, weights, kv, state, working, total: footprint.total() })
 }
 
 fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
@@ -250,34 +246,32 @@ mod tests {
         let size = |key: &str| gguf.metadata().u64(&format!("qwen3.{key}")).unwrap().unwrap();
         let token =
             size("block_count") * size("attention.head_count_kv") * size("attention.key_length") * 2 * 2;
-        let memory = Contents::of(&gguf, Some(100), false).memory.unwrap();
-        assert_eq!((memory.context, memory.kv), (100, 100 * token));
-        assert_eq!(memory.weights, gguf.tensors().map(|tensor| tensor.bytes).sum::<u64>());
-        assert_eq!(memory.total, memory.weights + memory.kv);
+        let at = |context, kv| Contents::of(&gguf, Some(context), kv, false).memory.unwrap();
+        let memory = at(128, KvType::F16);
+        assert_eq!((memory.context, memory.kv, memory.state), (128, 128 * token, 0));
+        assert_eq!(memory.total, memory.weights + memory.kv + memory.working);
+        assert_eq!(at(128, KvType::F32).kv, 2 * memory.kv);
         // As much as anybody asks for.
-        assert_eq!(Contents::of(&gguf, Some(usize::MAX), false).memory.unwrap().total, u64::MAX);
+        assert_eq!(at(usize::MAX, KvType::F16).total, u64::MAX);
     }
 
     #[test]
     fn what_stands_against_running() {
         fn check(writer: &Writer, expected: &[&str]) {
             let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
-            assert_eq!(Contents::of(&gguf, None, true).problems, expected);
+            assert_eq!(Contents::of(&gguf, None, KvType::F16, true).problems, expected);
         }
         let whole =
             || Writer::copy_of(&open("qwen3-exact")).meta("tokenizer.chat_template", "{{ messages }}");
         check(&whole(), &[]);
-        check(
-            &whole().tensor("odd", &[3], TensorType(97), [0; 32]),
-            &["1 tensors are type 97, which can't be computed with yet"],
-        );
+        // Nobody reads it.
+        check(&whole().tensor("v.odd", &[3], TensorType(97), [0; 32]), &[]);
         check(
             &Writer::new(),
             &[
-                "test.gguf: the metadata key `general.architecture` is missing",
-                "it has no weights, just a vocabulary",
+                "test.gguf is no language model but a vocabulary without weights; name the file of a model; a \
+                 vocabulary serves `alara debug tokenize` alone",
                 "test.gguf has no metadata key tokenizer.ggml.model",
-                "it has no chat template (tokenizer.chat_template)",
             ],
         );
     }

@@ -2,18 +2,24 @@
 
 use std::process::ExitCode;
 
+use alara_engine::backend::KvType;
+
 use super::contents::Contents;
-use crate::ui;
+use super::printable;
+use crate::ui::{self, bytes};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file, or any part of a split one; without it the model that ships
-    #[arg(value_name = "FILE")]
+    /// Model file, any part of a split one, or a name of `alara models list`; without it the model that ships
+    #[arg(value_name = "MODEL")]
     model: Option<String>,
     /// Context length for which memory is told, in tokens. Default: what a run would take
-    #[arg(long, value_name = "N")]
-    ctx: Option<usize>,
+    #[arg(long, alias = "ctx", value_name = "N")]
+    context: Option<usize>,
+    /// How keys and values are kept, for which memory is told: f32, f16 or q8_0
+    #[arg(long, default_value = "f16", value_name = "TYPE")]
+    kv: KvType,
     /// List the tensors too
     #[arg(long)]
     tensors: bool,
@@ -24,7 +30,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    let contents = Contents::of(&gguf, args.ctx, args.tensors);
+    let contents = Contents::of(&gguf, args.context, args.kv, args.tensors);
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {
@@ -73,8 +79,15 @@ fn print(c: &Contents) {
         None => field("chat template", "none"),
     }
     if let Some(m) = &c.memory {
-        let text =
-            format!("{} = {} weights + {} KV cache (f16)", bytes(m.total), bytes(m.weights), bytes(m.kv));
+        let parts = [
+            (m.weights, "weights"),
+            (m.kv, "KV cache"),
+            (m.state, "recurrent state"),
+            (m.working, "computing"),
+        ];
+        let parts = parts.into_iter().filter(|(size, _)| *size > 0);
+        let parts: Vec<String> = parts.map(|(size, name)| format!("{} {name}", bytes(size))).collect();
+        let text = format!("{} = {}", bytes(m.total), parts.join(" + "));
         let beyond = if m.context > m.trained_context { ", more than the model was trained for" } else { "" };
         field("memory", &format!("{text} at a context of {}{beyond}", m.context));
     }
@@ -100,21 +113,6 @@ fn print(c: &Contents) {
     }
 }
 
-/// Text from a file must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
-/// Bytes in the largest binary unit that leaves a whole part.
-fn bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let unit = (bytes.max(1).ilog2() / 10) as usize;
-    if unit == 0 {
-        return format!("{bytes} B");
-    }
-    format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
-}
-
 /// A number with its metric letter: 7.6 B.
 fn count(number: u64) -> String {
     let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
@@ -130,12 +128,6 @@ mod tests {
 
     #[test]
     fn sizes_for_people() {
-        let check = |number: u64, expected: &str| assert_eq!(bytes(number), expected);
-        check(0, "0 B");
-        check(1023, "1023 B");
-        check(1024, "1.0 KiB");
-        check(5 << 29, "2.5 GiB");
-        check(u64::MAX, "16.0 EiB");
         assert_eq!((count(999), count(7_600_000_000)), ("999".to_owned(), "7.6 B".to_owned()));
     }
 

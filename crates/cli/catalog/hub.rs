@@ -1,0 +1,71 @@
+//! Where the hub is, and what the environment says of it. Variables as Hugging Face's own tools have them.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+
+/// The hub as the environment describes it.
+pub struct Hub {
+    /// `HF_ENDPOINT`, without a slash at its end.
+    pub endpoint: String,
+    /// `HF_TOKEN`, or what `hf auth login` has stored. It is sent to the endpoint and nowhere else.
+    pub token: Option<String>,
+    /// `HF_HUB_OFFLINE`: nothing is asked over the network.
+    pub offline: bool,
+}
+
+impl Hub {
+    /// # Errors
+    /// If the endpoint is no address.
+    pub fn from_env() -> anyhow::Result<Hub> {
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let endpoint = endpoint.trim_end_matches('/').to_owned();
+        let proper = endpoint.starts_with("https://") || endpoint.starts_with("http://");
+        ensure!(proper, "HF_ENDPOINT is {endpoint}, which is no http address");
+        let yes = |value: String| ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str());
+        Ok(Hub { endpoint, token: token(), offline: set("HF_HUB_OFFLINE").is_some_and(yes) })
+    }
+}
+
+/// The folder with the hub's files, which other tools share: `HF_HUB_CACHE`, else `hub` in `HF_HOME`, else in
+/// `~/.cache/huggingface`.
+///
+/// # Errors
+/// If none of these is known.
+pub fn cache_folder() -> anyhow::Result<PathBuf> {
+    let whole = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")).map(PathBuf::from);
+    whole
+        .or_else(|| Some(home()?.join("hub")))
+        .context("there is no home folder\nhint: set HF_HOME to a folder")
+}
+
+/// `HF_HOME`: cache, token.
+fn home() -> Option<PathBuf> {
+    let cache = || set("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cache")));
+    set("HF_HOME").map(PathBuf::from).or_else(|| Some(cache()?.join("huggingface")))
+}
+
+fn token() -> Option<String> {
+    let stored = || {
+        let path = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
+        std::fs::read_to_string(path).ok()
+    };
+    let token = set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")).or_else(stored)?;
+    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
+}
+
+/// A variable that is set to something.
+fn set(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether `text` is a SHA-256 in hexadecimal.
+pub fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Whether `text` is the name of a commit.
+pub fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

@@ -1,0 +1,244 @@
+//! From a name to whole, checked files in the cache.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Entry;
+use super::cache::Cache;
+use super::error::HubError;
+use super::hub::Hub;
+use super::name::{HubName, Wanted, is_gguf, is_inside, parts, split};
+use super::transfer::{Client, Place, Remote};
+use crate::ui::bytes;
+
+/// Who wants to know how it goes.
+pub trait Watcher {
+    /// A file begins: its name and, if the hub told it, its size.
+    fn begin(&mut self, file: &str, size: Option<u64>);
+    /// So many bytes of it are here.
+    fn at(&mut self, bytes: u64);
+    /// It is whole, checked and in its place.
+    fn end(&mut self);
+}
+
+/// Downloads what is wanted into the cache, all parts of a split model, unless it is there. Returns the path of the first
+/// part. `entry` is the catalog's word on it, where it is from there.
+///
+/// # Errors
+/// If anything goes wrong: then no file of the cache is half-written but those named `….incomplete`, which a later try goes
+/// on with.
+pub fn pull(
+    cache: &Cache,
+    hub: Hub,
+    name: &HubName,
+    entry: Option<&Entry>,
+    watcher: &mut dyn Watcher,
+) -> Result<PathBuf> {
+    let repository = name.repository.as_str();
+    let expected = entry.and_then(|entry| entry.sha256.as_deref());
+    if hub.offline {
+        return offline(cache, name, expected);
+    }
+    let client = Client::new(hub);
+    let revision = name.revision.as_deref().unwrap_or("main");
+    let files = match &name.wanted {
+        Wanted::File(file) => parts(file),
+        Wanted::Quantization(quantization) => {
+            chosen(repository, &client.list(repository, revision)?, Some(quantization))?
+        }
+        Wanted::Any => chosen(repository, &client.list(repository, revision)?, None)?,
+    };
+    let mut missing = Vec::new();
+    for file in &files {
+        let place = Place { repository, revision, file };
+        let (place, remote) = match client.describe(place) {
+            // Owners rewrite history; the checksum tells whether it is the same file.
+            Err(HubError::NoRevision { .. }) if expected.is_some() => {
+                let place = Place { revision: "main", ..place };
+                (place, client.describe(place)?)
+            }
+            described => (place, described?),
+        };
+        if let (Some(expected), Some(found)) = (expected, &remote.sha256) {
+            ensure!(
+                expected.eq_ignore_ascii_case(found),
+                "{file} of {repository} is not the file that the catalog means: its SHA-256 is {found}, not \
+                 {expected}\nhint: `alara models pull {repository}:{file}` takes it as it is"
+            );
+        }
+        let blob = cache.blob(repository, &remote.etag);
+        if blob.metadata().is_ok_and(|about| remote.size.is_none_or(|size| size == about.len())) {
+            publish(cache, place, &remote)?;
+        } else {
+            missing.push((place, remote));
+        }
+    }
+    let blobs = cache.folder(repository).join("blobs");
+    if !missing.is_empty() {
+        fs::create_dir_all(&blobs).with_context(|| format!("can't make the folder {}", blobs.display()))?;
+    }
+    room(cache, repository, &blobs, &missing)?;
+    for (place, remote) in missing {
+        let _lock = lock(&cache.lock(repository, &remote.etag), place.file)?;
+        watcher.begin(place.file, remote.size);
+        let partial = cache.partial(repository, &remote.etag);
+        client.fetch(place, &remote, &partial, &mut |at| watcher.at(at))?;
+        let blob = cache.blob(repository, &remote.etag);
+        fs::rename(&partial, &blob).with_context(|| format!("can't write {}", blob.display()))?;
+        publish(cache, place, &remote)?;
+        watcher.end();
+    }
+    let first = files.first().and_then(|file| cache.find(repository, file, expected));
+    first.with_context(|| format!("{repository} is in the cache but can't be read"))
+}
+
+fn publish(cache: &Cache, place: Place<'_>, remote: &Remote) -> Result<PathBuf> {
+    let Place { repository, revision, file } = place;
+    cache
+        .publish(repository, &remote.etag, &remote.commit, revision, file)
+        .with_context(|| format!("can't write into {}", cache.folder(repository).display()))
+}
+
+/// What the cache alone has of it.
+fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<PathBuf> {
+    let found = super::local::in_cache(cache, name, expected);
+    found.with_context(|| {
+        format!("{} is not on this machine, and HF_HUB_OFFLINE forbids to download it", name.repository)
+    })
+}
+
+/// The files of the model that is meant: of that quantization, else of Q4_K_M, else the only one.
+fn chosen(repository: &str, files: &[String], quantization: Option<&str>) -> Result<Vec<String>> {
+    let model = |file: &&String| {
+        is_gguf(file) && is_inside(file) && !file.to_lowercase().contains("mmproj") && is_first(file)
+    };
+    let models: Vec<&String> = files.iter().filter(model).collect();
+    ensure!(!models.is_empty(), "{repository} has no GGUF file: it can't be run as it is");
+    let of = |wanted: &str| -> Vec<&String> {
+        // Q4_K must not be found in Q4_K_M, nor 4B in 14B.
+        let word = |file: &str| {
+            let upper = file.to_uppercase().replace('/', "-");
+            let stem = upper.trim_end_matches(".GGUF");
+            let stem =
+                stem.rsplit_once("-OF-").and_then(|(stem, _)| stem.rsplit_once('-')).map_or(stem, |s| s.0);
+            let wanted = wanted.to_uppercase();
+            stem.strip_suffix(&wanted)
+                .is_some_and(|before| before.is_empty() || before.ends_with(['-', '.', '_']))
+        };
+        models.iter().copied().filter(|file| word(file)).collect()
+    };
+    let found = match quantization {
+        Some(quantization) => of(quantization),
+        None if models.len() == 1 => models.clone(),
+        None => of("Q4_K_M"),
+    };
+    let list = || models.iter().map(|file| format!("\n  {file}")).collect::<String>();
+    match found.as_slice() {
+        [file] => Ok(parts(file)),
+        [] => bail!(
+            "{repository} has no {} file; it has{}\nhint: alara models pull {repository}:FILE",
+            quantization.unwrap_or("Q4_K_M"),
+            list()
+        ),
+        [one, other, ..] => bail!(
+            "{repository} has more than one such file: {one}, {other}\nhint: alara models pull {repository}:{one}"
+        ),
+    }
+}
+
+/// Whether it is a model in one file or the first part of one.
+fn is_first(file: &str) -> bool {
+    split(file).is_none_or(|_| parts(file).first().is_some_and(|first| first == file))
+}
+
+/// Held while a file is downloaded, so that two don't write it at once.
+fn lock(path: &Path, file: &str) -> Result<File> {
+    let failed = || format!("can't write {}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
+    let lock = File::create(path).with_context(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!("{file} is being downloaded by another process"),
+        Err(TryLockError::Error(error)) => Err(error).with_context(failed),
+    }
+}
+
+/// Refuses what the disk has no room for before a byte of it is loaded.
+fn room(cache: &Cache, repository: &str, folder: &Path, missing: &[(Place<'_>, Remote)]) -> Result<()> {
+    let here = |remote: &Remote| {
+        let partial = cache.partial(repository, &remote.etag);
+        partial.metadata().map_or(0, |about| about.len())
+    };
+    let left = missing.iter().fold(0, |sum: u64, (_, remote)| {
+        sum.saturating_add(remote.size.unwrap_or(0).saturating_sub(here(remote)))
+    });
+    if let Some(free) = free(folder).filter(|free| *free < left) {
+        // If they hold nothing else.
+        let _ = fs::remove_dir(folder).and_then(|()| fs::remove_dir(cache.folder(repository)));
+        bail!(
+            "not enough room in {}: {} are to be downloaded, {} are free\n\
+             hint: make room, or set HF_HOME to a folder on another disk",
+            cache.root.display(),
+            bytes(left),
+            bytes(free)
+        );
+    }
+    Ok(())
+}
+
+/// Bytes that may be written to the disk of a folder, where the system tells it.
+fn free(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let about = nix::sys::statvfs::statvfs(folder).ok()?;
+        // Their types differ from system to system.
+        #[allow(clippy::useless_conversion, clippy::unnecessary_cast)]
+        Some((about.blocks_available() as u64).saturating_mul(about.fragment_size() as u64))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_is_meant() {
+        let files: Vec<String> = [
+            "README.md",
+            "mmproj-F16.gguf",
+            "x-14B-Q4_K.gguf",
+            "x-14B-Q4_K_M.gguf",
+            "x-14B.Q8_0.gguf",
+            "BF16/x-14B-BF16-00001-of-00002.gguf",
+            "BF16/x-14B-BF16-00002-of-00002.gguf",
+            "UD-Q2_K_XL/x-14B-UD-Q2_K_XL.gguf",
+        ]
+        .map(String::from)
+        .into();
+        let check = |quantization: Option<&str>, expected: &[&str]| {
+            assert_eq!(chosen("o/r", &files, quantization).unwrap(), expected, "{quantization:?}");
+        };
+        check(None, &["x-14B-Q4_K_M.gguf"]);
+        check(Some("q4_k_m"), &["x-14B-Q4_K_M.gguf"]);
+        check(Some("Q4_K"), &["x-14B-Q4_K.gguf"]);
+        check(Some("Q8_0"), &["x-14B.Q8_0.gguf"]);
+        check(Some("BF16"), &["BF16/x-14B-BF16-00001-of-00002.gguf", "BF16/x-14B-BF16-00002-of-00002.gguf"]);
+        check(Some("UD-Q2_K_XL"), &["UD-Q2_K_XL/x-14B-UD-Q2_K_XL.gguf"]);
+        let fails = |files: &[String], quantization, words: &str| {
+            let error = chosen("o/r", files, quantization).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        fails(&files, Some("Q5_K_M"), "has no Q5_K_M file; it has\n  x-14B-Q4_K.gguf\n");
+        fails(&files[..2], None, "has no GGUF file");
+        let double = ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"].map(String::from);
+        fails(&double, None, "more than one");
+        assert_eq!(chosen("o/r", &files[4..5], None).unwrap(), ["x-14B.Q8_0.gguf"]);
+    }
+}

@@ -1,0 +1,408 @@
+//! `alara models list|pull|rm`, names after `-m`, and files that are no models, with a hub on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use alara_engine::gguf::{TensorType, Writer};
+use serde_json::{Value, json};
+
+use crate::hub::{COMMIT, Fault, HubServer, Request};
+
+/// A hub, and a home with an empty cache.
+struct Place {
+    hub: HubServer,
+    root: tempfile::TempDir,
+}
+
+const REPOSITORY: &str = "owner/tiny-GGUF";
+
+impl Place {
+    fn new() -> Place {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("home")).unwrap();
+        Place { hub: HubServer::start(), root }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.ends_with("_PROXY"))
+        {
+            command.env_remove(name);
+        }
+        command
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("HOME", self.root.path().join("home"))
+            .env("HF_HUB_CACHE", self.cache())
+            .env("HF_ENDPOINT", &self.hub.endpoint)
+            .env("OLLAMA_MODELS", self.root.path().join("ollama"))
+            .env("NO_PROXY", "127.0.0.1")
+            .env_remove("XDG_CACHE_HOME")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs it; returns stdout.
+    fn works(&self, arguments: &[&str]) -> String {
+        let output = self.alara(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs it; returns stderr.
+    fn fails(&self, arguments: &[&str], words: &str) -> String {
+        fails(self.command(arguments), words)
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.root.path().join("cache")
+    }
+
+    fn blobs(&self) -> Vec<String> {
+        let folder = self.cache().join("models--owner--tiny-GGUF/blobs");
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn list(&self) -> Value {
+        serde_json::from_str(&self.works(&["models", "list", "--json"])).unwrap()
+    }
+
+    /// Ollama's folder with one model.
+    fn ollama(&self, manifest: &str, bytes: &[u8]) -> PathBuf {
+        use sha2::{Digest, Sha256};
+        let folder = self.root.path().join("ollama");
+        let digest = format!("{:x}", Sha256::digest(bytes));
+        let manifest = folder.join("manifests").join(manifest);
+        std::fs::create_dir_all(manifest.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(folder.join("blobs")).unwrap();
+        std::fs::write(folder.join(format!("blobs/sha256-{digest}")), bytes).unwrap();
+        let layer =
+            json!({"mediaType": "application/vnd.ollama.image.model", "digest": format!("sha256:{digest}")});
+        std::fs::write(manifest, json!({"layers": [layer]}).to_string()).unwrap();
+        folder
+    }
+}
+
+fn fails(mut command: Command, words: &str) -> String {
+    let output = command.output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{command:?}: {error}");
+    assert!(error.contains(words), "{error:?} lacks {words:?}");
+    error
+}
+
+/// A model that can be run.
+fn model() -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(root.join("tests/fixtures/arch/qwen3-exact/model.gguf")).unwrap()
+}
+
+fn ranges(log: &[Request]) -> Vec<Option<&str>> {
+    log.iter().filter(|request| request.path.len() == 65).map(|request| request.range.as_deref()).collect()
+}
+
+#[test]
+fn a_model_is_pulled_used_and_removed() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "tiny-Q4_K_M.gguf", &model());
+    place.hub.put(REPOSITORY, "mmproj-F16.gguf", b"GGUF");
+    let path = place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    let expected =
+        place.cache().join(format!("models--owner--tiny-GGUF/snapshots/{COMMIT}/tiny-Q4_K_M.gguf"));
+    assert_eq!(Path::new(path.trim_end()), expected);
+    assert_eq!(std::fs::read(&expected).unwrap(), model());
+    // As Hugging Face's own tools have it.
+    let folder = place.cache().join("models--owner--tiny-GGUF");
+    assert_eq!(std::fs::read_link(&expected).unwrap(), PathBuf::from(format!("../../blobs/{hash}")));
+    assert_eq!(std::fs::read_to_string(folder.join("refs/main")).unwrap(), COMMIT);
+    assert_eq!(place.blobs(), [hash.as_str()]);
+
+    place.hub.log();
+    assert_eq!(place.works(&["models", "pull", "hf.co/owner/tiny-GGUF:Q4_K_M"]), path);
+    assert!(ranges(&place.hub.log()).is_empty(), "it is here already");
+
+    for name in ["owner/tiny-GGUF:tiny-Q4_K_M.gguf", "owner/tiny-GGUF", "hf.co/owner/tiny-GGUF:q4_k_m"] {
+        assert!(place.works(&["models", "show", name]).contains("tiny-Q4_K_M.gguf"), "{name}");
+    }
+    let list = place.list();
+    assert_eq!(list["local"][0]["name"], "owner/tiny-GGUF:tiny-Q4_K_M.gguf");
+    assert_eq!(list["local"][0]["bytes"], model().len());
+    assert!(place.works(&["models", "list", "--local"]).contains("owner/tiny-GGUF:tiny-Q4_K_M.gguf"));
+
+    place.fails(&["models", "rm", "owner/tiny-GGUF"], "nothing is removed without a yes");
+    assert_eq!(place.blobs().len(), 1);
+    let output = place.alara(&["models", "rm", "--yes", "owner/tiny-GGUF"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("blobs/{hash}")), "{output:?}");
+    assert!(!folder.exists());
+    place.fails(&["models", "rm", "--yes", "owner/tiny-GGUF"], "is not in the cache");
+    place.fails(&["models", "show", "owner/tiny-GGUF"], "hint: alara models pull owner/tiny-GGUF");
+}
+
+#[test]
+fn what_broke_off_goes_on() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.faults(&[Fault::Cut(1000), Fault::Status(503), Fault::Cut(500), Fault::Whole, Fault::Cut(0)]);
+    place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    let log = place.hub.log();
+    assert_eq!(ranges(&log), [None, Some("bytes=1000-"), Some("bytes=1000-"), Some("bytes=1500-")]);
+    assert_eq!(place.blobs(), [hash]);
+    let path = place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    assert_eq!(std::fs::read(path.trim_end()).unwrap(), model());
+}
+
+#[test]
+fn a_hub_that_gives_up_leaves_what_came() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.faults(&[
+        Fault::Cut(700),
+        Fault::Cut(0),
+        Fault::Cut(0),
+        Fault::Status(500),
+        Fault::Cut(0),
+        Fault::Cut(0),
+    ]);
+    place.fails(&["models", "pull", "owner/tiny-GGUF"], "try again later, which goes on where it stopped");
+    assert_eq!(place.blobs(), [format!("{hash}.incomplete")]);
+    assert!(!place.cache().join("models--owner--tiny-GGUF/snapshots").exists());
+    place.hub.faults(&[]);
+    place.hub.log();
+    place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    assert_eq!(ranges(&place.hub.log()), [Some("bytes=700-")]);
+    assert_eq!(place.blobs(), [hash]);
+}
+
+#[test]
+fn a_killed_download_goes_on() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.faults(&[Fault::Stall(2000)]);
+    let mut child = place.command(&["models", "pull", "owner/tiny-GGUF"]).spawn().unwrap();
+    let partial = place.cache().join(format!("models--owner--tiny-GGUF/blobs/{hash}.incomplete"));
+    let begun = Instant::now();
+    while partial.metadata().map_or(0, |about| about.len()) < 2000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.fails(&["models", "pull", "owner/tiny-GGUF"], "is being downloaded by another process");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place.hub.log();
+    place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    assert_eq!(ranges(&place.hub.log()), [Some("bytes=2000-")]);
+    assert_eq!(place.blobs(), [hash]);
+}
+
+#[test]
+fn damaged_bytes_are_no_model() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.faults(&[Fault::Wrong]);
+    let error = place.fails(&["models", "pull", "owner/tiny-GGUF"], "a.gguf is damaged: its SHA-256 is");
+    assert!(error.contains(&hash), "{error}");
+    assert_eq!(place.blobs(), [""; 0]);
+    place.works(&["models", "pull", "owner/tiny-GGUF"]);
+    assert_eq!(place.blobs(), [hash]);
+}
+
+#[test]
+fn refusals_are_told() {
+    let place = Place::new();
+    place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.put("owner/gated", "a.gguf", &model());
+    place.hub.gate("owner/gated");
+    for (name, words) in [
+        (
+            "owner/gated:a.gguf",
+            "owner/gated is gated: its owner gives it to those who agree to terms\nhint: agree at",
+        ),
+        ("owner/none:a.gguf", "has no repository owner/none, or shows it to some accounts only"),
+        ("owner/tiny-GGUF:b.gguf", "owner/tiny-GGUF has no file b.gguf"),
+        ("owner/tiny-GGUF:Q8_0", "has no Q8_0 file; it has\n  a.gguf"),
+        ("https://huggingface.co/owner/tiny-GGUF/resolve/old/a.gguf", "has no revision old"),
+        ("qwen9", "qwen9 is no name of the catalog and no repository"),
+        ("https://example.org/a.gguf", "is not on the hub"),
+    ] {
+        place.fails(&["models", "pull", name], words);
+    }
+    assert!(!place.cache().join("models--owner--gated").exists(), "nothing is left");
+
+    // With a token it is given; the storage, another host, must not see the token.
+    place.hub.log();
+    let mut command = place.command(&["models", "pull", "owner/gated:a.gguf"]);
+    assert!(command.env("HF_TOKEN", "hf_secret").status().unwrap().success());
+    for request in place.hub.log() {
+        let own = request.path.starts_with("/owner/");
+        assert_eq!(request.token.is_some(), own, "{request:?}");
+    }
+
+    let mut command = place.command(&["models", "pull", "owner/tiny-GGUF"]);
+    command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+    fails(command, "can't download from http://127.0.0.1:1/");
+    let mut command = place.command(&["models", "pull", "owner/tiny-GGUF"]);
+    command.env("HF_HUB_OFFLINE", "1");
+    fails(command, "HF_HUB_OFFLINE forbids to download it");
+}
+
+#[test]
+fn a_hostile_hub_does_not_write_elsewhere() {
+    let place = Place::new();
+    place.hub.put(REPOSITORY, "a.gguf", &model());
+    for etag in ["../../../evil", "/evil", ""] {
+        place.hub.lie(None, Some(etag));
+        place.fails(&["models", "pull", "owner/tiny-GGUF"], "answered what makes no sense: no proper ETag");
+    }
+    place.hub.lie(Some(100), None);
+    place.fails(&["models", "pull", "owner/tiny-GGUF"], "more bytes came than the file has");
+    assert!(!place.cache().join("models--owner--tiny-GGUF/snapshots").exists());
+}
+
+#[test]
+fn a_full_disk() {
+    let place = Place::new();
+    let hash = place.hub.put(REPOSITORY, "a.gguf", &model());
+    place.hub.lie(Some(1 << 60), None);
+    let error = place.fails(&["models", "pull", "owner/tiny-GGUF"], "1.0 EiB are to be downloaded, ");
+    assert!(error.contains("are free\nhint: make room"), "{error}");
+    assert!(ranges(&place.hub.log()).is_empty(), "not a byte of it is asked for");
+    assert_eq!(place.blobs(), [""; 0]);
+
+    if !cfg!(target_os = "linux") {
+        eprintln!("skipped: this system has no /dev/full");
+        return;
+    }
+    place.hub.lie(None, None);
+    let blobs = place.cache().join("models--owner--tiny-GGUF/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("/dev/full", blobs.join(format!("{hash}.incomplete"))).unwrap();
+    place.fails(&["models", "pull", "owner/tiny-GGUF"], "is full: No space left on device");
+    assert_eq!(place.blobs(), [""; 0], "nothing is left on the full disk");
+    place.works(&["models", "pull", "owner/tiny-GGUF"]);
+}
+
+#[test]
+fn all_parts_of_a_split_model() {
+    let place = Place::new();
+    let part = |number: u16| {
+        let mut part = Writer::new().meta("split.count", 2u16).meta("split.no", number);
+        if number == 0 {
+            part = part.meta("general.architecture", "qwen3");
+        }
+        part.tensor(&format!("blk.{number}.x"), &[1], TensorType::F32, [0; 4]).bytes().unwrap()
+    };
+    let names = [1, 2].map(|number| format!("Q8_0/m-Q8_0-{number:05}-of-00002.gguf"));
+    for (number, name) in names.iter().enumerate() {
+        place.hub.put(REPOSITORY, name, &part(number as u16));
+    }
+    let path = place.works(&["models", "pull", "owner/tiny-GGUF:Q8_0"]);
+    assert!(path.ends_with("m-Q8_0-00001-of-00002.gguf\n"), "{path}");
+    assert_eq!(place.blobs().len(), 2);
+    assert!(
+        place.works(&["models", "show", &format!("owner/tiny-GGUF:{}", names[1])]).contains("in 2 files")
+    );
+    assert_eq!(place.list()["local"].as_array().unwrap().len(), 1);
+
+    std::fs::remove_file(path.trim_end().replace("00001-of", "00002-of")).unwrap();
+    place.fails(&["models", "show", path.trim_end()], "part 2 of 2 of a split model is missing");
+    assert_eq!(place.list()["local"][0]["missing"], json!([names[1]]));
+    assert!(place.works(&["models", "list"]).contains("1 part missing"));
+}
+
+#[test]
+fn the_catalog() {
+    let place = Place::new();
+    let list = place.list();
+    assert_eq!((list["catalog"].as_array().unwrap().len(), &list["local"]), (22, &json!([])));
+    let table = place.works(&["models", "list"]);
+    assert!(table.contains("qwen3.5-35b-a3b") && table.contains("GPQA 75.2"), "{table}");
+
+    place.fails(
+        &["run", "-m", "qwen3-0.6b", "x"],
+        "Qwen3 0.6B (378.3 MiB) is not on this machine\nhint: alara models pull qwen3-0.6b",
+    );
+    // The commit that the catalog names is gone from this hub, and `main` has another file.
+    place.hub.put("unsloth/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q4_K_M.gguf", &model());
+    let error = place.fails(&["models", "pull", "qwen3-0.6b"], "is not the file that the catalog means");
+    assert!(
+        error.contains("hint: `alara models pull unsloth/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q4_K_M.gguf`"),
+        "{error}"
+    );
+    // What is left of a download that was not finished is told, and goes with the model.
+    let folder = place.cache().join("models--unsloth--Qwen3-0.6B-GGUF");
+    let partial = "ac2d97712095a558e31573f62f466a3f9d93990898b0ec79d7c974c1780d524a.incomplete";
+    std::fs::create_dir_all(folder.join("blobs")).unwrap();
+    std::fs::write(folder.join("blobs").join(partial), [0; 1024]).unwrap();
+    assert!(place.works(&["models", "list"]).contains("1.0 KiB of it"));
+    place.works(&["models", "rm", "-y", "qwen3-0.6b"]);
+    assert!(!folder.exists());
+    // Without a checksum in the catalog the hub's own is taken.
+    let file = "OLMo-2-1124-13B-Instruct-Q4_K_M.gguf";
+    place.hub.put("bartowski/OLMo-2-1124-13B-Instruct-GGUF", file, &model());
+    place.works(&["models", "pull", "olmo2-13b"]);
+    assert!(place.works(&["models", "show", "olmo2:13b"]).contains(file));
+    assert_eq!(place.list()["local"][0]["catalog"], "olmo2-13b");
+    assert!(place.works(&["models", "list"]).contains("hub's cache"));
+    place.works(&["models", "rm", "-y", "olmo2-13b"]);
+    assert_eq!(place.list()["local"], json!([]));
+}
+
+#[test]
+fn models_of_ollama() {
+    let place = Place::new();
+    let folder = place.ollama("registry.ollama.ai/library/qwen3/0.6b", &model());
+    // By its name there, and by the catalog's.
+    for name in ["qwen3:0.6b", "qwen3-0.6b"] {
+        assert!(place.works(&["models", "show", name]).contains("sha256-"), "{name}");
+    }
+    let list = place.list();
+    assert_eq!(
+        (&list["local"][0]["source"], &list["local"][0]["catalog"]),
+        (&json!("ollama"), &json!("qwen3-0.6b"))
+    );
+    place.fails(&["models", "show", folder.to_str().unwrap()], "hint: -m qwen3:0.6b");
+    for name in ["qwen3:0.6b", "qwen3-0.6b"] {
+        place.fails(
+            &["models", "rm", "-y", name],
+            "belongs to Ollama, which alara only reads\nhint: ollama rm",
+        );
+    }
+    assert_eq!(std::fs::read_dir(folder.join("blobs")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_lies_beside_models_is_no_model() {
+    let place = Place::new();
+    let file = |name: &str, writer: Writer| {
+        std::fs::write(place.root.path().join(name), writer.bytes().unwrap()).unwrap();
+    };
+    let of = |architecture: &str| Writer::new().meta("general.architecture", architecture);
+    let tensor = |writer: Writer, name: &str| writer.tensor(name, &[1], TensorType::F32, [0; 4]);
+    file("mmproj.gguf", tensor(of("clip").meta("general.type", "mmproj"), "v.patch_embd.weight"));
+    file("lora.gguf", tensor(of("qwen3").meta("general.type", "adapter"), "blk.0.attn_q.weight.lora_a"));
+    file("vocab.gguf", of("llama").meta("tokenizer.ggml.model", "gpt2"));
+    for (name, words) in [
+        ("mmproj.gguf", "is no language model but a projector for images or sound (mmproj)"),
+        ("lora.gguf", "is no language model but a LoRA adapter"),
+        ("vocab.gguf", "is no language model but a vocabulary without weights"),
+    ] {
+        place.fails(&["run", "-m", name, "x"], words);
+        place.fails(&["bench", "tasks", "-m", name], words);
+        // What a file contains can be seen of any.
+        assert!(place.works(&["models", "show", name]).contains(words), "{name}");
+    }
+}
