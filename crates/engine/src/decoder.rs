@@ -4,11 +4,11 @@
 //! heads, E head width, F feed-forward width, V vocabulary, L layers.
 
 use crate::architecture::Architecture;
-use crate::backend::{AttentionShape, Backend, KvType, Step};
+use crate::backend::{Backend, KvType, Step};
 use crate::cache::{BlockId, Room};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::layers::{Attention, Delta, Experts, Ffn, Mla, Norm, Rope, Rotation, Weights, rope_width};
+use crate::layers::{Experts, Ffn, Mixer, Norm, Rope, Rotation, Weights, rope_width};
 use crate::{Error, Result};
 
 /// A loaded model and what it keeps of its sequences.
@@ -25,7 +25,6 @@ pub struct Decoder<B: Backend> {
     rope: Rope,
     /// Of windowed layers, where it is another one.
     windowed_rope: Option<Rope>,
-    kept: Vec<Kept<B>>,
     vocabulary: usize,
 }
 
@@ -39,26 +38,11 @@ struct Block<B: Backend> {
     ffn_out: Option<Norm<B>>,
 }
 
-/// What mixes tokens; which one it is, is seen from the tensors.
-#[derive(Debug)]
-enum Mixer<B: Backend> {
-    Attention(Attention<B>),
-    Mla(Mla<B>),
-    Delta(Delta<B>),
-}
-
 /// What works on each token alone; which one it is, is seen from the tensors.
 #[derive(Debug)]
 enum FeedForward<B: Backend> {
     Dense(Ffn<B>),
     Experts(Experts<B>),
-}
-
-/// What one layer keeps of its sequences.
-#[derive(Debug)]
-enum Kept<B: Backend> {
-    Kv(B::Kv),
-    State(B::State),
 }
 
 /// Looks at the residual stream after each block: number of the block, and `[T, D]`.
@@ -91,7 +75,7 @@ impl<B: Backend> Decoder<B> {
         let embedding = weights.matrix("token_embd.weight", vocabulary, sizes.width)?;
         let embedding = embedding.ok_or_else(|| weights.missing("token_embd.weight"))?;
         let blocks = (0..sizes.layers)
-            .map(|layer| Block::load(&weights, layer, &sizes))
+            .map(|layer| Block::load(&weights, layer, &sizes, room, kv))
             .collect::<Result<Vec<_>>>()?;
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
         let output = weights.matrix("output.weight", vocabulary, sizes.width)?;
@@ -101,7 +85,6 @@ impl<B: Backend> Decoder<B> {
             Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
             None => None,
         };
-        let kept = blocks.iter().map(|block| block.mixer.keep(&backend, room, kv)).collect::<Result<_>>()?;
         Ok(Decoder {
             embedding_scale: sizes.embedding_scale,
             logit_cap: sizes.logit_cap,
@@ -112,17 +95,18 @@ impl<B: Backend> Decoder<B> {
             output,
             rope,
             windowed_rope,
-            kept,
             vocabulary,
         })
     }
 
     /// Bytes that the layers keep in `room`: keys and values, and recurrent state.
     pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
-        self.blocks.iter().fold((0, 0), |(rows, state), block| match block.mixer.keeps(room, kv) {
-            (more, false) => (u64::saturating_add(rows, more), state),
-            (more, true) => (rows, u64::saturating_add(state, more)),
-        })
+        let bytes = |recurrent: bool| {
+            let mixers = self.blocks.iter().map(|block| &block.mixer);
+            let layers = mixers.filter(|mixer| mixer.recurrent() == recurrent);
+            layers.fold(0, |sum: u64, mixer| sum.saturating_add(mixer.keeps(room, kv)))
+        };
+        (bytes(false), bytes(true))
     }
 
     /// V, the number of logits in a row.
@@ -132,7 +116,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Whether a layer has recurrent state.
     pub fn recurrent(&self) -> bool {
-        self.kept.iter().any(|kept| matches!(kept, Kept::State(_)))
+        self.blocks.iter().any(|block| block.mixer.recurrent())
     }
 
     /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every one that is not.
@@ -140,15 +124,9 @@ impl<B: Backend> Decoder<B> {
     /// # Errors
     /// If the backend fails.
     pub fn copy_block(&mut self, from: BlockId, to: BlockId, windowed: bool) -> Result<()> {
-        for (block, kept) in self.blocks.iter().zip(&mut self.kept) {
-            match kept {
-                Kept::Kv(kv) if block.mixer.windowed() == windowed => {
-                    self.backend.copy_block(kv, from, to)?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let mixers = self.blocks.iter_mut().map(|block| &mut block.mixer);
+        let mut group = mixers.filter(|mixer| mixer.windowed() == windowed);
+        group.try_for_each(|mixer| mixer.copy_block(&mut self.backend, from, to))
     }
 
     /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows. `[S, V]`
@@ -166,9 +144,9 @@ impl<B: Backend> Decoder<B> {
         if self.embedding_scale != 1.0 {
             x = backend.scale(x, &[self.embedding_scale])?;
         }
-        for (layer, (block, kept)) in self.blocks.iter().zip(&mut self.kept).enumerate() {
+        for (layer, block) in self.blocks.iter_mut().enumerate() {
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            x = block.apply(backend, x, step, rotation, kept)?;
+            x = block.apply(backend, x, step, rotation)?;
             if let Some(observer) = &mut observer {
                 observer(layer, backend.to_host(&x)?);
             }
@@ -188,8 +166,7 @@ impl<B: Backend> Decoder<B> {
 }
 
 impl<B: Backend> Block<B> {
-    fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Self> {
-        let has = |part: &str| weights.has(&format!("blk.{layer}.{part}"));
+    fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
         let norm = |slot: &Option<String>| match slot {
             Some(name) => {
                 let name = format!("blk.{layer}.{name}");
@@ -201,16 +178,10 @@ impl<B: Backend> Block<B> {
         let slots = &architecture.norms;
         Ok(Block {
             attn_in: norm(&slots.attn_in)?,
-            mixer: if has("ssm_conv1d.weight") {
-                Mixer::Delta(Delta::load(weights, layer, sizes)?)
-            } else if has("attn_kv_a_mqa.weight") {
-                Mixer::Mla(Mla::load(weights, layer, sizes)?)
-            } else {
-                Mixer::Attention(Attention::load(weights, layer, sizes)?)
-            },
+            mixer: Mixer::load(weights, layer, sizes, room, kv)?,
             attn_out: norm(&slots.attn_out)?,
             ffn_in: norm(&slots.ffn_in)?,
-            ffn: if has("ffn_gate_inp.weight") {
+            ffn: if weights.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
                 FeedForward::Experts(Experts::load(weights, layer, sizes)?)
             } else {
                 FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, architecture.activation)?)
@@ -221,15 +192,14 @@ impl<B: Backend> Block<B> {
 
     /// `x: [T, D]` -> `[T, D]`
     fn apply(
-        &self,
+        &mut self,
         backend: &mut B,
         x: B::Array,
         step: &Step,
         rotation: &Rotation<B>,
-        kept: &mut Kept<B>,
     ) -> Result<B::Array> {
         let h = normed(backend, self.attn_in.as_ref(), &x)?;
-        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation, kept)?;
+        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
         let h = normed(backend, self.attn_out.as_ref(), &y)?;
         let x = backend.add(x, h.as_ref().unwrap_or(&y))?;
         let h = normed(backend, self.ffn_in.as_ref(), &x)?;
@@ -242,56 +212,6 @@ impl<B: Backend> Block<B> {
     }
 }
 
-impl<B: Backend> Mixer<B> {
-    fn windowed(&self) -> bool {
-        matches!(self, Mixer::Attention(attention) if attention.shape().window.is_some())
-    }
-
-    /// Bytes that [`Mixer::keep`] asks for, and whether they are recurrent state.
-    fn keeps(&self, room: &Room, kv: KvType) -> (u64, bool) {
-        let layout = if self.windowed() { room.windowed } else { room.full };
-        let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
-        let rows = |shape: &AttentionShape| {
-            let (key, value) = shape.kept();
-            (tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64), false)
-        };
-        match self {
-            Mixer::Attention(layer) => rows(layer.shape()),
-            Mixer::Mla(layer) => rows(layer.shape()),
-            Mixer::Delta(layer) => {
-                let (history, matrices) = layer.shape().kept();
-                ((room.slots as u64).saturating_mul(4 * (history + matrices) as u64), true)
-            }
-        }
-    }
-
-    /// Room for what the layer keeps.
-    fn keep(&self, backend: &B, room: &Room, kv: KvType) -> Result<Kept<B>> {
-        let layout = if self.windowed() { room.windowed } else { room.full };
-        match self {
-            Mixer::Attention(layer) => backend.kv(layout, layer.shape(), kv).map(Kept::Kv),
-            Mixer::Mla(layer) => backend.kv(layout, layer.shape(), kv).map(Kept::Kv),
-            Mixer::Delta(layer) => backend.state(room.slots, layer.shape()).map(Kept::State),
-        }
-    }
-
-    fn apply(
-        &self,
-        backend: &mut B,
-        x: &B::Array,
-        step: &Step,
-        rotation: &Rotation<B>,
-        kept: &mut Kept<B>,
-    ) -> Result<B::Array> {
-        match (self, kept) {
-            (Mixer::Attention(layer), Kept::Kv(kv)) => layer.apply(backend, x, step, rotation, kv),
-            (Mixer::Mla(layer), Kept::Kv(kv)) => layer.apply(backend, x, step, rotation, kv),
-            (Mixer::Delta(layer), Kept::State(state)) => layer.apply(backend, x, step, state),
-            _ => unreachable!("made by `keep` of the same layer"),
-        }
-    }
-}
-
 /// `x` after a norm; `None` where there is no norm.
 fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
     norm.map(|norm| norm.apply(backend, x)).transpose()
@@ -301,9 +221,9 @@ fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> 
 impl Decoder<crate::backend::native::Native> {
     /// Bytes that the backend made: keys and values, and recurrent state.
     pub fn made(&self) -> (u64, u64) {
-        self.kept.iter().fold((0, 0), |(rows, state), kept| match kept {
-            Kept::Kv(kv) => (rows + kv.bytes() as u64, state),
-            Kept::State(of_layer) => (rows, state + of_layer.bytes() as u64),
+        self.blocks.iter().fold((0, 0), |(rows, state), block| match &block.mixer {
+            Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
+            Mixer::Delta(_, of_layer) => (rows, state + of_layer.bytes() as u64),
         })
     }
 }

@@ -120,4 +120,4 @@ impl<B: Backend> Pool<B> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -149,6 +149,25 @@ fn fed(pool: &mut Pool<Native>, tokens: &[u32], chunk: usize) -> Vec<f32> {
     logits
 }
 
+/// The logits of the first sequence, fed in pieces of 9 in steps that it shares with the others.
+pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f32> {
+    let mut tables: Vec<Table> = sequences.iter().map(|_| Table::default()).collect();
+    let mut logits = Vec::new();
+    for start in (0..sequences[0].len()).step_by(9) {
+        let mut parts = Vec::new();
+        for (table, tokens) in tables.iter_mut().zip(sequences) {
+            let end = (start + 9).min(tokens.len());
+            if start < end {
+                assert!(pool.reserve(table, end - start).unwrap());
+                let outputs = if parts.is_empty() { end - start } else { 0 };
+                parts.push(Part { table, tokens: &tokens[start..end], outputs });
+            }
+        }
+        logits.extend(pool.forward(&mut parts).unwrap());
+    }
+    logits
+}
+
 #[test]
 fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() {
     for case in KINDS {
@@ -166,20 +185,7 @@ fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() 
         }
         // Four sequences in one step, each at its own position.
         let mut pool = load(Native::with_threads(2));
-        let mut tables = all.each_ref().map(|_| Table::default());
-        let mut found = Vec::new();
-        for start in (0..56).step_by(9) {
-            let mut parts = Vec::new();
-            for (table, tokens) in tables.iter_mut().zip(&all) {
-                let end = (start + 9).min(tokens.len());
-                if start < end {
-                    assert!(pool.reserve(table, end - start).unwrap());
-                    let outputs = if parts.is_empty() { end - start } else { 0 };
-                    parts.push(Part { table, tokens: &tokens[start..end], outputs });
-                }
-            }
-            found.extend(pool.forward(&mut parts).unwrap());
-        }
+        let found = together(&mut pool, &all);
         assert_eq!(found, expected, "{case} beside three others");
     }
 }

@@ -13,7 +13,8 @@ use crate::backend::{Compute, KvType};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
 use crate::gguf::{Array, Gguf, Value, Writer};
-use crate::pool::{Part, Pool};
+use crate::pool::Pool;
+use crate::pool::tests::together;
 
 #[derive(Deserialize)]
 struct Reference {
@@ -73,21 +74,7 @@ impl Case {
         let own = &self.reference.tokens;
         let other = |length: usize, by: usize| own.iter().cycle().skip(by).take(length).copied().collect();
         let all: [Vec<u32>; 4] = [own.clone(), other(5, 3), other(33, 1), other(50, 7)];
-        let mut tables = all.each_ref().map(|_| Table::default());
-        let mut logits = Vec::new();
-        for start in (0..own.len()).step_by(9) {
-            let mut parts = Vec::new();
-            for (table, tokens) in tables.iter_mut().zip(&all) {
-                let end = (start + 9).min(tokens.len());
-                if start < end {
-                    assert!(pool.reserve(table, end - start).unwrap());
-                    let outputs = if parts.is_empty() { end - start } else { 0 };
-                    parts.push(Part { table, tokens: &tokens[start..end], outputs });
-                }
-            }
-            logits.extend(pool.forward(&mut parts).unwrap());
-        }
-        logits
+        together(&mut pool, &all)
     }
 
     /// The case's file under other names: `key` and `tensor` give the name of each, or leave it out.
