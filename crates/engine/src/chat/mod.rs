@@ -7,5 +7,10 @@ pub mod formats;
 mod json;
 pub mod template;
 
-pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Turn};
+pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn};
+#[cfg(test)]
+pub(crate) use json::dumps;
 pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits};
+
+#[cfg(test)]
+mod history_tests;

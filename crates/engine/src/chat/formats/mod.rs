@@ -1,111 +1,239 @@
-//! Tool-call formats: how a family of models writes reasoning and calls.
+//! Tool-call formats: how a family of models writes reasoning, text and calls.
 //!
-//! The set of families is closed, one file each: what its grammar is, how its output is parsed and how a call is
-//! rendered, so that the three can't disagree. Knows nothing of tokens but whether a marker is one.
+//! A [`Format`] is data, one a family, in [`families`]. The grammar of a turn, the streaming parser and the rendering of a
+//! call are all made from it, so that the three can't disagree. Knows nothing of tokens but whether a marker is one.
 
-mod hermes;
+mod families;
+mod literal;
 mod options;
 mod parser;
+mod render;
+mod thinking;
+mod value;
 
 use serde_json::Value;
 
-use crate::request::{Request, Tool, ToolCall, ToolChoice};
+use crate::request::{Request, Tool, ToolChoice};
 pub use options::{ParseOptions, ReasoningFormat};
 pub use parser::{Parsed, Parser};
+pub(crate) use render::braces;
+pub use thinking::{Reasoning, Thinking};
+pub(crate) use value::{Types, resolve, type_name};
 
-/// A family of models, by the way they write a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Hermes, Qwen 2.5, Qwen 3: a JSON object with `name` and `arguments` between `<tool_call>` tags.
-    Hermes,
+/// How a family of models writes a turn.
+#[derive(PartialEq)]
+pub struct Format {
+    /// The family's name, as options and reports spell it.
+    pub name: &'static str,
+    /// Texts that a chat template which is written for the format contains, one of the lists whole.
+    templates: &'static [&'static [&'static str]],
+    /// Markers that must each be one token: no text of the model can stand for them.
+    pub(crate) tokens: &'static [&'static str],
+    /// How reasoning is marked, by those models of the family that reason.
+    pub thinking: Thinking,
+    /// Whether models of the family call from inside a reasoning block, without closing it first.
+    pub(crate) ends_reasoning: bool,
+    /// What stands around the text of a turn.
+    pub(crate) answer: (&'static str, &'static str),
+    /// What stands around and between the calls of a turn.
+    pub(crate) calls: Calls,
+    /// A call.
+    pub(crate) call: &'static [Piece],
+    /// How many calls a turn has, and whether there is text beside them.
+    pub(crate) layout: Layout,
+    /// Other texts that open a call, when nothing constrains the model, each with the piece that it begins.
+    also: &'static [(&'static str, usize)],
+    /// Markers that mean nothing to a reader.
+    drops: &'static [&'static str],
+}
+
+/// What stands around and between the calls of a turn.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Calls {
+    pub open: &'static str,
+    pub separator: &'static str,
+    pub close: &'static str,
+}
+
+/// A part of a call. The parser takes any whitespace where a text has some.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Piece {
+    /// Exactly this.
+    Text(&'static str),
+    /// The tool's name.
+    Name,
+    /// The call's id, letters and digits.
+    Id {
+        /// How many.
+        length: usize,
+    },
+    /// The call's id that contains the tool's name and a number: `functions.NAME:0`.
+    NumberedId,
+    /// The number of the call within the turn, from 1.
+    Number,
+    /// A JSON object with name and arguments, in this order.
+    Object(Keys),
+    /// The arguments.
+    Arguments(Encoding),
+}
+
+/// The keys of a call that is a JSON object.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Keys {
+    pub name: &'static str,
+    pub arguments: &'static str,
+    /// The key of an id, and its length.
+    pub id: Option<(&'static str, usize)>,
+}
+
+/// How the arguments of a call are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Encoding {
+    /// As a JSON object.
+    Json,
+    /// One after the other, each between tags: strings as they are, other values as JSON.
+    Tagged(&'static Tagged),
+    /// As Python's keyword arguments, without the parentheses: `city="Paris", days=3`.
+    Keywords,
+    /// As an object whose keys are bare and whose strings stand between marks of their own: `{city:<|"|>Paris<|"|>,days:3}`.
+    Braces,
+}
+
+/// How an argument is written between tags. A line feed at the end of what precedes a value, and one at the beginning of
+/// what follows it, belong to the tags and not to the value.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Tagged {
+    /// Before the key.
+    pub open: &'static str,
+    /// Between the key and a string.
+    pub string: &'static str,
+    /// Between the key and any other value; `{type}` stands for the name of its JSON type.
+    pub other: &'static str,
+    /// After the value.
+    pub close: &'static str,
+}
+
+/// How many calls a turn has, and whether there is text beside them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Layout {
+    /// Text, then any number of calls.
+    TextAndCalls,
+    /// The text is there even if it is empty; then any number of calls.
+    TextAlwaysAndCalls,
+    /// Either text or one call that begins the turn with `{`.
+    TextOrObject,
+    /// Messages with headers (harmony), the last of which is text or a call.
+    Messages,
+}
+
+/// Which characters a bare name can have.
+fn is_bare(character: char) -> bool {
+    character.is_alphanumeric() || "_-.".contains(character)
+}
+
+/// Whether a key can stand without quotes.
+pub(crate) fn is_bare_key(key: &str) -> bool {
+    !key.is_empty()
+        && !key.starts_with(|character: char| character.is_ascii_digit())
+        && key.chars().all(|character| character.is_alphanumeric() || character == '_')
+}
+
+impl std::fmt::Debug for Format {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(self.name)
+    }
 }
 
 impl Format {
-    /// All families, in the order in which [`Format::detect`] tries them.
-    pub const ALL: [Format; 1] = [Format::Hermes];
+    /// All formats, in the order in which [`Format::detect`] tries them.
+    pub fn all() -> &'static [&'static Format] {
+        families::ALL
+    }
 
-    /// The family's name, as options and reports spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Format::Hermes => "hermes",
+    /// The format for models that were trained on none: it has to be described in the prompt.
+    pub fn house() -> &'static Format {
+        &families::HOUSE
+    }
+
+    /// The format of this name.
+    pub fn from_name(name: &str) -> Option<&'static Format> {
+        Format::all().iter().copied().find(|format| format.name == name)
+    }
+
+    /// The format that a chat template is written for: the house format if it knows no tools, `None` if it has some and writes
+    /// their calls in a way that we don't know.
+    pub fn detect(template: &str) -> Option<&'static Format> {
+        let fits = |format: &&&Format| {
+            format.templates.iter().any(|texts| texts.iter().all(|text| template.contains(text)))
+        };
+        let house = (!template.contains("tools")).then(Format::house);
+        Format::all().iter().find(fits).copied().or(house)
+    }
+
+    /// Whether the prompt has to describe the format, since the template doesn't.
+    pub fn described(&self) -> bool {
+        self.templates.is_empty()
+    }
+
+    /// What the format needs of a vocabulary: the first marker that is no token of it, if there is one.
+    pub fn missing_marker(&self, token: &dyn Fn(&str) -> Option<u32>) -> Option<&'static str> {
+        self.tokens.iter().copied().find(|marker| token(marker).is_none())
+    }
+
+    /// Why the format can't express calls of `tool`, if it can't.
+    pub fn refusal(&self, tool: &Tool) -> Option<String> {
+        if tool.name.is_empty() || tool.name.chars().any(char::is_control) {
+            return Some("a tool's name must have at least one character and no control characters".into());
         }
+        let object = self.call.iter().any(|piece| matches!(piece, Piece::Object(_)));
+        if !object && !tool.name.chars().all(is_bare) {
+            let name = self.name;
+            return Some(format!(
+                "the {name} format writes names bare: letters, digits, '_', '-' and '.' are possible"
+            ));
+        }
+        None
     }
 
-    /// The family of this name.
-    pub fn from_name(name: &str) -> Option<Format> {
-        Format::ALL.into_iter().find(|format| format.name() == name)
-    }
-
-    /// The family that a chat template is written for; `None` if it describes no calls or none that we know.
-    pub fn detect(template: &str) -> Option<Format> {
-        Format::ALL.into_iter().find(|format| match format {
-            Format::Hermes => hermes::detect(template),
+    /// Whether arguments can have this key.
+    pub(crate) fn expresses_key(&self, key: &str) -> bool {
+        self.call.iter().all(|piece| match piece {
+            Piece::Arguments(Encoding::Tagged(tagged)) => {
+                let after = [tagged.string, tagged.other].map(|text| text.trim_start().chars().next());
+                let bare = |character: char| {
+                    !character.is_control() && !"<>".contains(character) && !after.contains(&Some(character))
+                };
+                !key.is_empty() && key.trim() == key && key.chars().all(bare)
+            }
+            Piece::Arguments(Encoding::Keywords | Encoding::Braces) => is_bare_key(key),
+            _ => true,
         })
     }
 
-    /// A call as the family's template prints it in the history, without what separates it from its neighbours.
-    ///
-    /// # Errors
-    /// If the arguments can't be written as JSON.
-    pub fn render_call(self, call: &ToolCall) -> serde_json::Result<String> {
-        match self {
-            Format::Hermes => hermes::render_call(call),
+    /// What opens the first call of a turn; empty where a call begins as a JSON object at the start of the turn.
+    pub(crate) fn opening(&self) -> &'static str {
+        match (self.calls.open, self.call.first()) {
+            ("", Some(Piece::Text(text))) => text.trim_end(),
+            (open, _) => open.trim_end(),
         }
     }
 
-    /// The grammar of one turn, as Lark for llguidance. `schemas` are the JSON schemas of the permitted tools' arguments,
-    /// `token` gives the id of a text that is one token.
-    pub(crate) fn grammar(
-        self,
-        turn: &Turn,
-        schemas: &[Value],
-        token: &dyn Fn(&str) -> Option<u32>,
-    ) -> String {
-        match self {
-            Format::Hermes => hermes::grammar(turn, schemas, token),
-        }
+    /// By what the parser knows a call.
+    pub(crate) fn opener(&self) -> &'static str {
+        self.opening().trim_start()
     }
 
-    /// What opens a call.
-    fn opener(self) -> &'static str {
-        match self {
-            Format::Hermes => hermes::OPEN,
-        }
+    /// The texts that open calls, each with the piece that it begins; `None` is the section of all calls.
+    fn openers(&self) -> impl Iterator<Item = (&'static str, Option<usize>)> {
+        let section = !self.calls.open.is_empty();
+        let own = (self.opener(), (!section).then_some(0));
+        let also = self.also.iter().map(|&(text, piece)| (text, Some(piece)));
+        std::iter::once(own).chain(also).filter(|(text, _)| !text.is_empty())
     }
 
-    /// Tries to read the call whose opener has just been seen. `text` is all that followed so far, `done` how far an earlier
-    /// attempt on a shorter text got.
-    fn read_call(self, text: &str, done: &mut Scan) -> Read {
-        match self {
-            Format::Hermes => hermes::read_call(text, done),
-        }
-    }
-}
-
-/// Opens a reasoning block.
-const THINK: &str = "<think>";
-/// Closes a reasoning block.
-const END_THINK: &str = "</think>";
-
-/// Whether a turn has a reasoning block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reasoning {
-    /// No: the prompt closed an empty one, or the model doesn't reason.
-    Never,
-    /// The turn may begin with one.
-    Optional,
-    /// The prompt has opened it, the turn continues inside.
-    Open,
-}
-
-impl Reasoning {
-    /// What the end of a prompt leaves possible; `thinks` says whether the model's template knows reasoning blocks.
-    pub fn after(generation_prompt: &str, thinks: bool) -> Self {
-        match (generation_prompt.rfind(THINK), generation_prompt.rfind(END_THINK)) {
-            (Some(open), close) if close.is_none_or(|close| close < open) => Reasoning::Open,
-            (None, None) if thinks => Reasoning::Optional,
-            _ => Reasoning::Never,
-        }
+    /// The texts that free text can't contain, since the parser would take them for something else.
+    pub(crate) fn reserved(&self) -> impl Iterator<Item = &'static str> {
+        self.openers().map(|(text, _)| text).chain(self.drops.iter().copied())
     }
 }
 
@@ -113,7 +241,7 @@ impl Reasoning {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     /// How calls are written.
-    pub format: Format,
+    pub format: &'static Format,
     /// The tools that may be called; no other name is a call.
     pub tools: Vec<Tool>,
     /// Whether a call is wanted.
@@ -122,19 +250,40 @@ pub struct Turn {
     pub parallel_tool_calls: bool,
     /// Whether the turn begins with a reasoning block.
     pub reasoning: Reasoning,
+    /// How reasoning is marked; `None` = the model writes none.
+    pub thinking: Option<Thinking>,
+    /// The schema of the text, if that has to be JSON.
+    pub schema: Option<Value>,
 }
 
 impl Turn {
     /// The turn that a request asks for, after a prompt that `template` rendered with this end.
-    pub fn new(format: Format, request: &Request, template: &str, generation_prompt: &str) -> Self {
-        let thinks = template.contains(THINK) && request.thinking != Some(false);
+    pub fn new(format: &'static Format, request: &Request, template: &str, generation_prompt: &str) -> Self {
+        let thinking = format.thinking.in_template(template);
+        let reasoning = match thinking {
+            Some(thinking) => thinking.after(generation_prompt, request.thinking != Some(false)),
+            None => Reasoning::Never,
+        };
         Turn {
             format,
             tools: request.tools.clone(),
             tool_choice: request.tool_choice.clone(),
             parallel_tool_calls: request.parallel_tool_calls,
-            reasoning: Reasoning::after(generation_prompt, thinks),
+            reasoning,
+            thinking,
+            schema: None,
         }
+    }
+
+    /// The same turn, without calls and with JSON for its text.
+    #[must_use]
+    pub fn in_json(self, schema: &Value) -> Self {
+        Turn { tools: Vec::new(), tool_choice: ToolChoice::None, schema: Some(schema.clone()), ..self }
+    }
+
+    /// The text that ends the reasoning of this turn; `None` if it has none.
+    pub fn end_of_reasoning(&self) -> Option<&'static str> {
+        self.thinking.filter(|_| self.reasoning != Reasoning::Never).map(|thinking| thinking.close)
     }
 
     /// The tools that the choice permits.
@@ -145,54 +294,6 @@ impl Turn {
             ToolChoice::Named(name) => tool.name == *name,
         })
     }
-}
-
-/// How far an unfinished call has been looked at, so that each byte is looked at once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Scan {
-    at: usize,
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    end: Option<usize>,
-}
-
-impl Scan {
-    /// Where the JSON object or array that starts at `start` ends, once that can be seen. Looks at brackets and strings only.
-    fn json_end(&mut self, text: &str, start: usize) -> Option<usize> {
-        self.at = self.at.max(start);
-        while self.end.is_none() {
-            let byte = *text.as_bytes().get(self.at)?;
-            self.at += 1;
-            if self.in_string {
-                let escape = byte == b'\\' && !self.escaped;
-                self.in_string = byte != b'"' || self.escaped;
-                self.escaped = escape;
-                continue;
-            }
-            match byte {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    self.end = (self.depth == 0).then_some(self.at);
-                }
-                _ => {}
-            }
-        }
-        self.end
-    }
-}
-
-/// What became of an attempt to read a call.
-#[derive(Debug, PartialEq)]
-enum Read {
-    /// Whether it is one depends on what follows.
-    Unfinished,
-    /// It can't become a call.
-    NotACall,
-    /// A call that takes up `length` bytes.
-    Call { length: usize, name: String, arguments: serde_json::Map<String, Value> },
 }
 
 #[cfg(test)]

@@ -1,22 +1,28 @@
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::request::Message;
+use crate::request::ToolCall;
 
 fn tool(name: &str) -> Tool {
     Tool { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
 }
 
+fn hermes() -> &'static Format {
+    Format::from_name("hermes").unwrap()
+}
+
 fn turn(reasoning: Reasoning) -> Turn {
     Turn {
-        format: Format::Hermes,
+        format: hermes(),
+        thinking: Some(hermes().thinking),
         tools: vec![tool("ping"), tool("get_weather")],
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: true,
         reasoning,
+        schema: None,
     }
 }
 
@@ -27,6 +33,7 @@ fn joined(pieces: Vec<Parsed>) -> Vec<Parsed> {
         match (out.last_mut(), &piece) {
             (Some(Parsed::Text(text)), Parsed::Text(more))
             | (Some(Parsed::Reasoning(text)), Parsed::Reasoning(more)) => text.push_str(more),
+            (_, Parsed::Delta { .. }) => {}
             _ => out.push(piece),
         }
     }
@@ -54,7 +61,7 @@ fn thought(text: &str) -> Parsed {
 
 fn call(name: &str, arguments: Value) -> Parsed {
     let Value::Object(arguments) = arguments else { panic!("{arguments}") };
-    Parsed::ToolCall { name: name.into(), arguments }
+    Parsed::ToolCall { id: String::new(), name: name.into(), arguments }
 }
 
 #[test]
@@ -80,13 +87,12 @@ fn parses_turns() {
     check(&format!("{ping}\nDone!"), &[call("ping", json!({})), text("Done!")]);
     check(&format!("<tool_call>{ping}"), &[text("<tool_call>"), call("ping", json!({}))]);
     check(&format!("<think>{ping}</think>"), &[thought(ping)]);
+    check("<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}", &[call("ping", json!({}))]);
     check(
         "<tool_call>{\"arguments\":\"{\\\"city\\\":\\\"}</tool_call>\\\"}\",\"name\":\"get_weather\"}</tool_call>",
         &[call("get_weather", json!({"city": "}</tool_call>"}))],
     );
     for not_a_call in [
-        "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}",
-        "<tool_call>\n{\"name\": \"ping\", \"arguments\": {\"a",
         "<tool_call>\n{\"name\": \"rm\", \"arguments\": {}}\n</tool_call>",
         "<tool_call>\n{'name': 'ping', 'arguments': {}}\n</tool_call>",
         "<tool_call>\n[{\"name\": \"ping\", \"arguments\": {}}]\n</tool_call>",
@@ -111,17 +117,18 @@ fn a_call_reads_back_from_its_rendering() {
         name: "ping".into(),
         arguments: arguments.as_object().unwrap().clone(),
     };
-    let rendered = Format::Hermes.render_call(&original).unwrap();
+    let rendered = hermes().render_call(&original).unwrap();
     assert_eq!(parse(&turn(Reasoning::Never), [rendered.as_str()]), [call("ping", arguments)]);
 }
 
 #[test]
 fn knows_what_a_prompt_leaves_open() {
-    let check = |prompt: &str, expected| assert_eq!(Reasoning::after(prompt, true), expected, "{prompt}");
+    let check =
+        |prompt: &str, expected| assert_eq!(hermes().thinking.after(prompt, true), expected, "{prompt}");
     check("<|im_start|>assistant\n", Reasoning::Optional);
     check("<|im_start|>assistant\n<think>\n", Reasoning::Open);
     check("<|im_start|>assistant\n<think>\n\n</think>\n\n", Reasoning::Never);
-    assert_eq!(Reasoning::after("<|im_start|>assistant\n", false), Reasoning::Never);
+    assert_eq!(hermes().thinking.after("<|im_start|>assistant\n", false), Reasoning::Never);
 }
 
 proptest! {
@@ -159,53 +166,11 @@ fn records(file: &str) -> Vec<Value> {
     text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What was generated stands in the next prompt as it was generated, so its tokens can be used again.
-#[test]
-fn history_begins_with_what_was_generated() {
+/// The source of one of the fixtures' templates.
+fn template(name: &str) -> String {
     let shared = std::env::var("ALARA_SHARED")
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-    let file = PathBuf::from(shared).join("fixtures/chat/templates/Qwen-Qwen3-0.6B.jinja");
-    let Ok(source) = std::fs::read_to_string(&file) else {
-        return println!("SKIPPED: no template {}", file.display());
-    };
-    let template = crate::chat::ChatTemplate::new(&source, "", "").unwrap();
-    let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
-    let check = |generated: &str| {
-        let mut request =
-            Request { messages: vec![Message::user("hi")], tools: vec![tool("ping")], ..Request::default() };
-        let prompt = template.render(&request, &[], now).unwrap();
-        let turn = Turn::new(Format::Hermes, &request, &source, &prompt.generation_prompt);
-        assert_eq!(turn.reasoning, Reasoning::Optional);
-        let mut answer = Message::assistant("", Vec::new());
-        for piece in parse(&Turn { parallel_tool_calls: true, ..turn }, [generated]) {
-            match piece {
-                Parsed::Text(text) => answer.content = text,
-                Parsed::Reasoning(text) => answer.reasoning_content = Some(text),
-                Parsed::ToolCall { name, arguments } => {
-                    answer.tool_calls.push(ToolCall { id: String::new(), name, arguments });
-                }
-            }
-        }
-        let result = Message::tool_result(&answer.tool_calls[0], "done");
-        request.messages.extend([answer, result]);
-        let history = template.render(&request, &[], now).unwrap().text;
-        let expected = format!("{}{generated}<|im_end|>\n", prompt.text);
-        assert!(history.starts_with(&expected), "{history}\nshould begin with\n{expected}");
-    };
-    let call = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {\"b\": [1, 2.5, \"\\n é </think>\"], \"a\": {\"c\": null}}}\n</tool_call>";
-    check(call);
-    check(&format!("Let me look.\n{call}"));
-    check(&format!("{call}\n{call}"));
-    check(&format!("<think>\nHm.\n</think>\n\n{call}"));
-    check(&format!("<think>\nHm.\n</think>\n\nNow:\n{call}"));
-}
-
-/// A fixture's tools and options as a turn, and the text of the answer that its prompt holds already.
-fn fixture_turn(record: &Value) -> (Turn, String) {
-    let options: ParseOptions = serde_json::from_value(record["options"].clone()).unwrap();
-    let tools = record["tools"].as_array().into_iter().flatten();
-    let tools = tools.map(|item| tool(item["function"]["name"].as_str().unwrap())).collect();
-    (options.turn(Format::Hermes, tools), options.prefill().to_owned())
+    std::fs::read_to_string(format!("{shared}/fixtures/chat/templates/{name}.jinja")).unwrap()
 }
 
 fn message(pieces: Vec<Parsed>) -> Value {
@@ -214,56 +179,116 @@ fn message(pieces: Vec<Parsed>) -> Value {
         match piece {
             Parsed::Text(text) => content.push_str(&text),
             Parsed::Reasoning(text) => reasoning.push_str(&text),
-            Parsed::ToolCall { name, arguments } => calls.push(json!({"name": name, "arguments": arguments})),
+            Parsed::Delta { .. } => {}
+            Parsed::ToolCall { id, name, arguments } => {
+                calls.push(json!({"name": name, "arguments": arguments, "id": id}));
+            }
+            Parsed::Incomplete { id, name, arguments } => {
+                calls.push(json!({"name": name, "arguments_text": arguments, "id": id}));
+            }
         }
     }
     json!({"content": content, "reasoning_content": reasoning, "tool_calls": calls})
 }
 
+/// Whether a message is what a fixture expects: outer whitespace aside, and ids where it tells any.
+fn agrees(actual: &Value, expected: &Value) -> bool {
+    let trimmed = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().trim().to_owned();
+    let same_text =
+        ["content", "reasoning_content"].iter().all(|key| trimmed(actual, key) == trimmed(expected, key));
+    let calls = |value: &Value| value["tool_calls"].as_array().cloned().unwrap_or_default();
+    let (actual, expected) = (calls(actual), calls(expected));
+    let same = |(actual, expected): (&Value, &Value)| {
+        expected.as_object().unwrap().iter().all(|(key, value)| actual[key] == *value)
+    };
+    same_text && actual.len() == expected.len() && actual.iter().zip(&expected).all(same)
+}
+
+/// The pieces of a call's arguments, one after the other, are the JSON of its arguments.
+fn pieces_are_the_whole<'a>(turn: &Turn, output: impl IntoIterator<Item = &'a str>) {
+    let mut parser = Parser::new(turn);
+    let mut parsed: Vec<Parsed> = output.into_iter().flat_map(|piece| parser.push(piece)).collect();
+    parsed.extend(parser.finish());
+    let mut written: Option<String> = None;
+    for piece in parsed {
+        match piece {
+            Parsed::Delta { arguments, .. } => *written.get_or_insert_default() += &arguments,
+            Parsed::ToolCall { arguments, .. } => {
+                let pieces: Value = serde_json::from_str(&written.take().unwrap()).unwrap();
+                assert_eq!(pieces, Value::Object(arguments));
+            }
+            Parsed::Incomplete { arguments, .. } => assert_eq!(written.take(), Some(arguments)),
+            // What had begun as a call was none.
+            Parsed::Text(_) | Parsed::Reasoning(_) => written = None,
+        }
+    }
+}
+
+/// Fixtures whose expectation is not ours, with the reason.
+const DIFFERENT: [(&str, &str); 7] = [
+    (
+        "llamacpp/inclusionai-ling-3.0-flash.6",
+        "reasoning that stays in the text keeps its tag, as in Qwen3.5-4B.2",
+    ),
+    ("llamacpp/inclusionai-ling-3.0-flash.10", "the token that ends a turn never reaches the parser"),
+    ("llamacpp/meta-llama-Llama-3.1-8B-Instruct.2", FENCE),
+    ("llamacpp/mistralai-Ministral-3-14B-Reasoning-2512.7", FENCE),
+    (
+        "disputed/openai-gpt-oss-120b/oss_reasoning_none",
+        "as openai-gpt-oss-120b.4: the header of the text is no text",
+    ),
+    (
+        "llamacpp/LFM2.5-8B-A1B.15",
+        "arguments in another notation than JSON are reported when they are complete",
+    ),
+    ("llamacpp/Reka-Edge.7", "deltas are what the model wrote: the space after the colon has not come"),
+];
+const FENCE: &str = "a grammar for JSON output permits no code fence, so that none has to be taken away";
+/// Families of templates that we have no format for.
+const UNKNOWN: [&str; 8] =
+    ["cohere", "apriel", "firefunction", "functionary", "gigachat", "minimax", "muse", "spark"];
+
 #[test]
 fn fixtures_agree() {
-    let mut wrong = Vec::new();
-    let mut total = 0;
+    let (mut wrong, mut total, mut unknown) = (Vec::new(), 0, 0);
     for file in ["parse.jsonl", "parse-partial.jsonl", "parse-disputed.jsonl"] {
         for record in records(file) {
-            if record["family"] != "qwen3-hermes" {
+            let source = template(record["template"].as_str().unwrap());
+            let id = record["id"].as_str().unwrap();
+            let Some(format) = Format::detect(&source) else {
+                assert!(UNKNOWN.iter().any(|family| record["family"] == *family), "{id}");
+                unknown += 1;
                 continue;
-            }
+            };
             total += 1;
-            let (turn, prefill) = fixture_turn(&record);
+            let options: ParseOptions = serde_json::from_value(record["options"].clone()).unwrap();
+            let tools = record["tools"].as_array().into_iter().flatten().map(|item| Tool {
+                name: item["function"]["name"].as_str().unwrap().into(),
+                description: String::new(),
+                parameters: item["function"]["parameters"].clone(),
+            });
+            let thinking = format.thinking.in_template(&source);
+            let turn = options.turn(format, thinking, tools.collect());
+            let prefill = options.prefill(thinking);
             let output = record["output"].as_str().unwrap();
-            let actual = message(parse(&turn, [prefill.as_str(), output]));
-            let by_one = message(parse(&turn, [prefill.as_str()].into_iter().chain(characters(output))));
-            let mut expected = record["expected"].clone();
-            for key in ["content", "reasoning_content"] {
-                expected[key] = expected[key].as_str().unwrap().trim().into();
-            }
-            if actual != expected || by_one != expected {
-                println!("{}:\n  expected {expected}\n  actual   {actual}", record["id"]);
-                wrong.push(record["id"].clone());
+            let whole = parse(&turn, [prefill, output]);
+            let actual = message(whole.clone());
+            pieces_are_the_whole(&turn, [prefill, output]);
+            pieces_are_the_whole(&turn, [prefill].into_iter().chain(characters(output)));
+            let by_one = parse(&turn, [prefill].into_iter().chain(characters(output)));
+            let different = DIFFERENT.iter().any(|(known, _)| *known == id);
+            if agrees(&actual, &record["expected"]) == different || by_one != whole {
+                println!("{id} {}\n  output   {output:?}\n  expected {}", format.name, record["expected"]);
+                println!("  actual   {actual}\n  by one   {}", message(by_one));
+                wrong.push(id.to_owned());
             }
         }
     }
-    println!("{} of {total} outputs agree", total - wrong.len());
-    assert!(wrong.is_empty(), "{wrong:?}");
-}
-
-#[test]
-fn detects_families_by_their_templates() {
-    let templates = records("parse.jsonl").into_iter().map(|record| {
-        let family = record["family"].as_str().unwrap().to_owned();
-        (record["template"].as_str().unwrap().to_owned(), family)
-    });
-    let shared = std::env::var("ALARA_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-    for (template, family) in templates.collect::<std::collections::BTreeMap<_, _>>() {
-        let source =
-            std::fs::read_to_string(format!("{shared}/fixtures/chat/templates/{template}.jinja")).unwrap();
-        // SmolLM3's vectors are plain text: its template prints no tools. Granite and Reka write calls as Hermes does.
-        let hermes = (family == "qwen3-hermes" && !template.contains("SmolLM3"))
-            || template.contains("granite-4")
-            || template.contains("Reka");
-        let expected = hermes.then_some(Format::Hermes);
-        assert_eq!(Format::detect(&source), expected, "{template}");
-    }
+    println!(
+        "{} of {total} outputs are read as expected, {} as they should",
+        total - wrong.len(),
+        DIFFERENT.len()
+    );
+    println!("{unknown} are of families without a format");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

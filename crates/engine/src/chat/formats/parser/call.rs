@@ -1,0 +1,306 @@
+//! One call, piece by piece as its format describes it.
+
+use serde_json::{Map, Value};
+
+use super::object::ObjectScan;
+use super::tagged::TaggedScan;
+use super::{Block, Parsed};
+use crate::chat::formats::literal::{self, Failure};
+use crate::chat::formats::{Encoding, Format, Piece, is_bare};
+use crate::request::Tool;
+
+/// A call that is being read. Positions count from the call's opener.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// What the opener would be if no call followed.
+    pub within: Block,
+    /// Whether the opener of the section of all calls comes first.
+    section: bool,
+    piece: usize,
+    at: usize,
+    id: String,
+    name: Option<String>,
+    /// The arguments once they are complete.
+    arguments: Option<Map<String, Value>>,
+    /// The arguments' JSON text as far as it was reported.
+    reported: String,
+    state: Option<Scan>,
+}
+
+/// How far the piece has been read that the call has got to.
+#[derive(Debug)]
+enum Scan {
+    Object(ObjectScan),
+    Tagged(TaggedScan),
+}
+
+/// What became of an attempt to go on.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Whether it is a call depends on what follows.
+    More,
+    /// It can't become one.
+    NotACall,
+    /// The turn has ended in the middle of it.
+    CutOff { id: String, name: String, arguments: String },
+    /// A call that takes up `length` bytes.
+    Complete { length: usize, id: String, name: String, arguments: Map<String, Value> },
+}
+
+/// Whether a piece could be read.
+pub(super) enum Reading {
+    More,
+    Wrong,
+    /// It ends here.
+    To(usize),
+}
+
+impl Call {
+    /// A call whose text begins with piece number `piece`.
+    pub(super) fn new(within: Block, piece: usize) -> Self {
+        Call {
+            within,
+            section: false,
+            piece,
+            at: 0,
+            id: String::new(),
+            name: None,
+            arguments: None,
+            reported: String::new(),
+            state: None,
+        }
+    }
+
+    /// The first call of a section whose opener comes first.
+    pub(super) fn in_section(within: Block) -> Self {
+        Call { section: true, ..Call::new(within, 0) }
+    }
+
+    /// Takes the name from elsewhere: a permitted one.
+    pub(super) fn begin(&mut self, name: &str, out: &mut Vec<Parsed>) {
+        self.name = Some(name.to_owned());
+        out.push(Parsed::Delta { name: name.to_owned(), arguments: String::new() });
+    }
+
+    /// Reads on in `text`, which starts at the opener; `end` says that nothing follows it.
+    pub(super) fn advance(
+        &mut self,
+        format: &'static Format,
+        tools: &[Tool],
+        text: &str,
+        end: bool,
+        out: &mut Vec<Parsed>,
+    ) -> Step {
+        loop {
+            let reading = if self.section {
+                literal_text(text, self.at, format.calls.open)
+            } else {
+                match format.call.get(self.piece) {
+                    Some(piece) => self.piece(piece, tools, text, out),
+                    None => return self.complete(),
+                }
+            };
+            match reading {
+                Reading::To(at) => {
+                    self.at = at;
+                    self.piece += usize::from(!self.section);
+                    self.section = false;
+                }
+                // What closes a call may be missing: all that matters is there.
+                Reading::Wrong if self.over(format) => return self.complete(),
+                Reading::More if end && self.over(format) => {
+                    self.at = text.len();
+                    return self.complete();
+                }
+                Reading::Wrong => return Step::NotACall,
+                Reading::More if !end => return Step::More,
+                Reading::More => {
+                    return match self.name.take() {
+                        Some(name) => Step::CutOff {
+                            id: std::mem::take(&mut self.id),
+                            name,
+                            arguments: std::mem::take(&mut self.reported),
+                        },
+                        None => Step::NotACall,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Whether the arguments are complete. That those between tags are, only the text behind them tells.
+    fn over(&self, format: &Format) -> bool {
+        let before = self.piece.checked_sub(1).and_then(|last| format.call.get(last));
+        self.arguments.is_some() && !matches!(before, Some(Piece::Arguments(Encoding::Tagged(_))))
+    }
+
+    fn complete(&mut self) -> Step {
+        match (self.name.take(), self.arguments.take()) {
+            (Some(name), Some(arguments)) => {
+                Step::Complete { length: self.at, id: std::mem::take(&mut self.id), name, arguments }
+            }
+            _ => Step::NotACall,
+        }
+    }
+
+    fn piece(&mut self, piece: &'static Piece, tools: &[Tool], text: &str, out: &mut Vec<Parsed>) -> Reading {
+        let rest = &text[self.at..];
+        match piece {
+            Piece::Text(literal) => literal_text(text, self.at, literal),
+            Piece::Name => {
+                let name = rest.trim_start();
+                let Some(length) = name.find(|character| !is_bare(character)) else { return Reading::More };
+                let at = text.len() - name.len() + length;
+                self.named(&name[..length], tools, out).map_or(Reading::Wrong, |()| Reading::To(at))
+            }
+            Piece::Id { .. } | Piece::Number => {
+                let Some(length) = rest.find(|character: char| !character.is_ascii_alphanumeric()) else {
+                    return Reading::More;
+                };
+                if matches!(piece, Piece::Id { .. }) {
+                    self.id = rest[..length].to_owned();
+                }
+                Reading::To(self.at + length)
+            }
+            Piece::NumberedId => {
+                let Some(length) = rest.find('<') else { return Reading::More };
+                let id = rest[..length].trim();
+                let name = id.strip_prefix("functions.").unwrap_or(id);
+                let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
+                self.id = id.to_owned();
+                self.named(name, tools, out).map_or(Reading::Wrong, |()| Reading::To(self.at + length))
+            }
+            Piece::Object(keys) => {
+                let mut scan = match self.state.take() {
+                    Some(Scan::Object(scan)) => scan,
+                    _ => ObjectScan::new(text, self.at),
+                };
+                let reading = scan.advance(text, keys);
+                if self.name.is_none()
+                    && let Some(name) = scan.name(text)
+                    && self.named(&name, tools, out).is_none()
+                {
+                    return Reading::Wrong;
+                }
+                if let (Some(name), Some(more)) = (&self.name, scan.arguments(text, self.reported.len())) {
+                    out.push(Parsed::Delta { name: name.clone(), arguments: more.to_owned() });
+                    self.reported.push_str(more);
+                }
+                if let Reading::To(at) = reading {
+                    let Some((id, arguments)) = scan.read(&text[..at], keys) else { return Reading::Wrong };
+                    self.id = id;
+                    self.report_rest(&arguments, out);
+                    self.arguments = Some(arguments);
+                }
+                self.state = Some(Scan::Object(scan));
+                reading
+            }
+            Piece::Arguments(encoding) => self.arguments(*encoding, tools, text, out),
+        }
+    }
+
+    fn arguments(
+        &mut self,
+        encoding: Encoding,
+        tools: &[Tool],
+        text: &str,
+        out: &mut Vec<Parsed>,
+    ) -> Reading {
+        match encoding {
+            Encoding::Json => {
+                let mut scan = match self.state.take() {
+                    Some(Scan::Object(scan)) => scan,
+                    _ => ObjectScan::new(text, self.at),
+                };
+                let reading = scan.whole(text);
+                let more = scan.seen(text, self.reported.len()).to_owned();
+                self.report(&more, out);
+                if let Reading::To(at) = reading {
+                    let object = crate::chat::formats::value::object(text[self.at..at].trim());
+                    let Some(object) = object else { return Reading::Wrong };
+                    self.arguments = Some(object);
+                }
+                self.state = Some(Scan::Object(scan));
+                reading
+            }
+            Encoding::Tagged(tagged) => {
+                let mut scan = match self.state.take() {
+                    Some(Scan::Tagged(scan)) => scan,
+                    _ => TaggedScan::new(self.at),
+                };
+                let name = self.name.as_deref().unwrap_or_default();
+                let tool = tools.iter().find(|tool| tool.name == name);
+                let parameters = tool.map_or(&Value::Null, |tool| &tool.parameters);
+                let mut json = String::new();
+                let reading = scan.advance(text, tagged, parameters, &mut json);
+                self.report(&json, out);
+                if let Reading::To(_) = reading {
+                    self.arguments = Some(std::mem::take(&mut scan.arguments));
+                }
+                self.state = Some(Scan::Tagged(scan));
+                reading
+            }
+            Encoding::Keywords => self.literal(literal::keywords(&text[self.at..]), out),
+            Encoding::Braces => self.literal(literal::object(&text[self.at..]), out),
+        }
+    }
+
+    fn literal(
+        &mut self,
+        read: Result<(Map<String, Value>, usize), Failure>,
+        out: &mut Vec<Parsed>,
+    ) -> Reading {
+        match read {
+            Err(Failure::Unfinished) => Reading::More,
+            Err(Failure::Wrong) => Reading::Wrong,
+            Ok((arguments, length)) => {
+                self.report_rest(&arguments, out);
+                self.arguments = Some(arguments);
+                Reading::To(self.at + length)
+            }
+        }
+    }
+
+    /// Takes note of the name; `None` if no such tool is permitted.
+    fn named(&mut self, name: &str, tools: &[Tool], out: &mut Vec<Parsed>) -> Option<()> {
+        tools.iter().any(|tool| tool.name == name).then(|| self.begin(name, out))
+    }
+
+    fn report(&mut self, more: &str, out: &mut Vec<Parsed>) {
+        if let Some(name) = &self.name
+            && !more.is_empty()
+        {
+            out.push(Parsed::Delta { name: name.clone(), arguments: more.to_owned() });
+            self.reported.push_str(more);
+        }
+    }
+
+    /// Reports arguments that could not be reported as they came.
+    fn report_rest(&mut self, arguments: &Map<String, Value>, out: &mut Vec<Parsed>) {
+        if self.reported.is_empty()
+            && let Ok(text) = crate::chat::json::dumps(arguments)
+        {
+            self.report(&text, out);
+        }
+    }
+}
+
+/// Reads `literal` from `at` on; where either has whitespace, or one tag follows another, the other may have other
+/// whitespace or none.
+pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> Reading {
+    let mut rest = text[at..].trim_start();
+    for mut words in literal.split_whitespace() {
+        while !words.is_empty() {
+            let end = words.find("><").map_or(words.len(), |at| at + 1);
+            let (word, more) = words.split_at(end);
+            words = more;
+            rest = rest.trim_start();
+            match rest.strip_prefix(word) {
+                Some(after) => rest = after,
+                None if word.starts_with(rest) => return Reading::More,
+                None => return Reading::Wrong,
+            }
+        }
+    }
+    Reading::To(text.len() - rest.len())
+}

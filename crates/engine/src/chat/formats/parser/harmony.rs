@@ -1,0 +1,55 @@
+//! Messages with headers, as gpt-oss writes them.
+//!
+//! Source: the harmony format's description by OpenAI: `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>…`.
+//! Recipient and channel may change places; the answer's first header begins behind the role.
+
+use super::{Block, Call, Parsed, Parser, State};
+use crate::chat::formats::Piece;
+
+/// What ends a message.
+pub(super) const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+const BODY: &str = "<|message|>";
+const CHANNEL: &str = "<|channel|>";
+const RECIPIENT: &str = "to=";
+const FUNCTIONS: &str = "functions.";
+
+impl Parser {
+    /// Reads a message's header.
+    pub(super) fn header(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
+        let Some(length) = self.pending.find(BODY) else {
+            // Without one, it is all there is.
+            if end {
+                self.print(Block::Text, self.pending.len(), true, out);
+            }
+            return false;
+        };
+        let header = &self.pending[..length];
+        let word = |text: &str| {
+            let end = text.find(|character: char| character.is_whitespace() || character == '<');
+            text[..end.unwrap_or(text.len())].to_owned()
+        };
+        let channel = header.rsplit_once(CHANNEL).map(|(_, text)| word(text)).unwrap_or_default();
+        let recipient = header.rsplit_once(RECIPIENT).map(|(_, text)| word(text)).unwrap_or_default();
+        let body = length + BODY.len();
+        if let Some(name) = recipient.strip_prefix(FUNCTIONS)
+            && self.tools.iter().any(|tool| tool.name == name)
+        {
+            let arguments = self.format.call.iter().position(|piece| matches!(piece, Piece::Arguments(_)));
+            let mut call = Call::new(Block::Text, arguments.unwrap_or_default());
+            call.begin(name, out);
+            return self.enter(State::Call(Box::new(call)), body);
+        }
+        let elsewhere = !recipient.is_empty() && recipient != "assistant" && recipient != "user";
+        let block = match channel.as_str() {
+            "analysis" if self.thinking.is_some() => Block::Reasoning,
+            "analysis" => {
+                let at = header.find(CHANNEL).unwrap_or_default();
+                out.push(Parsed::Text(self.pending[at..body].to_owned()));
+                Block::Verbatim
+            }
+            _ if elsewhere => Block::Dropped,
+            _ => Block::Text,
+        };
+        self.enter(State::Block(block), body)
+    }
+}

@@ -1,0 +1,347 @@
+//! The streaming parser: generated text to reasoning, text and calls.
+//!
+//! What comes out depends on the text alone, never on how it was cut. A call is complete when its arguments are; whatever
+//! can't become a complete call of a permitted tool stays text, so nothing that the model said is lost. Whitespace
+//! around reasoning, text and calls is dropped.
+
+mod call;
+mod harmony;
+mod object;
+mod tagged;
+
+use serde_json::{Map, Value};
+
+use super::{Format, Layout, Piece, Reasoning, Thinking, Turn};
+use crate::request::Tool;
+use call::{Call, Step};
+
+/// A piece of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parsed {
+    /// The next piece of the text.
+    Text(String),
+    /// The next piece of the reasoning.
+    Reasoning(String),
+    /// The next piece of the arguments of the call under way, as JSON text. All pieces of a call together are the JSON
+    /// of its arguments, if it gets complete.
+    Delta {
+        /// The tool's name: a permitted one.
+        name: String,
+        /// The first piece may be empty.
+        arguments: String,
+    },
+    /// A complete call.
+    ToolCall {
+        /// The id that the model gave it; empty where the format has none.
+        id: String,
+        /// The tool's name: a permitted one.
+        name: String,
+        /// The arguments, in the order in which the model wrote them. Not validated against the tool's schema.
+        arguments: Map<String, Value>,
+    },
+    /// A call that the end of the turn cut off. It must not run.
+    Incomplete {
+        /// The id that the model gave it; empty where the format has none.
+        id: String,
+        /// The tool's name: a permitted one.
+        name: String,
+        /// The beginning of the arguments, as JSON text.
+        arguments: String,
+    },
+}
+
+/// Parses one turn.
+#[derive(Debug)]
+pub struct Parser {
+    format: &'static Format,
+    thinking: Option<Thinking>,
+    /// The tools whose calls are recognised.
+    tools: Vec<Tool>,
+    parallel: bool,
+    state: State,
+    /// Received and not yet decided.
+    pending: String,
+    /// Whether the current block has printed anything, that is, whether whitespace is inside it.
+    begun: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// At the start of a turn that may begin with reasoning.
+    Start,
+    Block(Block),
+    /// At what may be a call; its opener is still in `pending`.
+    Call(Box<Call>),
+    /// Behind a call, where another one or the end of all calls may follow.
+    BetweenCalls,
+    /// In the header of a message.
+    Header,
+}
+
+/// What running text is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Block {
+    Text,
+    Reasoning,
+    /// Reasoning that stays in the text, with its marks.
+    Verbatim,
+    /// For somebody else.
+    Dropped,
+}
+
+/// What a text in a block ends with.
+#[derive(Clone, Copy)]
+enum Mark {
+    EndOfReasoning,
+    /// A call, or the section of all calls.
+    Opener(Option<usize>),
+    Dropped,
+    EndOfMessage,
+}
+
+impl Parser {
+    /// A parser for a turn whose answer starts behind the prompt.
+    pub fn new(turn: &Turn) -> Self {
+        let messages = turn.format.layout == Layout::Messages;
+        Parser {
+            format: turn.format,
+            thinking: turn.thinking.filter(|_| turn.reasoning != Reasoning::Never),
+            tools: turn.permitted().cloned().collect(),
+            parallel: turn.parallel_tool_calls,
+            state: match turn.reasoning {
+                _ if messages => State::Header,
+                Reasoning::Never => State::Block(Block::Text),
+                Reasoning::Optional => State::Start,
+                Reasoning::Open => State::Block(Block::Reasoning),
+            },
+            pending: String::new(),
+            begun: false,
+        }
+    }
+
+    /// Takes the next piece of generated text, returns what it decides.
+    pub fn push(&mut self, text: &str) -> Vec<Parsed> {
+        self.pending.push_str(text);
+        let mut out = Vec::new();
+        while self.step(&mut out, false) {}
+        out
+    }
+
+    /// Takes note that the turn has ended, returns the rest.
+    pub fn finish(&mut self) -> Vec<Parsed> {
+        let mut out = Vec::new();
+        while self.step(&mut out, true) {}
+        out
+    }
+
+    /// Whether what has come so far ends inside a reasoning block.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Block(Block::Reasoning))
+    }
+
+    /// Decides as much as one state can; false if nothing more can be decided.
+    fn step(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
+        match self.state {
+            State::Start => self.start(end),
+            State::Block(block) => self.block(block, out, end),
+            State::Call(_) => self.call(out, end),
+            State::BetweenCalls => self.between_calls(end),
+            State::Header => self.header(out, end),
+        }
+    }
+
+    fn start(&mut self, end: bool) -> bool {
+        let text = self.pending.trim_start();
+        let Some(thinking) = self.thinking else { return self.enter(State::Block(Block::Text), 0) };
+        let (open, close) = (thinking.open.trim_end(), thinking.close.trim_end());
+        let undecided = |marker: &str| marker.starts_with(text) && text.len() < marker.len();
+        if !end && (undecided(open) || undecided(close)) {
+            return false;
+        }
+        let space = self.pending.len() - text.len();
+        if text.starts_with(open) {
+            self.enter(State::Block(Block::Reasoning), space + open.len())
+        } else if text.starts_with(close) {
+            // The prompt has opened the block, or the model skips it.
+            self.enter(State::Block(Block::Text), space + close.len())
+        } else {
+            self.enter(State::Block(Block::Text), 0)
+        }
+    }
+
+    /// Running text up to the next mark.
+    fn block(&mut self, block: Block, out: &mut Vec<Parsed>, end: bool) -> bool {
+        if block == Block::Text && self.format.layout == Layout::TextOrObject && self.at_object() {
+            self.state = State::Call(Box::new(Call::new(block, 0)));
+            return true;
+        }
+        let marks = self.marks(block);
+        let (length, found) = first(&self.pending, &marks, end);
+        let ends = found.is_none_or(|(mark, _)| !matches!(mark, Mark::Opener(_))) && (end || found.is_some());
+        // Whitespace before an opener belongs to the text only if no call follows.
+        let dropped = matches!(found, Some((Mark::Dropped, _)));
+        self.print(block, length, ends && !dropped, out);
+        let Some((mark, marker)) = found else { return false };
+        match mark {
+            Mark::EndOfReasoning => self.enter(State::Block(Block::Text), marker),
+            Mark::EndOfMessage => {
+                if block == Block::Verbatim {
+                    out.push(Parsed::Text(self.pending[..marker].to_owned()));
+                }
+                self.enter(State::Header, marker)
+            }
+            Mark::Dropped => {
+                let at = self.pending.len() - self.pending.trim_start().len();
+                self.pending.replace_range(at..at + marker, "");
+                true
+            }
+            Mark::Opener(piece) => {
+                let call = match piece {
+                    Some(piece) => Call::new(block, piece),
+                    None => Call::in_section(block),
+                };
+                self.state = State::Call(Box::new(call));
+                true
+            }
+        }
+    }
+
+    /// Whether the text of the turn begins with a brace.
+    fn at_object(&self) -> bool {
+        !self.begun && !self.tools.is_empty() && self.pending.trim_start().starts_with('{')
+    }
+
+    fn marks(&self, block: Block) -> Vec<(&'static str, Mark)> {
+        let mut marks = Vec::new();
+        if self.format.layout == Layout::Messages {
+            marks.extend(harmony::ENDS.map(|text| (text, Mark::EndOfMessage)));
+            return marks;
+        }
+        if block == Block::Reasoning
+            && let Some(thinking) = self.thinking
+        {
+            marks.push((thinking.close, Mark::EndOfReasoning));
+        }
+        let opens = block == Block::Text || self.format.ends_reasoning;
+        if opens && !self.tools.is_empty() && self.format.layout != Layout::TextOrObject {
+            marks.extend(self.format.openers().map(|(text, piece)| (text, Mark::Opener(piece))));
+        }
+        if block == Block::Text {
+            let reasons = self.thinking.is_some();
+            let drops =
+                self.format.drops.iter().filter(|text| reasons || !text.contains(self.format.thinking.close));
+            marks.extend(drops.map(|&text| (text, Mark::Dropped)));
+        }
+        marks
+    }
+
+    fn call(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
+        let State::Call(call) = &mut self.state else { return false };
+        // Whitespace before the opener was held back.
+        let space = self.pending.len() - self.pending.trim_start().len();
+        let step = call.advance(self.format, &self.tools, &self.pending[space..], end, out);
+        match step {
+            Step::More => false,
+            Step::Complete { length, id, name, arguments } => {
+                out.push(Parsed::ToolCall { id, name, arguments });
+                if !self.parallel {
+                    self.tools.clear();
+                }
+                self.enter(State::BetweenCalls, space + length)
+            }
+            Step::CutOff { id, name, arguments } => {
+                out.push(Parsed::Incomplete { id, name, arguments });
+                self.pending.clear();
+                self.enter(State::Block(Block::Text), 0)
+            }
+            Step::NotACall => {
+                // The opener was only text; what follows it may still hold a call.
+                let block = call.within;
+                let openers = self.format.openers().map(|(text, _)| text);
+                let opener =
+                    openers.filter(|text| self.pending[space..].starts_with(text)).map(str::len).max();
+                let first = self.pending[space..].chars().next().map_or(0, char::len_utf8);
+                self.state = State::Block(block);
+                self.print(block, space + opener.unwrap_or(first), false, out);
+                true
+            }
+        }
+    }
+
+    fn between_calls(&mut self, end: bool) -> bool {
+        let text = self.pending.trim_start();
+        let space = self.pending.len() - text.len();
+        let calls = &self.format.calls;
+        let section = !calls.open.is_empty();
+        let another = match self.format.call.first() {
+            Some(Piece::Text(text)) if section => text.trim(),
+            _ => "",
+        };
+        let marks = [calls.separator.trim(), calls.close.trim(), another];
+        let (separator, close) = (marks[0], marks[1]);
+        let undecided = |mark: &&str| !mark.is_empty() && mark.starts_with(text) && text.len() < mark.len();
+        if !end && marks.iter().any(undecided) {
+            return false;
+        }
+        if !close.is_empty() && text.starts_with(close) {
+            return self.enter(State::Block(Block::Text), space + close.len());
+        }
+        let follows = |mark: &str| !mark.is_empty() && text.starts_with(mark);
+        if !self.tools.is_empty() && (follows(separator) || follows(another)) {
+            let skipped = if follows(separator) { separator.len() } else { 0 };
+            return self.enter(State::Call(Box::new(Call::new(Block::Text, 0))), space + skipped);
+        }
+        match self.format.layout {
+            Layout::Messages => self.enter(State::Block(Block::Dropped), 0),
+            _ => self.enter(State::Block(Block::Text), 0),
+        }
+    }
+
+    fn enter(&mut self, state: State, consumed: usize) -> bool {
+        self.pending.drain(..consumed);
+        self.begun = false;
+        self.state = state;
+        true
+    }
+
+    /// Emits the first `length` bytes of what is pending, without whitespace at the block's start. Whitespace at
+    /// their end stays pending, or is dropped where the block ends.
+    fn print(&mut self, block: Block, length: usize, block_ends: bool, out: &mut Vec<Parsed>) {
+        let text = &self.pending[..length];
+        let kept = text.trim_end().len();
+        let piece = &text[..kept];
+        let piece = if self.begun { piece } else { piece.trim_start() }.to_owned();
+        self.pending.drain(..if block_ends { length } else { kept });
+        self.begun |= !piece.is_empty();
+        match block {
+            _ if piece.is_empty() => {}
+            Block::Text | Block::Verbatim => out.push(Parsed::Text(piece)),
+            Block::Reasoning => out.push(Parsed::Reasoning(piece)),
+            Block::Dropped => {}
+        }
+    }
+}
+
+/// Length of the part of `text` that lies before the first of the markers, and which one it is, with its length. As long as
+/// more can come, an end of `text` that may begin a marker doesn't count.
+fn first(text: &str, marks: &[(&'static str, Mark)], end: bool) -> (usize, Option<(Mark, usize)>) {
+    let found = marks.iter().filter_map(|&(marker, mark)| Some((text.find(marker)?, marker.len(), mark)));
+    // Of two at the same place the longer one is meant.
+    let found = found.min_by_key(|&(at, length, _)| (at, usize::MAX - length));
+    let held = if end {
+        text.len()
+    } else {
+        text.len() - marks.iter().map(|mark| partial(text, mark.0)).max().unwrap_or(0)
+    };
+    match found {
+        // A longer marker that begins there may still come.
+        Some((at, length, mark)) if at <= held => (at, Some((mark, length))),
+        _ => (held, None),
+    }
+}
+
+/// Length of the longest end of `text` that begins `marker`.
+fn partial(text: &str, marker: &str) -> usize {
+    let lengths = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
+    lengths.into_iter().find(|&length| text.ends_with(&marker[..length])).unwrap_or(0)
+}

@@ -1,0 +1,176 @@
+//! Reads JSON objects byte by byte, each byte once.
+
+use serde_json::{Map, Value};
+
+use super::call::Reading;
+use crate::chat::formats::Keys;
+
+/// How far an object has been looked at. Positions count from the beginning of the text.
+#[derive(Clone, Debug)]
+pub(super) struct ObjectScan {
+    start: usize,
+    at: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// Where the string began that was read last at depth one.
+    string: usize,
+    /// Whether the next value at depth one is that of a key.
+    key: Option<Role>,
+    /// Where the values of interest stand.
+    name: Option<(usize, usize)>,
+    arguments: Option<(usize, Option<usize>)>,
+}
+
+/// What a key of a call stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Name,
+    Arguments,
+    Other,
+}
+
+impl ObjectScan {
+    /// A scan of the object that begins at `at`, after whitespace.
+    pub(super) fn new(text: &str, at: usize) -> Self {
+        let start = text.len() - text[at..].trim_start().len();
+        ObjectScan {
+            start,
+            at: start,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            string: start,
+            key: None,
+            name: None,
+            arguments: None,
+        }
+    }
+
+    /// Looks for the object's end; brackets and strings only.
+    pub(super) fn whole(&mut self, text: &str) -> Reading {
+        self.scan(text, |_, _| Role::Other)
+    }
+
+    /// As [`ObjectScan::whole`], and notes where name and arguments stand.
+    pub(super) fn advance(&mut self, text: &str, keys: &Keys) -> Reading {
+        self.scan(text, |from, to| match text.get(from + 1..to - 1) {
+            Some(key) if key == keys.name => Role::Name,
+            Some(key) if is_arguments(key, keys) => Role::Arguments,
+            _ => Role::Other,
+        })
+    }
+
+    fn scan(&mut self, text: &str, role: impl Fn(usize, usize) -> Role) -> Reading {
+        if self.at == self.start {
+            // More whitespace may have come.
+            self.start = text.len() - text[self.start..].trim_start().len();
+            self.at = self.start;
+            match text.as_bytes().get(self.at) {
+                None => return Reading::More,
+                Some(b'{') => {}
+                Some(_) => return Reading::Wrong,
+            }
+        }
+        while let Some(&byte) = text.as_bytes().get(self.at) {
+            self.at += 1;
+            if self.in_string {
+                let escape = byte == b'\\' && !self.escaped;
+                self.in_string = byte != b'"' || self.escaped;
+                self.escaped = escape;
+                if !self.in_string && self.depth == 1 && self.key == Some(Role::Name) {
+                    self.name = Some((self.string, self.at));
+                }
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    self.in_string = true;
+                    if self.depth == 1 {
+                        self.string = self.at - 1;
+                    }
+                }
+                b':' if self.depth == 1 => {
+                    let end = text[..self.at - 1].trim_end().len();
+                    self.key = (end > self.string + 1).then(|| role(self.string, end));
+                    if self.key == Some(Role::Arguments) {
+                        self.arguments = Some((self.at, None));
+                    }
+                }
+                b',' if self.depth == 1 => self.value_ends(),
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    if self.depth == 1 {
+                        self.value_ends();
+                    }
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        return Reading::To(self.at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Reading::More
+    }
+
+    fn value_ends(&mut self) {
+        if self.key.take() == Some(Role::Arguments)
+            && let Some((_, end)) = &mut self.arguments
+        {
+            *end = Some(self.at - 1);
+        }
+    }
+
+    /// The value of the name's key, once it is known.
+    pub(super) fn name(&self, text: &str) -> Option<String> {
+        let (from, to) = self.name?;
+        serde_json::from_str(text.get(from..to)?).ok()
+    }
+
+    /// What of the text of the arguments' object has been seen beyond its first `known` bytes.
+    pub(super) fn arguments<'a>(&self, text: &'a str, known: usize) -> Option<&'a str> {
+        let (from, to) = self.arguments?;
+        let seen = text.get(from..to.unwrap_or(self.at))?;
+        let object = seen.trim_start();
+        let object = if to.is_some() { object.trim_end() } else { object };
+        object.starts_with('{').then(|| object.get(known..)).flatten().filter(|more| !more.is_empty())
+    }
+
+    /// What has been seen of the whole object beyond its first `known` bytes.
+    pub(super) fn seen<'a>(&self, text: &'a str, known: usize) -> &'a str {
+        text.get(self.start + known..self.at).unwrap_or_default()
+    }
+
+    /// The id and the arguments of a complete object. Accepts what models make of a format when no grammar holds them: keys
+    /// in any order, no arguments at all, and arguments as JSON in a string.
+    pub(super) fn read(&self, text: &str, keys: &Keys) -> Option<(String, Map<String, Value>)> {
+        let mut object: Map<String, Value> = serde_json::from_str(&text[self.start..]).ok()?;
+        object.get(keys.name)?.as_str()?;
+        let known = |key: &str| {
+            key == keys.name
+                || is_arguments(key, keys)
+                || keys.id.is_some_and(|id| id.0 == key)
+                || OTHER.contains(&key)
+        };
+        if !object.keys().all(|key| known(key)) {
+            return None;
+        }
+        let id = keys.id.and_then(|(key, _)| object.get(key)?.as_str().map(str::to_owned));
+        let key = object.keys().find(|key| is_arguments(key, keys)).cloned();
+        let arguments = match key.and_then(|key| object.remove(&key)) {
+            None => Map::new(),
+            Some(Value::Object(arguments)) => arguments,
+            Some(Value::String(text)) => serde_json::from_str(&text).ok()?,
+            Some(_) => return None,
+        };
+        Some((id.unwrap_or_default(), arguments))
+    }
+}
+
+/// Keys that models add to a call and that mean nothing.
+const OTHER: [&str; 2] = ["type", "id"];
+
+fn is_arguments(key: &str, keys: &Keys) -> bool {
+    key == keys.arguments || ["arguments", "parameters"].contains(&key)
+}

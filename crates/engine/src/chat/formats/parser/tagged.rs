@@ -1,0 +1,163 @@
+//! Arguments that stand one after the other, each between tags.
+
+use serde_json::{Map, Value};
+
+use super::call::{Reading, literal_text};
+use crate::chat::formats::Tagged;
+use crate::chat::formats::value::{Types, read};
+use crate::chat::json::dumps;
+
+/// How far the arguments have been read.
+#[derive(Debug)]
+pub(super) struct TaggedScan {
+    at: usize,
+    /// The value that is being read.
+    value: Option<Open>,
+    pub(super) arguments: Map<String, Value>,
+}
+
+#[derive(Debug)]
+struct Open {
+    key: String,
+    types: Types,
+    /// Where the value starts.
+    start: usize,
+    /// How far it was reported, as a string whose quote is still open.
+    reported: Option<usize>,
+    /// How far its end was looked for.
+    searched: usize,
+}
+
+impl TaggedScan {
+    pub(super) fn new(at: usize) -> Self {
+        TaggedScan { at, value: None, arguments: Map::new() }
+    }
+
+    /// Reads on; the JSON text of what was read is added to `json`.
+    pub(super) fn advance(
+        &mut self,
+        text: &str,
+        tagged: &'static Tagged,
+        parameters: &Value,
+        json: &mut String,
+    ) -> Reading {
+        loop {
+            if let Some(mut open) = self.value.take() {
+                match open.advance(text, tagged, json) {
+                    Some((value, end)) => {
+                        self.arguments.insert(open.key, value);
+                        self.at = end;
+                    }
+                    None => {
+                        self.value = Some(open);
+                        return Reading::More;
+                    }
+                }
+                continue;
+            }
+            let begin = match literal_text(text, self.at, tagged.open) {
+                Reading::To(begin) => begin,
+                Reading::More => return Reading::More,
+                Reading::Wrong => {
+                    json.push_str(if self.arguments.is_empty() { "{}" } else { "}" });
+                    return Reading::To(self.at);
+                }
+            };
+            let (key, types, start) = match key(&text[begin..], tagged) {
+                Key::More => return Reading::More,
+                Key::Wrong => return Reading::Wrong,
+                Key::Read { key, string, length } => {
+                    let types = match string {
+                        Some(true) => Types::of(&serde_json::json!({"type": "string"}), &Value::Null),
+                        Some(false) => Types::default(),
+                        None => Types::of_argument(parameters, &key),
+                    };
+                    (key, types, begin + length)
+                }
+            };
+            json.push_str(if self.arguments.is_empty() { "{" } else { ", " });
+            json.push_str(&dumps(&key).unwrap_or_default());
+            json.push_str(": ");
+            self.value = Some(Open { key, types, start, reported: None, searched: start });
+        }
+    }
+}
+
+enum Key {
+    More,
+    Wrong,
+    Read {
+        key: String,
+        /// Whether the tag says that the value is a string.
+        string: Option<bool>,
+        length: usize,
+    },
+}
+
+/// Reads a key and what stands between it and its value.
+fn key(text: &str, tagged: &Tagged) -> Key {
+    let after = tagged.string.trim_start();
+    let Some(length) = after.chars().next().and_then(|first| text.find(first)) else { return Key::More };
+    let key = text[..length].trim();
+    if key.is_empty() || key.contains('\n') {
+        return Key::Wrong;
+    }
+    let told = tagged.string != tagged.other;
+    let variants: Vec<(bool, String)> = match tagged.other.contains("{type}") {
+        true => ["string", "number", "boolean", "null", "object", "array", "integer"]
+            .map(|name| (name == "string", tagged.other.replace("{type}", name)))
+            .into(),
+        false => vec![(true, tagged.string.into()), (false, tagged.other.into())],
+    };
+    let mut more = false;
+    for (string, variant) in variants {
+        match literal_text(text, length, &variant) {
+            Reading::To(end) => {
+                // The line feed that belongs to the tag may not have come yet.
+                let line = variant.ends_with('\n');
+                if line && end == text.len() {
+                    return Key::More;
+                }
+                let end = end + usize::from(line && text[end..].starts_with('\n'));
+                return Key::Read { key: key.to_owned(), string: told.then_some(string), length: end };
+            }
+            Reading::More => more = true,
+            Reading::Wrong => {}
+        }
+    }
+    if more { Key::More } else { Key::Wrong }
+}
+
+impl Open {
+    /// The value and the end of its closing tag, once they are there.
+    fn advance(&mut self, text: &str, tagged: &Tagged, json: &mut String) -> Option<(Value, usize)> {
+        let close = tagged.close.trim();
+        let found = text[self.searched..].find(close).map(|at| self.searched + at);
+        let end = found.unwrap_or_else(|| {
+            let held = (text.len() + 1).saturating_sub(close.len()).max(self.start);
+            self.searched = text.floor_char_boundary(held);
+            self.searched
+        });
+        let line = tagged.close.starts_with('\n');
+        let raw = &text[self.start..end];
+        // Before the end is there, a line feed may still belong to the tag.
+        let raw = if line { raw.strip_suffix('\n').unwrap_or(raw) } else { raw };
+        if self.types.only_string() {
+            let from = *self.reported.get_or_insert_with(|| {
+                json.push('"');
+                0
+            });
+            if let Ok(quoted) = dumps(&raw.get(from..).unwrap_or_default()) {
+                json.push_str(&quoted[1..quoted.len() - 1]);
+            }
+            self.reported = Some(raw.len().max(from));
+        }
+        found?;
+        let value = read(raw, self.types);
+        match self.reported {
+            Some(_) => json.push('"'),
+            None => json.push_str(&dumps(&value).unwrap_or_default()),
+        }
+        Some((value, end + close.len()))
+    }
+}

@@ -1,0 +1,175 @@
+//! Arguments that are written without quotes: their types come from the tool's schema.
+
+use serde_json::{Map, Value};
+
+use super::literal;
+
+/// The JSON types that a schema leaves possible, by their names in JSON Schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Types(u8);
+
+const NAMES: [&str; 7] = ["string", "integer", "number", "boolean", "null", "object", "array"];
+const STRING: u8 = 1;
+/// How many references are followed into each other.
+const DEPTH: usize = 16;
+
+impl Types {
+    const ALL: Types = Types(0x7f);
+
+    /// The types that `schema` leaves possible; all of them where it says nothing. References start at `root`.
+    pub(crate) fn of(schema: &Value, root: &Value) -> Self {
+        Self::within(schema, root, DEPTH)
+    }
+
+    /// What a tool's parameters say of the argument `key`.
+    pub(crate) fn of_argument(parameters: &Value, key: &str) -> Self {
+        let mut types = Self::ALL;
+        let (mut declared, mut open, mut left) = (false, vec![parameters], DEPTH);
+        while let (Some(schema), Some(less)) = (open.pop(), left.checked_sub(1)) {
+            left = less;
+            open.extend(schema.get("$ref").and_then(|target| resolve(target, parameters)));
+            open.extend(schema.get("allOf").and_then(Value::as_array).into_iter().flatten());
+            if let Some(property) = schema.get("properties").and_then(|all| all.get(key)) {
+                types.0 &= Self::of(property, parameters).0;
+                declared = true;
+            }
+        }
+        let additional = parameters.get("additionalProperties").filter(|schema| schema.is_object());
+        match additional {
+            Some(schema) if !declared => Types::of(schema, parameters),
+            _ => types,
+        }
+    }
+
+    fn within(schema: &Value, root: &Value, depth: usize) -> Self {
+        let Some(depth) = depth.checked_sub(1) else { return Self::ALL };
+        let Value::Object(map) = schema else { return Self::ALL };
+        let named = |name: &Value| {
+            let name = name.as_str().unwrap_or_default();
+            let bit = NAMES.iter().position(|known| *known == name).map_or(0, |at| 1 << at);
+            // Every integer is a number.
+            if name == "number" { bit | 1 << 1 } else { bit }
+        };
+        let mut types = Self::ALL;
+        match map.get("type") {
+            Some(Value::Array(names)) => types.0 &= names.iter().fold(0, |all, name| all | named(name)),
+            Some(name) => types.0 &= named(name),
+            None => {}
+        }
+        if let Some(Value::Array(values)) = map.get("enum") {
+            types.0 &= values.iter().fold(0, |all, value| all | Self::type_of(value).0);
+        }
+        if let Some(value) = map.get("const") {
+            types.0 &= Self::type_of(value).0;
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(Value::Array(options)) = map.get(key) {
+                types.0 &= options.iter().fold(0, |all, option| all | Self::within(option, root, depth).0);
+            }
+        }
+        for option in map.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            types.0 &= Self::within(option, root, depth).0;
+        }
+        if let Some(target) = map.get("$ref").and_then(|target| resolve(target, root)) {
+            types.0 &= Self::within(target, root, depth).0;
+        }
+        types
+    }
+
+    fn type_of(value: &Value) -> Self {
+        Types(match value {
+            Value::String(_) => STRING,
+            Value::Number(number) if number.is_f64() => 1 << 2,
+            Value::Number(_) => 1 << 1,
+            Value::Bool(_) => 1 << 3,
+            Value::Null => 1 << 4,
+            Value::Object(_) => 1 << 5,
+            Value::Array(_) => 1 << 6,
+        })
+    }
+
+    /// Whether strings are possible.
+    pub(super) fn string(self) -> bool {
+        self.0 & STRING != 0
+    }
+
+    /// Whether nothing but strings is possible.
+    pub(crate) fn only_string(self) -> bool {
+        self.0 == STRING
+    }
+
+    /// Whether all of the others are possible.
+    pub(crate) fn contains_all(self, others: Types) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    fn contains(self, value: &Value) -> bool {
+        self.0 & Self::type_of(value).0 != 0
+    }
+}
+
+/// The subschema of `root` that a local reference names.
+pub(crate) fn resolve<'a>(reference: &Value, root: &'a Value) -> Option<&'a Value> {
+    root.pointer(&reference.as_str()?.strip_prefix('#')?.replace("%25", "%"))
+}
+
+/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a string.
+pub(super) fn read(text: &str, types: Types) -> Value {
+    if !types.only_string()
+        && let Some(value) = literal::value(text).filter(|value| !value.is_string() && types.contains(value))
+    {
+        return value;
+    }
+    match literal::value(text) {
+        // A string in quotes where only something else was possible.
+        Some(value) if !types.string() => value,
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+/// The name of a value's type, as formats spell it that write one.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "boolean",
+        Value::Null => "null",
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+    }
+}
+
+/// Parses a JSON object.
+pub(super) fn object(text: &str) -> Option<Map<String, Value>> {
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn types_decide_how_a_text_is_read() {
+        let check = |schema: Value, text: &str, expected: Value| {
+            let parameters = json!({"$ref": "#/$defs/root", "$defs": {
+                "root": {"allOf": [{"properties": {"a": schema}}, {"properties": {"b": {}}}]},
+                "count": {"type": "integer"},
+            }});
+            assert_eq!(read(text, Types::of_argument(&parameters, "a")), expected, "{text}");
+        };
+        check(json!({"type": "string"}), "12", json!("12"));
+        check(json!({"type": "integer"}), " 12 ", json!(12));
+        check(json!({"type": "number"}), "1.5", json!(1.5));
+        check(json!({"$ref": "#/$defs/count"}), "7", json!(7));
+        check(json!({"type": ["string", "boolean"]}), "True", json!(true));
+        check(json!({"type": ["string", "boolean"]}), "12", json!("12"));
+        check(json!({"enum": ["1", "2"]}), "1", json!("1"));
+        check(json!({"anyOf": [{"const": 1}, {"const": "one"}]}), "1", json!(1));
+        check(json!({"type": "array"}), "[1, 'a']", json!([1, "a"]));
+        check(json!({}), "{\"x\": null}", json!({"x": null}));
+        check(json!({}), "free text", json!("free text"));
+        check(json!({"type": "object"}), "no object", json!("no object"));
+    }
+}
