@@ -1,73 +1,186 @@
-//! JSON schemas of tool arguments, made ready for llguidance.
+//! JSON schemas, made ready for llguidance.
 //!
-//! Objects are closed, separators are fixed to those that templates print, and strings have exactly one spelling, so
-//! that a generated call equals its rendering.
+//! A schema is read into what it means, a union of shapes (`shape`), with allOf, oneOf, not, if and dependencies
+//! resolved exactly (`join`, `meet`); that is written in the plain part of JSON schema that llguidance takes literally
+//! (`write`). So every text that the grammar permits satisfies the schema, or the schema is refused with the keyword
+//! and its place: see [`Refusal`]. Owns nothing of calls and formats.
+//!
+//! Not every text that satisfies a schema can be written, so that a generated text equals its rendering and always
+//! ends in a value that others can read:
+//! - Separators are `", "` and `": "`. Characters that can be written as themselves are; others have their short
+//!   escape (`\n`, `\"`), and control characters without one do not occur.
+//! - Keys come in the order of `properties`: first the schema's own, then those that joined schemas declare, then
+//!   those that are only required, then all others.
+//! - Objects that declare properties are closed unless `additionalProperties` or `patternProperties` say otherwise.
+//! - Numbers have no exponent and no `-0`, integers no fraction. They keep 10^-15 away from bounds that are exclusive.
+//! - Strings and arrays with a limit are at most 65,536 long. Formats are narrower than their standards (`format`).
+//! - Of `oneOf`, options that may hold together are told apart only if what each leaves out can be said exactly.
+//!
+//! Keywords that JSON schema does not have are annotations, and so are formats that it does not have.
 
-use serde_json::{Map, Value, json};
+mod choices;
+mod document;
+mod expression;
+mod format;
+mod join;
+mod meet;
+mod number;
+mod pattern;
+mod read;
+mod shape;
+mod typed;
+mod write;
 
-/// Keywords that llguidance honours, and those that only annotate. Source: llguidance 1.9.1, `src/json/schema.rs`.
-const HONOURED: [&str; 42] = [
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "$ref",
-    "const",
-    "enum",
-    "type",
-    "items",
-    "additionalItems",
-    "prefixItems",
-    "minItems",
-    "maxItems",
-    "properties",
-    "additionalProperties",
-    "patternProperties",
-    "required",
-    "minProperties",
-    "maxProperties",
-    "minLength",
-    "maxLength",
-    "pattern",
-    "format",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "$anchor",
-    "$defs",
-    "definitions",
-    "$schema",
-    "$id",
-    "id",
-    "$comment",
-    "title",
-    "description",
-    "default",
-    "readOnly",
-    "writeOnly",
-    "examples",
-    "contentMediaType",
-    "contentEncoding",
-];
+use serde_json::{Value, json};
 
-/// Keywords whose value is a map of names to schemas.
-const MAPS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+use document::{Document, child};
+use read::Reader;
+use shape::{Object, Schema, Shape};
 
-/// A tool's `parameters` as the grammar uses them.
-pub(super) fn arguments(parameters: &Value) -> Value {
-    let mut schema = match parameters {
-        Value::Object(map) if !map.is_empty() => parameters.clone(),
-        _ => json!({"type": "object"}),
-    };
-    if let Value::Object(root) = &mut schema {
-        // Arguments are an object, whatever else the schema leaves open.
-        root.entry("type").or_insert_with(|| "object".into());
-        if !composed(root) {
-            root.entry("properties").or_insert_with(|| json!({}));
+/// Why a schema can't be honoured.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}{reason}", place(.keyword, .pointer))]
+pub struct Refusal {
+    /// JSON pointer to the keyword, in the schema; empty for the whole.
+    pub pointer: String,
+    /// The keyword, or what stands in its place.
+    pub keyword: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+fn place(keyword: &str, pointer: &str) -> String {
+    if pointer.is_empty() { String::new() } else { format!("{keyword} at {pointer}: ") }
+}
+
+impl Refusal {
+    /// For a reason that has no place.
+    pub(super) fn of_whole(reason: String) -> Self {
+        Refusal::new("", reason)
+    }
+
+    fn new(pointer: &str, reason: impl Into<String>) -> Self {
+        let keyword = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
+        Refusal { pointer: pointer.to_owned(), keyword, reason: reason.into() }
+    }
+}
+
+/// A property of a tool's parameters.
+#[allow(dead_code, reason = "for formats that write each argument apart")]
+pub(crate) struct Property {
+    pub name: String,
+    pub required: bool,
+    /// As [`strict`] has it, with the definitions that it needs.
+    pub schema: Value,
+}
+
+/// Any schema, as a grammar takes it.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn strict(schema: &Value) -> Result<Value, Refusal> {
+    let mut reader = reader(schema)?;
+    let meaning = reader.read(schema, "")?;
+    written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
+}
+
+/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise.
+///
+/// # Errors
+/// [`Refusal`].
+pub(crate) fn arguments(parameters: &Value) -> Result<Value, Refusal> {
+    let parameters = given(parameters);
+    let mut reader = reader(&parameters)?;
+    let objects = objects(&mut reader, &parameters)?;
+    let meaning = Schema::Union(objects.into_iter().map(Shape::Object).collect());
+    written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
+}
+
+/// A tool's parameters one by one, for formats that write each apart. What is not declared is not there.
+///
+/// # Errors
+/// [`Refusal`], also if the parameters are not independent of each other.
+#[allow(dead_code, reason = "for formats that write each argument apart")]
+pub(crate) fn properties(parameters: &Value) -> Result<Vec<Property>, Refusal> {
+    const ENTANGLING: [&str; 14] = [
+        "patternProperties",
+        "additionalProperties",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
+        "anyOf",
+        "oneOf",
+        "if",
+        "dependentRequired",
+        "dependentSchemas",
+        "dependencies",
+        "not",
+        "enum",
+        "allOf",
+    ];
+    let parameters = given(parameters);
+    let mut reader = reader(&parameters)?;
+    let mut objects = objects(&mut reader, &parameters)?;
+    let object = objects.pop().filter(|object| objects.is_empty() && is_flat(object)).ok_or_else(|| {
+        let culprit = ENTANGLING.iter().find(|keyword| parameters.get(keyword).is_some()).unwrap_or(&"$ref");
+        let reason = "arguments that depend on each other don't fit the format, which has them one by one";
+        Refusal::new(&child("", culprit), reason)
+    })?;
+    let mut properties = Vec::new();
+    for property in object.properties {
+        match written(&mut reader, &property.schema)? {
+            Some(schema) => {
+                properties.push(Property { name: property.name, required: property.required, schema });
+            }
+            None if property.required => return Err(unsatisfiable()),
+            None => {}
         }
     }
-    close(&mut schema);
+    Ok(properties)
+}
+
+/// Whether any choice of an object's properties is permitted.
+#[allow(dead_code, reason = "for formats that write each argument apart")]
+fn is_flat(object: &Object) -> bool {
+    let many = object.properties.len() as u64;
+    object.patterns.is_empty()
+        && [Schema::Any, Schema::NEVER].contains(object.rest())
+        && object.min <= object.required()
+        && object.max.is_none_or(|max| max >= many)
+}
+
+fn given(parameters: &Value) -> Value {
+    match parameters {
+        Value::Object(map) if !map.is_empty() => parameters.clone(),
+        _ => json!({"type": "object"}),
+    }
+}
+
+fn reader(schema: &Value) -> Result<Reader<'_>, Refusal> {
+    let document =
+        Document::new(schema).ok_or_else(|| Refusal::new("/$schema", "the draft is too old; use 2020-12"))?;
+    Ok(Reader::new(document))
+}
+
+/// The objects among what parameters mean.
+fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Refusal> {
+    let meaning = reader.read(parameters, "")?;
+    let object = Schema::one(Shape::Object(Object { declares: true, ..Object::default() }));
+    let shapes = reader.meet(&meaning, &object, "")?.shapes();
+    let objects = shapes.into_iter().filter_map(|shape| match shape {
+        Shape::Object(object) => Some(object),
+        _ => None,
+    });
+    Ok(objects.collect())
+}
+
+/// What a grammar takes for a meaning; `None` if nothing satisfies it.
+fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, Refusal> {
+    let mut schema = write::write(reader, meaning)?;
+    reader.finish()?;
+    if schema == Value::Bool(false) {
+        return Ok(None);
+    }
     schema["x-guidance"] = json!({
         "whitespace_flexible": false,
         "item_separator": ", ",
@@ -75,98 +188,12 @@ pub(super) fn arguments(parameters: &Value) -> Value {
         // Without `u`: a character that can be written as itself is.
         "json_allowed_escapes": "nrbtf\\\"",
     });
-    schema
+    Ok(Some(schema))
 }
 
-/// Whether other subschemas have a say in which keys an object has.
-fn composed(schema: &Map<String, Value>) -> bool {
-    ["allOf", "anyOf", "oneOf", "$ref", "patternProperties", "unevaluatedProperties"]
-        .iter()
-        .any(|key| schema.contains_key(*key))
-}
-
-/// Refuses undeclared keys in objects that declare some, unless the schema says something else about them. What
-/// `allOf` joins is left open: closed parts would exclude each other.
-fn close(schema: &mut Value) {
-    let Value::Object(map) = schema else { return };
-    let declares = map.contains_key("properties");
-    if declares && !composed(map) {
-        map.entry("additionalProperties").or_insert(Value::Bool(false));
-    }
-    for (key, value) in map.iter_mut() {
-        match value {
-            Value::Object(schemas) if MAPS.contains(&key.as_str()) => schemas.values_mut().for_each(close),
-            Value::Object(_) if key == "items" || key == "additionalProperties" => close(value),
-            Value::Array(items) if ["prefixItems", "items"].contains(&key.as_str()) => {
-                items.iter_mut().for_each(close);
-            }
-            Value::Array(items) if ["anyOf", "oneOf"].contains(&key.as_str()) && !declares => {
-                items.iter_mut().for_each(close);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Where in a schema the first keyword stands that can't be honoured, as a JSON pointer.
-pub(super) fn unsupported_keyword(schema: &Value) -> Option<String> {
-    let Value::Object(map) = schema else { return None };
-    let inside =
-        |place: String, schema: &Value| unsupported_keyword(schema).map(|rest| format!("/{place}{rest}"));
-    let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
-    map.iter().find_map(|(key, value)| match value {
-        _ if key == "x-guidance" => None,
-        _ if !HONOURED.contains(&key.as_str()) => Some(format!("/{}", escaped(key))),
-        Value::Object(schemas) if MAPS.contains(&key.as_str()) => {
-            schemas.iter().find_map(|(name, schema)| inside(format!("{key}/{}", escaped(name)), schema))
-        }
-        Value::Object(_) if !["const", "default"].contains(&key.as_str()) => inside(key.clone(), value),
-        Value::Array(items) if !["enum", "examples", "const", "default"].contains(&key.as_str()) => {
-            items.iter().enumerate().find_map(|(index, schema)| inside(format!("{key}/{index}"), schema))
-        }
-        _ => None,
-    })
+fn unsatisfiable() -> Refusal {
+    Refusal::new("", "no value satisfies the schema")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_are_closed() {
-        let check = |schema: Value, expected: Value| {
-            let mut actual = arguments(&schema);
-            actual.as_object_mut().unwrap().shift_remove("x-guidance").unwrap();
-            assert_eq!(actual, expected);
-        };
-        let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
-        check(json!({}), none.clone());
-        check(json!(null), none.clone());
-        check(json!({"type": "object"}), none);
-        check(
-            json!({"type": "object", "properties": {"a": {"type": "array", "items": {"properties": {"b": {}}}}, "m": {"type": "object"}}}),
-            json!({"type": "object", "properties": {
-                "a": {"type": "array", "items": {"properties": {"b": {}}, "additionalProperties": false}},
-                "m": {"type": "object"},
-            }, "additionalProperties": false}),
-        );
-        let open = json!({"type": "object", "properties": {}, "additionalProperties": {"type": "string"}});
-        check(open.clone(), open);
-        let joined =
-            json!({"type": "object", "allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]});
-        check(joined.clone(), joined);
-    }
-
-    #[test]
-    fn names_the_place_of_a_keyword() {
-        let check = |schema: Value, expected: Option<&str>| {
-            assert_eq!(unsupported_keyword(&schema).as_deref(), expected);
-        };
-        check(json!({"properties": {"not": {"type": "string"}}, "default": {"not": 1}}), None);
-        check(
-            json!({"properties": {"a/b": {"items": {"uniqueItems": true}}}}),
-            Some("/properties/a~1b/items/uniqueItems"),
-        );
-        check(json!({"anyOf": [{}, {"not": {}}]}), Some("/anyOf/1/not"));
-    }
-}
+mod tests;

@@ -1,0 +1,53 @@
+//! Counts of properties, as a choice of which properties are there.
+
+/// Into how many alternatives a count of properties, or of items that differ, may be resolved.
+pub const MOST_ALTERNATIVES: usize = 128;
+
+/// Whether a key is there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Presence {
+    Always,
+    Maybe,
+    Never,
+}
+
+/// The ways in which an object can have as many properties as its schema wants.
+pub struct Choices {
+    /// Whether there may be keys that are no properties.
+    open: bool,
+    max: Option<u64>,
+    /// For each way the presence of each property, and how many other keys there are at least.
+    pub made: Vec<(Vec<Presence>, u64)>,
+}
+
+impl Choices {
+    pub fn new(open: bool, max: Option<u64>) -> Self {
+        Choices { open, max, made: Vec::new() }
+    }
+
+    /// Settles the properties of `rest` one by one until no count depends on them; `None` if there are too many ways.
+    pub fn resolve(&mut self, rest: &[Presence], settled: Vec<Presence>, min: u64) -> Option<()> {
+        let always =
+            settled.iter().chain(rest).filter(|presence| **presence == Presence::Always).count() as u64;
+        let maybe = rest.iter().filter(|presence| **presence == Presence::Maybe).count() as u64;
+        let missing = min.saturating_sub(always);
+        let room = self.max.map(|max| max.checked_sub(always));
+        match room {
+            Some(None) => return Some(()),
+            // A key that is no property may be written twice, so that more than one can't be counted on.
+            _ if missing > maybe + u64::from(self.open) => return Some(()),
+            _ => {}
+        }
+        let fits = room.flatten().is_none_or(|room| room >= maybe && !self.open);
+        if maybe == 0 || (missing == 0 && fits) {
+            self.made.push(([settled, rest.to_vec()].concat(), missing));
+            return (self.made.len() <= MOST_ALTERNATIVES).then_some(());
+        }
+        let at = rest.iter().position(|presence| *presence == Presence::Maybe).unwrap_or_default();
+        for presence in [Presence::Always, Presence::Never] {
+            let settled = [&settled, &rest[..at], &[presence]].concat();
+            self.resolve(&rest[at + 1..], settled, min)?;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The document that a schema is: its draft, and what references point at.
+
+use serde_json::{Map, Value};
+
+/// A version of JSON schema.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Draft {
+    Draft4,
+    Draft6,
+    Draft7,
+    Draft201909,
+    Draft202012,
+}
+
+/// A whole schema with its definitions.
+pub struct Document<'a> {
+    pub root: &'a Value,
+    pub draft: Draft,
+}
+
+impl<'a> Document<'a> {
+    /// Without a known `$schema` the newest draft is taken; `None` for draft 3 and older.
+    pub fn new(root: &'a Value) -> Option<Self> {
+        let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        let dialect = dialect.trim_end_matches('#').trim_end_matches("/schema");
+        let draft = match dialect.rsplit_once("json-schema.org/").map_or("", |(_, draft)| draft) {
+            "draft-04" => Draft::Draft4,
+            "draft-06" => Draft::Draft6,
+            "draft-07" => Draft::Draft7,
+            "draft/2019-09" => Draft::Draft201909,
+            old if ["draft-01", "draft-02", "draft-03"].contains(&old) => return None,
+            _ => Draft::Draft202012,
+        };
+        Some(Document { root, draft })
+    }
+
+    /// The pointer that a reference stands for, if it leads to a place in this document.
+    pub fn pointer(&self, reference: &str) -> Option<String> {
+        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let own = self.own_id(self.root).unwrap_or_default().trim_end_matches('#');
+        if !base.is_empty() && base != own {
+            return None;
+        }
+        let fragment = decoded(fragment)?;
+        let pointer = match fragment.strip_prefix('/') {
+            // Some write the root as `#/`.
+            Some("") if self.root.pointer("/").is_none() => String::new(),
+            Some(_) => fragment,
+            None if fragment.is_empty() => fragment,
+            None => self.anchor(self.root, &fragment, String::new(), 0)?,
+        };
+        self.root.pointer(&pointer).map(|_| pointer)
+    }
+
+    /// Whether a place lies in a subschema with an id of its own, against which references resolve.
+    pub fn is_embedded(&self, pointer: &str) -> bool {
+        let ends = pointer.char_indices().filter(|&(_, character)| character == '/').map(|(at, _)| at);
+        let inside = ends.skip(1).chain([pointer.len()]).filter(|&end| end > 0);
+        inside
+            .filter_map(|end| self.root.pointer(&pointer[..end]))
+            .any(|schema| self.own_id(schema).is_some())
+    }
+
+    fn own_id<'b>(&self, schema: &'b Value) -> Option<&'b str> {
+        let keyword = if self.draft == Draft::Draft4 { "id" } else { "$id" };
+        schema.get(keyword)?.as_str().filter(|id| !id.starts_with('#'))
+    }
+
+    fn anchor(&self, value: &Value, name: &str, at: String, depth: usize) -> Option<String> {
+        let is_named = |map: &Map<String, Value>| {
+            let says = |keyword: &str, text: &str| map.get(keyword).and_then(Value::as_str) == Some(text);
+            says("$anchor", name) || says("$id", &format!("#{name}")) || says("id", &format!("#{name}"))
+        };
+        if depth > 64 {
+            return None;
+        }
+        match value {
+            Value::Object(map) if is_named(map) => Some(at),
+            Value::Object(map) => map
+                .iter()
+                .filter(|(key, _)| !["const", "enum", "default", "examples"].contains(&key.as_str()))
+                .find_map(|(key, value)| self.anchor(value, name, child(&at, key), depth + 1)),
+            Value::Array(values) => {
+                let mut values = values.iter().enumerate();
+                values.find_map(|(index, value)| self.anchor(value, name, format!("{at}/{index}"), depth + 1))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The pointer to a key of what a pointer points at.
+pub fn child(at: &str, key: &str) -> String {
+    format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Resolves `%41`.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}

@@ -1,0 +1,235 @@
+//! Sets of numbers: an interval, whole or not, multiples of a step.
+//!
+//! Owns how such a set is handed to llguidance so that no number outside of it can be written. Knows nothing of keywords.
+
+use serde_json::{Value, json};
+
+/// The largest bound that llguidance reads exactly.
+const LIMIT: f64 = 1e18;
+/// The smallest distance that is kept from a bound which does not belong to the interval.
+const NEAR: f64 = 1e-15;
+/// Whole numbers up to here are exact in an `f64`.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// An end of an interval; an open one is not itself in the interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    pub value: f64,
+    pub open: bool,
+}
+
+/// What numbers must be multiples of: `digits` divided by ten `places` times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    digits: u64,
+    places: u32,
+}
+
+/// A set of numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Number {
+    pub low: Option<Bound>,
+    pub high: Option<Bound>,
+    pub whole: bool,
+    pub step: Option<Step>,
+}
+
+impl Step {
+    /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the same one.
+    pub fn new(number: &serde_json::Number) -> Option<Self> {
+        let text = number.to_string();
+        let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let mut digits: u64 = format!("{whole}{fraction}").parse().ok()?;
+        let mut places = fraction.len() as i64 - exponent.parse::<i64>().ok()?;
+        while places > 0 && digits.is_multiple_of(10) && digits > 0 {
+            (digits, places) = (digits / 10, places - 1);
+        }
+        while places < 0 {
+            (digits, places) = (digits.checked_mul(10)?, places + 1);
+        }
+        let step = Step { digits, places: places as u32 };
+        (digits > 0 && step.is_kept()).then_some(step)
+    }
+
+    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step.
+    fn is_kept(self) -> bool {
+        let (mut value, mut places) = (self.value(), 0);
+        while value.fract() != 0.0 && places < 20 {
+            (value, places) = (value * 10.0, places + 1);
+        }
+        places == self.places && value == self.digits as f64 && self.digits <= u64::from(u32::MAX)
+    }
+
+    fn value(self) -> f64 {
+        // Read as text, since a division may round differently.
+        format!("{}e-{}", self.digits, self.places).parse().unwrap_or(f64::NAN)
+    }
+
+    /// The step of the numbers that are multiples of both.
+    fn meet(self, other: Step) -> Option<Self> {
+        let places = self.places.max(other.places);
+        let scaled = |step: Step| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
+        let (a, b) = (scaled(self)?, scaled(other)?);
+        let mut digits = (a / divisor(a, b)).checked_mul(b)?;
+        let mut places = places;
+        while places > 0 && digits.is_multiple_of(10) {
+            (digits, places) = (digits / 10, places - 1);
+        }
+        let step = Step { digits, places };
+        step.is_kept().then_some(step)
+    }
+}
+
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
+
+impl Number {
+    /// One number alone; `None` if an `f64` can't hold it.
+    pub fn point(number: &serde_json::Number) -> Option<Self> {
+        let bound = closed(exact(number)?);
+        Some(Number { low: bound, high: bound, ..Number::default() })
+    }
+
+    /// The number, if it is the only one.
+    pub fn single(&self) -> Option<f64> {
+        let (low, high) = (self.low?, self.high?);
+        (low == high && !low.open && self.step.is_none()).then_some(low.value)
+    }
+
+    /// The numbers in both sets; `None` if their steps can't be joined.
+    pub fn meet(&self, other: &Number) -> Option<Self> {
+        let low = either(self.low, other.low, |a, b| {
+            if a.value > b.value || (a.value == b.value && a.open) { a } else { b }
+        });
+        let high = either(self.high, other.high, |a, b| {
+            if a.value < b.value || (a.value == b.value && a.open) { a } else { b }
+        });
+        let step = match (self.step, other.step) {
+            (Some(a), Some(b)) => Some(a.meet(b)?),
+            (a, b) => a.or(b),
+        };
+        Some(Number { low, high, whole: self.whole || other.whole, step })
+    }
+
+    /// Whether there is surely no such number.
+    pub fn is_empty(&self) -> bool {
+        let (Some(low), Some(high)) = (self.low, self.high) else { return false };
+        if self.whole {
+            return whole_above(low) > whole_below(high);
+        }
+        low.value > high.value || (low.value == high.value && (low.open || high.open))
+    }
+
+    /// All other numbers; `None` if no sets of this kind hold them.
+    pub fn complement(&self) -> Option<Vec<Self>> {
+        if self.whole || self.step.is_some() {
+            return None;
+        }
+        let turned = |bound: Bound| Some(Bound { open: !bound.open, ..bound });
+        let below = self.low.map(|low| Number { high: turned(low), ..Number::default() });
+        let above = self.high.map(|high| Number { low: turned(high), ..Number::default() });
+        Some(below.into_iter().chain(above).collect())
+    }
+
+    /// As schemas with inclusive bounds, the negative numbers apart, so that `-0` can't be written. Bounds beyond 10^18
+    /// are drawn in; multiples are only those that are exact in an `f64`. Left out are numbers nearer than 10^-15 to an
+    /// open bound or below zero.
+    pub fn schemas(&self) -> Vec<Value> {
+        if let Some(value) = self.single() {
+            return vec![json!({"const": number(value)})];
+        }
+        let (mut low, mut high) = (self.low, self.high);
+        if let Some(step) = self.step {
+            // Beyond, who reads the number as an `f64` may find another one, which is no multiple.
+            let most = EXACT / 10f64.powi(step.places as i32);
+            let within = Number { low: closed(-most), high: closed(most), ..Number::default() };
+            (low, high) = self.meet(&within).map_or((low, high), |met| (met.low, met.high));
+        }
+        if low.is_some_and(|low| low.value > LIMIT) || high.is_some_and(|high| high.value < -LIMIT) {
+            return Vec::new();
+        }
+        let low = low.map(|low| Bound { value: low.value.max(-LIMIT), ..low });
+        let high = high.map(|high| Bound { value: high.value.min(LIMIT), ..high });
+        let (low, high, kind, below_zero) = if self.whole {
+            (low.map(whole_above), high.map(whole_below), "integer", -1.0)
+        } else {
+            (low.map(above), high.map(below), "number", -NEAR)
+        };
+        let negative = (low, Some(high.unwrap_or(below_zero).min(below_zero)));
+        let other = (Some(low.unwrap_or(0.0).max(0.0)), high);
+        let ranges = [negative, other].into_iter();
+        let ranges = ranges.filter(|range| !matches!(range, (Some(low), Some(high)) if low > high));
+        let schemas = ranges.map(|(low, high)| {
+            let mut schema = json!({"type": kind});
+            let step = self.step.map(Step::value);
+            for (keyword, value) in [("minimum", low), ("maximum", high), ("multipleOf", step)] {
+                if let Some(value) = value {
+                    schema[keyword] = number(value);
+                }
+            }
+            schema
+        });
+        schemas.collect()
+    }
+}
+
+fn closed(value: f64) -> Option<Bound> {
+    Some(Bound { value, open: false })
+}
+
+fn either(a: Option<Bound>, b: Option<Bound>, choose: impl Fn(Bound, Bound) -> Bound) -> Option<Bound> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(choose(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A number as an `f64`, if that loses nothing. Beyond 10^18, where nothing is written, it may.
+pub fn exact(number: &serde_json::Number) -> Option<f64> {
+    let value = number.as_f64().filter(|value| value.is_finite())?;
+    let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
+    (whole.is_none_or(|whole| whole == value as i128)).then_some(if value == 0.0 { 0.0 } else { value })
+}
+
+fn whole_above(bound: Bound) -> f64 {
+    match bound {
+        Bound { value, open: false } => value.ceil(),
+        Bound { value, .. } if value.abs() < EXACT => value.floor() + 1.0,
+        Bound { value, .. } => value.next_up(),
+    }
+}
+
+fn whole_below(bound: Bound) -> f64 {
+    -whole_above(Bound { value: -bound.value, ..bound })
+}
+
+/// The largest number below a bound that is safe to write as a closed one: llguidance reads decimals with up to 18 places.
+fn below(bound: Bound) -> f64 {
+    let mut value = bound.value;
+    if bound.open {
+        let gap = value.abs().next_up() - value.abs();
+        value -= gap.max(NEAR);
+    }
+    let places = value.to_string().split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    if places > 18 { (value / NEAR).floor() * NEAR } else { value }
+}
+
+fn above(bound: Bound) -> f64 {
+    -below(Bound { value: -bound.value, ..bound })
+}
+
+/// As JSON, whole numbers without a point.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e18 { (value as i64).into() } else { value.into() }
+}
+
+/// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie elsewhere and matters.
+pub fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
+    let near = || {
+        let value = number.as_f64().filter(|value| value.abs() >= LIMIT)?;
+        Some(if low { value.next_up() } else { value.next_down() })
+    };
+    exact(number).or_else(near)
+}

@@ -1,0 +1,172 @@
+//! Regular expressions of JSON schema (ECMA-262), as llguidance understands them.
+//!
+//! A pattern is read in full and written anew with plain classes and groups only, so that no construct means something
+//! else than it did: `.` leaves out all line ends, `\d` and `\w` are ASCII, a search becomes a match of the whole text.
+//! What has no such form is refused: look-around, back references, word boundaries, anchors inside of an expression.
+
+use llguidance::derivre::{RegexAst, RegexBuilder};
+
+use super::expression::{self, Node, escaped};
+
+/// How much work a question about expressions may take.
+const FUEL: u64 = 20_000;
+/// Of how many strings a set may consist to be taken for finite.
+const MOST_STRINGS: usize = 64;
+
+/// A set of strings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    /// An expression that matches the whole string.
+    pub regex: String,
+    /// Whether it is the whole set, rather than a part of it as with formats.
+    pub exact: bool,
+}
+
+/// What an expression finds.
+pub enum Search {
+    /// Nothing but these strings.
+    Strings(Vec<String>),
+    Pattern(Pattern),
+}
+
+impl Pattern {
+    /// The strings in which an expression finds a match.
+    pub fn search(source: &str) -> Result<Search, String> {
+        let node = expression::read(source)?;
+        if let Some(strings) = strings(&node, true) {
+            return Ok(Search::Strings(strings));
+        }
+        let pattern = Pattern { regex: whole(&node)?, exact: true };
+        pattern.check()?;
+        Ok(Search::Pattern(pattern))
+    }
+
+    /// All strings of so many characters.
+    pub fn length(least: u64, most: Option<u64>) -> Self {
+        let most = most.map_or(String::new(), |most| most.to_string());
+        Pattern { regex: format!("(?s:.{{{least},{most}}})"), exact: true }
+    }
+
+    /// All strings but these.
+    pub fn except(strings: &[String]) -> Self {
+        let strings: Vec<Vec<char>> = strings.iter().map(|text| text.chars().collect()).collect();
+        let strings: Vec<&[char]> = strings.iter().map(Vec::as_slice).collect();
+        Pattern { regex: all_but(&strings), exact: true }
+    }
+
+    /// For the keyword `pattern`.
+    pub fn source(&self) -> String {
+        format!("^(?:{})$", self.regex)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        RegexBuilder::new().mk_regex(&self.regex).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Whether a string is in the set; `None` if that is too much work to find out.
+    pub fn matches(&self, text: &str) -> Option<bool> {
+        let mut builder = RegexBuilder::new();
+        let regex = builder.mk_regex(&self.regex).ok()?;
+        Some(builder.to_regex_limited(regex, FUEL).ok()?.is_match(text))
+    }
+
+    /// Whether no string is in all of these sets, as far as that can be found out.
+    pub fn are_disjoint(patterns: &[Pattern]) -> bool {
+        let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
+        let mut builder = RegexBuilder::new();
+        let Ok(regex) = builder.mk(&RegexAst::And(all)) else { return false };
+        builder.to_regex_limited(regex, FUEL).is_ok_and(|mut regex| regex.always_empty())
+    }
+}
+
+/// Walks the tree of the strings: at each of its nodes a text either ends where none of them does, or leaves the tree.
+fn all_but(strings: &[&[char]]) -> String {
+    let mut heads: Vec<char> = strings.iter().filter_map(|text| text.first().copied()).collect();
+    heads.sort_unstable();
+    heads.dedup();
+    let others: String = heads.iter().copied().map(escaped).collect();
+    let mut options =
+        vec![if heads.is_empty() { "(?s:.)(?s:.*)".into() } else { format!("[^{others}](?s:.*)") }];
+    if strings.iter().all(|text| !text.is_empty()) {
+        options.push(String::new());
+    }
+    options.extend(heads.into_iter().map(|head| {
+        let rest: Vec<&[char]> =
+            strings.iter().filter(|text| text.first() == Some(&head)).map(|text| &text[1..]).collect();
+        format!("{}{}", escaped(head), all_but(&rest))
+    }));
+    format!("(?:{})", options.join("|"))
+}
+
+/// Resolves anchors: they may stand first and last in an alternative.
+fn whole(node: &Node) -> Result<String, String> {
+    fn alternative(node: &Node, mut start: bool, mut end: bool) -> Result<String, String> {
+        let mut nodes = match node {
+            Node::Sequence(nodes) => nodes.as_slice(),
+            node => std::slice::from_ref(node),
+        };
+        while let [Node::Start, rest @ ..] = nodes {
+            (start, nodes) = (true, rest);
+        }
+        while let [rest @ .., Node::End] = nodes {
+            (end, nodes) = (true, rest);
+        }
+        if let [Node::Alternatives(options)] = nodes {
+            let options: Result<Vec<_>, _> =
+                options.iter().map(|option| alternative(option, start, end)).collect();
+            return Ok(format!("(?:{})", options?.join("|")));
+        }
+        let anything = |anchored: bool| if anchored { "" } else { "(?s:.*)" };
+        let inner: Result<String, String> = nodes.iter().map(inner).collect();
+        Ok(format!("{}{}{}", anything(start), inner?, anything(end)))
+    }
+    alternative(node, false, false)
+}
+
+/// The strings that a node matches, if they are few; a search has to be anchored.
+fn strings(node: &Node, search: bool) -> Option<Vec<String>> {
+    let found = match node {
+        Node::Class(class) => vec![class.single()?.to_string()],
+        Node::Alternatives(options) => {
+            let options: Option<Vec<_>> = options.iter().map(|option| strings(option, search)).collect();
+            options?.concat()
+        }
+        Node::Sequence(nodes) => {
+            let nodes = match nodes.as_slice() {
+                [Node::Start, nodes @ .., Node::End] if search => nodes,
+                nodes if !search => nodes,
+                _ => return None,
+            };
+            let mut all = vec![String::new()];
+            for node in nodes {
+                let tails = strings(node, false)?;
+                all = all
+                    .iter()
+                    .flat_map(|head| tails.iter().map(move |tail| format!("{head}{tail}")))
+                    .collect();
+                if all.len() > MOST_STRINGS {
+                    return None;
+                }
+            }
+            all
+        }
+        Node::Start | Node::End | Node::Repeat(..) => return None,
+    };
+    (found.len() <= MOST_STRINGS).then_some(found)
+}
+
+fn inner(node: &Node) -> Result<String, String> {
+    Ok(match node {
+        Node::Class(class) => class.write(),
+        Node::Start | Node::End => return Err("an anchor stands inside of the expression".into()),
+        Node::Sequence(nodes) => nodes.iter().map(inner).collect::<Result<_, _>>()?,
+        Node::Alternatives(options) => {
+            let options: Result<Vec<_>, _> = options.iter().map(inner).collect();
+            format!("(?:{})", options?.join("|"))
+        }
+        Node::Repeat(node, least, most) => {
+            let most = most.map_or(String::new(), |most| most.to_string());
+            format!("(?:{}){{{least},{most}}}", inner(node)?)
+        }
+    })
+}

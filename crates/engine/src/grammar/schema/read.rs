@@ -1,0 +1,301 @@
+//! Reads keywords: what a schema means, exactly.
+//!
+//! Owns the keywords that stand beside each other in a schema and speak of one type; those that join schemas are in
+//! `join`. What is not known to be harmless is refused.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::Refusal;
+use super::document::{Document, Draft, child};
+use super::pattern::{Pattern, Search};
+use super::shape::{Array, Object, Property, Schema, Shape};
+use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, types};
+
+/// How deep schemas may nest, references followed, and how many steps reading may take: some milliseconds.
+const DEEPEST: usize = 64;
+const MOST_STEPS: usize = 20_000;
+
+/// Keywords that say something of one type only.
+const TYPED: [&str; 23] = [
+    "type",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+];
+
+/// Keywords that are younger than draft 4.
+const SINCE: [(&str, Draft); 14] = [
+    ("const", Draft::Draft6),
+    ("contains", Draft::Draft6),
+    ("propertyNames", Draft::Draft6),
+    ("if", Draft::Draft7),
+    ("$recursiveRef", Draft::Draft201909),
+    ("dependentRequired", Draft::Draft201909),
+    ("dependentSchemas", Draft::Draft201909),
+    ("maxContains", Draft::Draft201909),
+    ("minContains", Draft::Draft201909),
+    ("unevaluatedItems", Draft::Draft201909),
+    ("unevaluatedProperties", Draft::Draft201909),
+    ("$dynamicRef", Draft::Draft202012),
+    ("prefixItems", Draft::Draft202012),
+    ("dependencies", Draft::Draft4),
+];
+
+/// Reads the schemas of a document.
+pub struct Reader<'a> {
+    pub document: Document<'a>,
+    known: HashMap<String, Schema>,
+    depth: usize,
+    steps: usize,
+    /// How many negations reading is inside of.
+    negating: usize,
+    /// The pointers of the schemas whose negation matters.
+    negated: Vec<String>,
+    /// Keywords that the document's draft does not have. They are honoured, which is safe only outside of negations.
+    foreign: Vec<Refusal>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(document: Document<'a>) -> Self {
+        let (known, negated, foreign) = (HashMap::new(), Vec::new(), Vec::new());
+        Reader { document, known, depth: 0, steps: 0, negating: 0, negated, foreign }
+    }
+
+    /// What the schema at a pointer means.
+    pub fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, Refusal> {
+        if self.negating > 0 {
+            self.negated.push(pointer.to_owned());
+        }
+        if let Some(schema) = self.known.get(pointer) {
+            return Ok(schema.clone());
+        }
+        let root = self.document.root;
+        let value = root.pointer(pointer).ok_or_else(|| Refusal::new(at, "it leads nowhere"))?;
+        let schema = self.read(value, pointer)?;
+        self.known.insert(pointer.to_owned(), schema.clone());
+        Ok(schema)
+    }
+
+    /// Refuses what could only be told once all is read.
+    pub fn finish(&self) -> Result<(), Refusal> {
+        let is_negated = |refusal: &&Refusal| {
+            let mut above =
+                self.negated.iter().filter_map(|pointer| refusal.pointer.strip_prefix(pointer.as_str()));
+            above.any(|rest| rest.starts_with('/'))
+        };
+        self.foreign.iter().find(is_negated).cloned().map_or(Ok(()), Err)
+    }
+
+    /// Does what depends on what the schema at a pointer leaves out.
+    pub fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
+        self.negated.push(at.to_owned());
+        self.negating += 1;
+        let outcome = action(self);
+        self.negating -= 1;
+        outcome
+    }
+
+    pub fn read(&mut self, value: &Value, at: &str) -> Result<Schema, Refusal> {
+        let map = match value {
+            Value::Bool(true) => return Ok(Schema::Any),
+            Value::Bool(false) => return Ok(Schema::NEVER),
+            Value::Object(map) => map,
+            _ => return Err(Refusal::new(at, "a schema is an object, true or false")),
+        };
+        self.enter(at)?;
+        self.step(at)?;
+        let schema = match map.get("$ref") {
+            // Up to draft 7 nothing counts beside a reference.
+            Some(reference) if self.document.draft <= Draft::Draft7 => self.reference(reference, at)?,
+            _ => {
+                self.note_foreign(map, at);
+                let own = self.own(map, at)?;
+                self.join(own, map, at)?
+            }
+        };
+        self.leave();
+        Ok(schema)
+    }
+
+    pub fn enter(&mut self, at: &str) -> Result<(), Refusal> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(Refusal::new(
+                at,
+                format!("schemas nest more than {DEEPEST} deep, or recurse for ever"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    pub fn step(&mut self, at: &str) -> Result<(), Refusal> {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Err(Refusal::new(at, "the schema has too many combinations"));
+        }
+        Ok(())
+    }
+
+    fn note_foreign(&mut self, map: &Map<String, Value>, at: &str) {
+        let draft = self.document.draft;
+        let is_foreign = |(keyword, since): &&(&str, Draft)| {
+            let removed = *keyword == "dependencies" && draft > Draft::Draft7;
+            map.contains_key(*keyword) && (draft < *since || removed)
+        };
+        if let Some((keyword, _)) = SINCE.iter().find(is_foreign) {
+            let reason = "the draft in $schema does not have it, which makes a negation ambiguous";
+            self.foreign.push(Refusal::new(&child(at, keyword), reason));
+        }
+    }
+
+    fn own(&mut self, map: &Map<String, Value>, at: &str) -> Result<Schema, Refusal> {
+        if !TYPED.iter().any(|keyword| map.contains_key(*keyword)) {
+            return Ok(Schema::Any);
+        }
+        let types = types(map).ok_or_else(|| {
+            Refusal::new(
+                &child(at, "type"),
+                "a type is null, boolean, number, integer, string, array or object",
+            )
+        })?;
+        let mut shapes = Vec::new();
+        for name in &types {
+            match *name {
+                "null" => shapes.push(Shape::Null),
+                "boolean" => shapes.extend([false, true].map(Shape::Boolean)),
+                "integer" if types.contains(&"number") => {}
+                "integer" | "number" => {
+                    let number = numbers(map, *name == "integer", at)?;
+                    shapes.extend(Some(number).filter(|set| !set.is_empty()).map(Shape::Number));
+                }
+                "string" => {
+                    shapes.extend(Some(texts(map, at)?).filter(|set| !set.is_empty()).map(Shape::Text));
+                }
+                "array" => {
+                    let array = self.arrays(map, at)?;
+                    shapes.extend(Some(array).filter(|set| !set.is_empty()).map(Shape::Array));
+                }
+                _ => {
+                    let object = self.objects(map, at)?;
+                    shapes.extend(Some(object).filter(|set| !set.is_empty()).map(Shape::Object));
+                }
+            }
+        }
+        Ok(Schema::Union(shapes))
+    }
+
+    fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, Refusal> {
+        // Older drafts have tuples in `items`, and in `additionalItems` what follows.
+        let (tuple, rest) = match map.get("items") {
+            Some(Value::Array(_)) => ("items", "additionalItems"),
+            _ => ("prefixItems", "items"),
+        };
+        let mut prefix = Vec::new();
+        if let Some(items) = map.get(tuple) {
+            let items = items.as_array().ok_or_else(|| malformed(at, tuple, "an array of schemas"))?;
+            for (index, item) in items.iter().enumerate() {
+                prefix.push(self.read(item, &format!("{}/{index}", child(at, tuple)))?);
+            }
+        }
+        let items = match map.get(rest) {
+            Some(items) => self.read(items, &child(at, rest))?,
+            None => Schema::Any,
+        };
+        let unique = match map.get("uniqueItems") {
+            None | Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => Some(child(at, "uniqueItems")),
+            Some(_) => return Err(malformed(at, "uniqueItems", "true or false")),
+        };
+        let min = counted(map, "minItems", at)?.unwrap_or(0);
+        Ok(Array { prefix, items, min, max: counted(map, "maxItems", at)?, unique })
+    }
+
+    fn objects(&mut self, map: &Map<String, Value>, at: &str) -> Result<Object, Refusal> {
+        let counter = if map.contains_key("minProperties") { "minProperties" } else { "maxProperties" };
+        let mut object = Object {
+            declares: map.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty()),
+            min: counted(map, "minProperties", at)?.unwrap_or(0),
+            max: counted(map, "maxProperties", at)?,
+            counted_at: child(at, counter),
+            ..Object::default()
+        };
+        let place = child(at, "patternProperties");
+        let mut matched = Vec::new();
+        for (source, value) in schemas(map, "patternProperties", at)? {
+            let here = child(&place, source);
+            let schema = self.read(value, &here)?;
+            match Pattern::search(source).map_err(|message| Refusal::new(&here, message))? {
+                Search::Strings(strings) => {
+                    matched.extend(strings.into_iter().map(|name| (name, schema.clone())));
+                }
+                Search::Pattern(pattern) => {
+                    self.check_disjoint(object.patterns.iter().map(|(known, _)| known), &pattern, &place)?;
+                    object.patterns.push((pattern, schema));
+                }
+            }
+        }
+        // Names that have a schema satisfy those of all patterns too that match them.
+        let mut named: Vec<(String, Schema, bool)> = Vec::new();
+        for (name, value) in schemas(map, "properties", at)? {
+            let schema = self.read(value, &child(&child(at, "properties"), name))?;
+            named.push((name.clone(), schema, true));
+        }
+        named.extend(matched.into_iter().map(|(name, schema)| (name, schema, false)));
+        for (name, schema, declared) in named {
+            let matching = self.key(&object, &name, &place)?;
+            let schema = self.meet(&schema, &matching, &place)?;
+            match object.properties.iter_mut().find(|property| property.name == name) {
+                Some(known) => known.schema = self.meet(&known.schema, &schema, &place)?,
+                None => object.properties.push(Property { name, schema, required: false, declared }),
+            }
+        }
+        if let Some(rest) = map.get("additionalProperties") {
+            object.rest = Some(self.read(rest, &child(at, "additionalProperties"))?);
+        }
+        for name in names(map, "required", at)? {
+            if let Some(property) = object.properties.iter_mut().find(|property| property.name == name) {
+                property.required = true;
+                continue;
+            }
+            let schema = self.key(&object, name, &place)?;
+            let name = name.to_owned();
+            object.properties.push(Property { name, schema, required: true, declared: false });
+        }
+        match map.get("propertyNames") {
+            None => Ok(object),
+            Some(value) => {
+                let place = child(at, "propertyNames");
+                let schema = self.read(value, &place)?;
+                match keys(&schema, &place)? {
+                    None => Ok(object),
+                    Some(keys) => self.meet_objects(&object, &keys, &place),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What a schema means: a set of JSON values, as a union of shapes of one type each.
+//!
+//! Owns the shapes and what can be said of one alone. How two of them meet needs the document, for references, and
+//! stands in `meet`.
+
+use serde_json::Value;
+
+use super::number::Number;
+use super::pattern::Pattern;
+
+/// A set of JSON values.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Schema {
+    /// All values.
+    Any,
+    /// The values of all these shapes; none, if there are none.
+    Union(Vec<Shape>),
+}
+
+/// A set of values of one type, or what a schema elsewhere in the document means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    Null,
+    Boolean(bool),
+    Number(Number),
+    Text(Text),
+    Array(Array),
+    Object(Object),
+    /// By its JSON pointer.
+    Reference(String),
+}
+
+/// A set of strings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Text {
+    pub min: u64,
+    pub max: Option<u64>,
+    pub patterns: Vec<Pattern>,
+    /// If it is finite, the strings; then nothing but inexact patterns is left beside.
+    pub only: Option<Vec<String>>,
+    pub except: Vec<String>,
+}
+
+/// A set of arrays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    pub prefix: Vec<Schema>,
+    /// Of the items after the prefix.
+    pub items: Schema,
+    pub min: u64,
+    pub max: Option<u64>,
+    /// Whether items must differ, and the pointer to the keyword that says so.
+    pub unique: Option<String>,
+}
+
+/// A set of objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object {
+    pub properties: Vec<Property>,
+    /// Of keys that are no properties; no two of them match the same key.
+    pub patterns: Vec<(Pattern, Schema)>,
+    /// Of all other keys; `None` if the schema says nothing of them.
+    pub rest: Option<Schema>,
+    /// Whether the schema declares properties. If so, keys of which it says nothing are not written.
+    pub declares: bool,
+    pub min: u64,
+    pub max: Option<u64>,
+    /// The pointer to the keyword that sets `min` or `max`.
+    pub counted_at: String,
+}
+
+/// A key of an object. One that may not be there has the schema that nothing satisfies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Property {
+    pub name: String,
+    pub schema: Schema,
+    pub required: bool,
+    /// Whether it stands in `properties`, which decides on the order of keys.
+    pub declared: bool,
+}
+
+impl Schema {
+    /// The set without values.
+    pub const NEVER: Schema = Schema::Union(Vec::new());
+
+    pub fn one(shape: Shape) -> Self {
+        Schema::Union(vec![shape])
+    }
+
+    pub fn is_never(&self) -> bool {
+        matches!(self, Schema::Union(shapes) if shapes.is_empty())
+    }
+
+    /// The shapes, all types for [`Schema::Any`].
+    pub fn shapes(&self) -> Vec<Shape> {
+        match self {
+            Schema::Any => Shape::all(),
+            Schema::Union(shapes) => shapes.clone(),
+        }
+    }
+
+    /// One value alone; `None` if it has a number that can't be held.
+    pub fn constant(value: &Value) -> Option<Self> {
+        Some(Schema::one(match value {
+            Value::Null => Shape::Null,
+            Value::Bool(value) => Shape::Boolean(*value),
+            Value::Number(number) => Shape::Number(Number::point(number)?),
+            Value::String(text) => Shape::Text(Text { only: Some(vec![text.clone()]), ..Text::default() }),
+            Value::Array(items) => Shape::Array(Array {
+                prefix: items.iter().map(Schema::constant).collect::<Option<_>>()?,
+                items: Schema::NEVER,
+                min: items.len() as u64,
+                ..Array::default()
+            }),
+            Value::Object(map) => {
+                let property = |(name, value): (&String, &Value)| {
+                    let schema = Schema::constant(value)?;
+                    Some(Property { name: name.clone(), schema, required: true, declared: true })
+                };
+                let properties = map.iter().map(property).collect::<Option<_>>()?;
+                Shape::Object(Object { properties, rest: Some(Schema::NEVER), ..Object::default() })
+            }
+        }))
+    }
+}
+
+impl Shape {
+    /// One of each type, without limits.
+    pub fn all() -> Vec<Self> {
+        vec![
+            Shape::Null,
+            Shape::Boolean(false),
+            Shape::Boolean(true),
+            Shape::Number(Number::default()),
+            Shape::Text(Text::default()),
+            Shape::Array(Array::default()),
+            Shape::Object(Object::default()),
+        ]
+    }
+
+    /// All values of other types.
+    pub fn other_types(&self) -> Vec<Self> {
+        let same = |other: &Shape| {
+            std::mem::discriminant(self) == std::mem::discriminant(other)
+                && !matches!((self, other), (Shape::Boolean(a), Shape::Boolean(b)) if a != b)
+        };
+        Shape::all().into_iter().filter(|other| !same(other)).collect()
+    }
+}
+
+impl Default for Array {
+    fn default() -> Self {
+        Array { prefix: Vec::new(), items: Schema::Any, min: 0, max: None, unique: None }
+    }
+}
+
+impl Array {
+    /// How many items there may be at most.
+    pub fn most(&self) -> Option<u64> {
+        let declared = self.items.is_never().then_some(self.prefix.len() as u64);
+        least(self.max, declared)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.most().is_some_and(|most| most < self.min)
+            || self.prefix.iter().take(self.min as usize).any(Schema::is_never)
+    }
+}
+
+impl Object {
+    pub fn property(&self, name: &str) -> Option<&Property> {
+        self.properties.iter().find(|property| property.name == name)
+    }
+
+    /// What keys may hold that are neither properties nor match a pattern.
+    pub fn rest(&self) -> &Schema {
+        self.rest.as_ref().unwrap_or(&Schema::Any)
+    }
+
+    /// As [`Object::rest`], once keys of which the schema says nothing are left out.
+    pub fn written_rest(&self) -> &Schema {
+        static NOTHING: Schema = Schema::NEVER;
+        if self.rest.is_none() && self.declares { &NOTHING } else { self.rest() }
+    }
+
+    pub fn required(&self) -> u64 {
+        self.properties.iter().filter(|property| property.required).count() as u64
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.properties.iter().any(|property| property.required && property.schema.is_never())
+            || self.max.is_some_and(|max| max < self.min.max(self.required()))
+    }
+}
+
+impl Text {
+    /// The strings in both sets.
+    pub fn meet(&self, other: &Text) -> Text {
+        let mut both = self.clone();
+        both.min = both.min.max(other.min);
+        both.max = least(both.max, other.max);
+        both.patterns
+            .extend(other.patterns.iter().filter(|pattern| !self.patterns.contains(pattern)).cloned());
+        both.except.extend(other.except.iter().filter(|text| !self.except.contains(text)).cloned());
+        both.only = match (both.only, &other.only) {
+            (Some(a), Some(b)) => {
+                let b: std::collections::HashSet<&String> = b.iter().collect();
+                Some(a.into_iter().filter(|text| b.contains(text)).collect())
+            }
+            (a, b) => a.or_else(|| b.clone()),
+        };
+        both.settled()
+    }
+
+    /// Lets a finite set hold only what the other limits permit, as far as that is known.
+    pub fn settled(mut self) -> Text {
+        let Some(mut only) = self.only.take() else { return self };
+        let (min, max) = (self.min, self.max.unwrap_or(u64::MAX));
+        let except: std::collections::HashSet<String> = self.except.drain(..).collect();
+        only.retain(|text| (min..=max).contains(&(text.chars().count() as u64)) && !except.contains(text));
+        self.patterns.retain(|pattern| {
+            let matches = |text: &String| if pattern.exact { pattern.matches(text) } else { None };
+            let known: Option<Vec<bool>> = only.iter().map(matches).collect();
+            let Some(mut known) = known.map(Vec::into_iter) else { return true };
+            only.retain(|_| known.next().unwrap_or_default());
+            false
+        });
+        Text { only: Some(only), patterns: self.patterns, ..Text::default() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let mut exact: Vec<Pattern> = self.patterns.iter().filter(|pattern| pattern.exact).cloned().collect();
+        if self.min > 0 || self.max.is_some() {
+            exact.push(Pattern::length(self.min, self.max));
+        }
+        self.only.as_ref().is_some_and(Vec::is_empty)
+            || self.max.is_some_and(|max| max < self.min)
+            || (exact.len() > 1 && Pattern::are_disjoint(&exact))
+    }
+
+    /// All other strings; `None` if no sets of this kind hold them.
+    pub fn complement(&self) -> Option<Vec<Text>> {
+        if !self.patterns.is_empty() {
+            return None;
+        }
+        let mut others = Vec::new();
+        if let Some(only) = &self.only {
+            others.push(Text { except: only.clone(), ..Text::default() });
+        }
+        if !self.except.is_empty() {
+            others.push(Text { only: Some(self.except.clone()), ..Text::default() });
+        }
+        if let Some(shorter) = self.min.checked_sub(1) {
+            others.push(Text { max: Some(shorter), ..Text::default() });
+        }
+        if let Some(max) = self.max {
+            others.push(Text { min: max.saturating_add(1), ..Text::default() });
+        }
+        Some(others)
+    }
+}
+
+/// The smaller of two limits, of which each may be missing.
+pub fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A count as keywords write it, also as `2.0`.
+pub fn count(value: &Value) -> Option<u64> {
+    let float = || value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0);
+    value.as_u64().or_else(|| float().map(|number| number as u64))
+}

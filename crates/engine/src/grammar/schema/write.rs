@@ -1,0 +1,411 @@
+//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally: types, bounds,
+//! patterns, closed objects, `anyOf`, and references without anything beside them.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+
+use super::Refusal;
+use super::choices::{Choices, MOST_ALTERNATIVES, Presence};
+use super::document::child;
+use super::pattern::Pattern;
+use super::read::Reader;
+use super::shape::{Array, Object, Property, Schema, Shape, Text};
+
+/// The longest string or array that is written under a limit that permits more, in characters or items.
+const LONGEST: u64 = 65_536;
+
+/// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
+pub fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Refusal> {
+    let mut writer =
+        Writer { names: Vec::new(), meaning: HashMap::new(), possible: HashSet::new(), any: false };
+    writer.collect(reader, schema)?;
+    writer.check_loops()?;
+    writer.find_possible();
+    let mut value = writer.schema(schema)?;
+    let mut definitions = Map::new();
+    for (index, pointer) in writer.names.clone().iter().enumerate() {
+        if writer.possible.contains(pointer) {
+            let meaning = writer.meaning[pointer].clone();
+            definitions.insert(index.to_string(), writer.schema(&meaning)?);
+        }
+    }
+    if writer.any {
+        let all = Schema::Union(Shape::all());
+        definitions.insert("any".into(), writer.schema(&all)?);
+    }
+    if !definitions.is_empty() && value.is_object() {
+        value["$defs"] = definitions.into();
+    }
+    Ok(value)
+}
+
+struct Writer {
+    /// The pointers of all schemas that are referred to; their places name the definitions.
+    names: Vec<String>,
+    meaning: HashMap<String, Schema>,
+    /// Those of them that some value satisfies.
+    possible: HashSet<String>,
+    /// Whether a definition of all values is needed.
+    any: bool,
+}
+
+impl Writer {
+    /// Reads all that is referred to.
+    fn collect(&mut self, reader: &mut Reader, schema: &Schema) -> Result<(), Refusal> {
+        let mut open = vec![schema.clone()];
+        while let Some(schema) = open.pop() {
+            reader.step("/$ref")?;
+            let Schema::Union(shapes) = schema else { continue };
+            for shape in shapes {
+                match shape {
+                    Shape::Reference(pointer) if !self.meaning.contains_key(&pointer) => {
+                        let meaning = reader.schema_at(&pointer, &pointer)?;
+                        open.push(meaning.clone());
+                        self.names.push(pointer.clone());
+                        self.meaning.insert(pointer, meaning);
+                    }
+                    Shape::Array(array) => open.extend(array.prefix.into_iter().chain([array.items])),
+                    Shape::Object(object) => {
+                        open.extend(object.properties.into_iter().map(|property| property.schema));
+                        open.extend(object.patterns.into_iter().map(|(_, schema)| schema));
+                        open.extend(object.rest);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses schemas that stand for themselves.
+    fn check_loops(&self) -> Result<(), Refusal> {
+        for start in &self.names {
+            let (mut seen, mut open) = (HashSet::new(), vec![start]);
+            while let Some(pointer) = open.pop() {
+                for shape in self.meaning[pointer].shapes() {
+                    let Shape::Reference(next) = shape else { continue };
+                    if next == *start {
+                        return Err(Refusal::new(start, "it refers to itself without end"));
+                    }
+                    if let Some((next, _)) = self.meaning.get_key_value(&next)
+                        && seen.insert(next)
+                    {
+                        open.push(next);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the definitions that finite values satisfy.
+    fn find_possible(&mut self) {
+        loop {
+            let more: Vec<String> = self
+                .names
+                .iter()
+                .filter(|pointer| {
+                    !self.possible.contains(*pointer) && self.is_possible(&self.meaning[*pointer])
+                })
+                .cloned()
+                .collect();
+            if more.is_empty() {
+                return;
+            }
+            self.possible.extend(more);
+        }
+    }
+
+    fn is_possible(&self, schema: &Schema) -> bool {
+        let Schema::Union(shapes) = schema else { return true };
+        shapes.iter().any(|shape| match shape {
+            Shape::Reference(pointer) => self.possible.contains(pointer),
+            Shape::Array(array) => {
+                let needed = array.prefix.iter().take(array.min as usize);
+                (array.min <= array.prefix.len() as u64 || self.is_possible(&array.items))
+                    && needed.into_iter().all(|item| self.is_possible(item))
+            }
+            Shape::Object(object) => {
+                let mut needed = object.properties.iter().filter(|property| property.required);
+                needed.all(|property| self.is_possible(&property.schema))
+            }
+            _ => true,
+        })
+    }
+
+    fn schema(&mut self, schema: &Schema) -> Result<Value, Refusal> {
+        let Schema::Union(shapes) = schema else {
+            self.any = true;
+            return Ok(json!({"$ref": "#/$defs/any"}));
+        };
+        let booleans = [false, true].map(|value| shapes.contains(&Shape::Boolean(value)));
+        let (mut constants, mut options) = (Vec::new(), Vec::new());
+        if booleans == [true, true] {
+            options.push(json!({"type": "boolean"}));
+        }
+        for shape in shapes {
+            match shape {
+                Shape::Null => options.push(json!({"type": "null"})),
+                Shape::Boolean(_) if booleans == [true, true] => {}
+                Shape::Boolean(value) => constants.push(Value::Bool(*value)),
+                Shape::Number(number) => {
+                    for schema in number.schemas() {
+                        match schema.get("const") {
+                            Some(constant) => constants.push(constant.clone()),
+                            None => options.push(schema),
+                        }
+                    }
+                }
+                Shape::Text(Text { only: Some(only), patterns, .. }) if patterns.is_empty() => {
+                    constants.extend(only.iter().cloned().map(Value::String));
+                }
+                Shape::Text(text) => options.extend(texts(text)),
+                Shape::Array(array) => options.extend(self.arrays(array)?),
+                Shape::Object(object) => options.extend(self.objects(object)?),
+                Shape::Reference(pointer) if self.possible.contains(pointer) => {
+                    let index = self.names.iter().position(|name| name == pointer).unwrap_or_default();
+                    options.push(json!({"$ref": format!("#/$defs/{index}")}));
+                }
+                Shape::Reference(_) => {}
+            }
+        }
+        if !constants.is_empty() {
+            options.insert(0, json!({"enum": constants}));
+        }
+        Ok(match options.len() {
+            0 => Value::Bool(false),
+            1 => options.swap_remove(0),
+            _ => json!({"anyOf": options}),
+        })
+    }
+
+    fn arrays(&mut self, array: &Array) -> Result<Vec<Value>, Refusal> {
+        let impossible = |item: &Schema| !self.is_possible(item);
+        let mut prefix: &[Schema] = &array.prefix;
+        let mut most = array.max.unwrap_or(u64::MAX);
+        if let Some(end) = prefix.iter().position(impossible) {
+            (prefix, most) = (&prefix[..end], most.min(end as u64));
+        }
+        if impossible(&array.items) {
+            most = most.min(prefix.len() as u64);
+        }
+        if array.min > most.min(LONGEST) {
+            return Ok(Vec::new());
+        }
+        if let Some(place) = &array.unique
+            && most > 1
+        {
+            return differing(array, most).ok_or_else(|| {
+                Refusal::new(place, "items that differ can't be guaranteed, unless few values are permitted")
+            });
+        }
+        let mut schema = json!({"type": "array"});
+        if !prefix.is_empty() {
+            schema["prefixItems"] = prefix.iter().map(|item| self.schema(item)).collect::<Result<_, _>>()?;
+        }
+        schema["items"] =
+            if most > prefix.len() as u64 { self.schema(&array.items)? } else { Value::Bool(false) };
+        if array.min > 0 {
+            schema["minItems"] = array.min.into();
+        }
+        if most < u64::MAX {
+            schema["maxItems"] = most.min(LONGEST).into();
+        }
+        Ok(vec![schema])
+    }
+
+    fn objects(&mut self, object: &Object) -> Result<Vec<Value>, Refusal> {
+        let mut needed = object.properties.iter().filter(|property| property.required);
+        if needed.any(|property| !self.is_possible(&property.schema)) {
+            return Ok(Vec::new());
+        }
+        self.check_patterns(object)?;
+        let rest = object.written_rest();
+        let patterns: Vec<_> =
+            object.patterns.iter().filter(|(_, schema)| self.is_possible(schema)).collect();
+        let open = !patterns.is_empty() || self.is_possible(rest);
+        let mut choices = Choices::new(open, object.max);
+        let kinds: Vec<Presence> = object.properties.iter().map(|property| self.presence(property)).collect();
+        choices.resolve(&kinds, Vec::new(), object.min).ok_or_else(|| {
+            Refusal::new(&object.counted_at, "the number of properties can't be guaranteed among so many")
+        })?;
+
+        let values: Vec<Value> = (object.properties.iter().zip(&kinds))
+            .map(|(property, presence)| match presence {
+                Presence::Never => Ok(Value::Bool(false)),
+                _ => self.schema(&property.schema),
+            })
+            .collect::<Result<_, _>>()?;
+        let mut keys = Map::new();
+        for (pattern, schema) in &object.patterns {
+            keys.insert(pattern.source(), self.schema(schema)?);
+        }
+        let rest = if self.is_possible(rest) { self.schema(rest)? } else { Value::Bool(false) };
+        let schemas = choices.made.into_iter().map(|(presence, min)| {
+            let mut properties = Map::new();
+            let mut required = Vec::new();
+            for ((property, presence), value) in object.properties.iter().zip(presence).zip(&values) {
+                match presence {
+                    // Such a key must not be written as one of the others.
+                    Presence::Never if open => properties.insert(property.name.clone(), Value::Bool(false)),
+                    Presence::Never => None,
+                    Presence::Maybe => properties.insert(property.name.clone(), value.clone()),
+                    Presence::Always => {
+                        required.push(property.name.clone());
+                        properties.insert(property.name.clone(), value.clone())
+                    }
+                };
+            }
+            let mut schema = json!({"type": "object", "properties": properties});
+            if !keys.is_empty() {
+                schema["patternProperties"] = keys.clone().into();
+            }
+            let count = required.len() as u64;
+            schema["additionalProperties"] = rest.clone();
+            schema["required"] = required.into();
+            if min > 0 {
+                schema["minProperties"] = (min + count).into();
+            }
+            if let Some(max) = object.max.filter(|_| open) {
+                schema["maxProperties"] = max.into();
+            }
+            schema
+        });
+        Ok(schemas.collect())
+    }
+
+    /// llguidance joins the schema of a property with that of the pattern that it matches, of which it is a part already,
+    /// and finds no end if both recurse.
+    fn check_patterns(&self, object: &Object) -> Result<(), Refusal> {
+        let joined = |property: &Property| {
+            let mut patterns = object.patterns.iter();
+            !property.schema.is_never()
+                && self.recurses(&property.schema, &mut Vec::new())
+                && patterns.any(|(pattern, schema)| {
+                    pattern.matches(&property.name) != Some(false) && self.recurses(schema, &mut Vec::new())
+                })
+        };
+        let Some(property) = object.properties.iter().find(|property| joined(property)) else {
+            return Ok(());
+        };
+        let at = object.counted_at.rsplit_once('/').unwrap_or_default().0;
+        let reason = format!("property {:?} matches too, and what it may hold recurses", property.name);
+        Err(Refusal::new(&child(at, "patternProperties"), reason))
+    }
+
+    /// Whether a schema, above which those in `above` stand, contains itself.
+    fn recurses(&self, schema: &Schema, above: &mut Vec<String>) -> bool {
+        let Schema::Union(shapes) = schema else { return true };
+        shapes.iter().any(|shape| match shape {
+            Shape::Reference(pointer) if above.contains(pointer) => true,
+            Shape::Reference(pointer) => {
+                above.push(pointer.clone());
+                let recurses = self.recurses(&self.meaning[pointer], above);
+                above.pop();
+                recurses
+            }
+            Shape::Array(array) => {
+                self.recurses(&array.items, above)
+                    || array.prefix.iter().any(|item| self.recurses(item, above))
+            }
+            Shape::Object(object) => {
+                self.recurses(object.written_rest(), above)
+                    || object.properties.iter().any(|property| self.recurses(&property.schema, above))
+                    || object.patterns.iter().any(|(_, schema)| self.recurses(schema, above))
+            }
+            _ => false,
+        })
+    }
+
+    fn presence(&self, property: &Property) -> Presence {
+        match self.is_possible(&property.schema) {
+            true if property.required => Presence::Always,
+            true => Presence::Maybe,
+            false => Presence::Never,
+        }
+    }
+}
+
+fn texts(text: &Text) -> Option<Value> {
+    if text.min > LONGEST {
+        return None;
+    }
+    if let Some(only) = &text.only {
+        let limits =
+            text.patterns.iter().map(|pattern| json!({"type": "string", "pattern": pattern.source()}));
+        let all: Vec<Value> = [json!({"enum": only})].into_iter().chain(limits).collect();
+        return Some(json!({"allOf": all}));
+    }
+    let mut patterns: Vec<String> = text.patterns.iter().map(Pattern::source).collect();
+    if !text.except.is_empty() {
+        patterns.push(Pattern::except(&text.except).source());
+    }
+    let mut schema = json!({"type": "string"});
+    if text.min > 0 {
+        schema["minLength"] = text.min.into();
+    }
+    if let Some(max) = text.max {
+        schema["maxLength"] = max.min(LONGEST).into();
+    }
+    let others = patterns.split_off(patterns.len().min(1));
+    if let Some(pattern) = patterns.pop() {
+        schema["pattern"] = pattern.into();
+    }
+    if others.is_empty() {
+        return Some(schema);
+    }
+    let others = others.into_iter().map(|pattern| json!({"type": "string", "pattern": pattern}));
+    let all: Vec<Value> = [schema].into_iter().chain(others).collect();
+    Some(json!({"allOf": all}))
+}
+
+/// Arrays of different items, each written out, if the items come from few values.
+fn differing(array: &Array, most: u64) -> Option<Vec<Value>> {
+    let values = if array.prefix.is_empty() { few_values(&array.items)? } else { return None };
+    let mut arrays: Vec<Vec<usize>> = vec![Vec::new()];
+    let mut next = 0;
+    while let Some(shorter) = arrays.get(next).cloned() {
+        next += 1;
+        if (shorter.len() as u64) < most {
+            let unused = (0..values.len()).filter(|index| !shorter.contains(index));
+            arrays.extend(unused.map(|index| [&shorter[..], &[index]].concat()));
+        }
+        if arrays.len() > MOST_ALTERNATIVES {
+            return None;
+        }
+    }
+    arrays.retain(|items| items.len() as u64 >= array.min);
+    let constants = arrays.into_iter().map(|array| {
+        let items: Vec<&Value> = array.into_iter().map(|index| &values[index]).collect();
+        json!({"const": items})
+    });
+    Some(constants.collect())
+}
+
+/// The values of a schema, if they are few and all different.
+fn few_values(schema: &Schema) -> Option<Vec<Value>> {
+    let Schema::Union(shapes) = schema else { return None };
+    let mut values: Vec<Value> = Vec::new();
+    for shape in shapes {
+        match shape {
+            Shape::Null => values.push(Value::Null),
+            Shape::Boolean(value) => values.push(Value::Bool(*value)),
+            Shape::Number(number) => {
+                number.single()?;
+                values.extend(number.schemas().into_iter().filter_map(|schema| schema.get("const").cloned()));
+            }
+            Shape::Text(Text { only: Some(only), patterns, .. }) if patterns.is_empty() => {
+                values.extend(only.iter().cloned().map(Value::String));
+            }
+            _ => return None,
+        }
+    }
+    let mut distinct: Vec<Value> = Vec::new();
+    values.into_iter().for_each(|value| {
+        if !distinct.contains(&value) {
+            distinct.push(value);
+        }
+    });
+    (distinct.len() <= 5).then_some(distinct)
+}

@@ -1,0 +1,38 @@
+//! Says which texts a schema's grammar permits, without a model.
+
+use llguidance::Matcher;
+use llguidance::api::TopLevelGrammar;
+use serde_json::Value;
+use toktrie::ApproximateTokEnv;
+
+use super::{Grammar, GrammarError, Refusal, schema};
+
+impl Grammar {
+    /// A grammar over single bytes.
+    ///
+    /// # Errors
+    /// [`GrammarError::Vocabulary`].
+    pub fn of_bytes() -> Result<Self, GrammarError> {
+        Grammar::new(&ApproximateTokEnv::single_byte_env())
+    }
+
+    /// Which texts an answer under a schema can be, exactly as they are. For a grammar of bytes.
+    ///
+    /// # Errors
+    /// [`GrammarError::Schema`] if the schema can't be honoured.
+    pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
+        let refused = |refusal| GrammarError::Schema { what: "the schema".into(), refusal };
+        let strict = schema::strict(schema).map_err(refused)?;
+        let parser = self.compile(TopLevelGrammar::from_json_schema(strict));
+        let parser = parser.map_err(Refusal::of_whole).map_err(refused)?;
+        let matcher = Matcher::new(Ok(parser));
+        Ok(texts.iter().map(|text| permits(matcher.deep_clone(), text.as_ref())).collect())
+    }
+}
+
+fn permits(mut matcher: Matcher, text: &str) -> bool {
+    let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
+    let consumed = matcher.try_consume_tokens(&tokens).is_ok_and(|count| count == tokens.len());
+    let complete = matcher.is_stopped() || matcher.is_accepting().unwrap_or(false);
+    consumed && complete && !matcher.is_error()
+}
