@@ -1,10 +1,11 @@
 //! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no meaning, one warm-up,
-//! then repetitions from an empty cache.
+//! then repetitions from an empty cache. And what a grammar adds to decoding.
 
 use std::time::{Duration, Instant};
 
+use alara_engine::GrammarUsage;
 use alara_engine::gguf::Gguf;
-use alara_engine::probe::{Probe, Settings};
+use alara_engine::probe::{Probe, Settings, Turns};
 use serde::Serialize;
 
 /// Tokens fed in one forward pass.
@@ -19,6 +20,8 @@ pub struct Config {
     pub generate: usize,
     /// Tokens in the cache before either begins.
     pub depth: usize,
+    /// Tools between which a decoding model has to choose, under their grammar; 0 = it decodes without one.
+    pub tools: usize,
     /// Measured repetitions.
     pub repetitions: usize,
     /// How it is computed.
@@ -58,6 +61,24 @@ pub struct Test {
     pub samples_ns: Vec<u64>,
     /// Every speed.
     pub samples_ts: Vec<f64>,
+    /// What the grammar took part in, for a test of decoding under one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<Constrained>,
+}
+
+/// What a grammar added to the steps of a decoder.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Constrained {
+    /// Tools in the grammar.
+    pub n_tools: usize,
+    /// Mean time in nanoseconds that it took for a token, forced ones included.
+    pub avg_token_ns: u64,
+    /// Its time as a share of the time of the forward passes.
+    pub share_of_steps: f64,
+    /// Forward passes, each of which computes a drawn token and what is forced behind it.
+    pub n_steps: usize,
+    /// All that it did, in every repetition and the warm-up.
+    pub usage: GrammarUsage,
 }
 
 /// Measures prefill and decode of the model in `gguf`; `progress` hears before each repetition.
@@ -71,24 +92,82 @@ pub fn measure(
 ) -> Result<Vec<Test>, alara_engine::Error> {
     let tokens = config.depth + config.prompt.max(config.generate) + 1;
     let mut probe = Probe::load(gguf, tokens, &config.settings)?;
+    let mut turns = (config.tools > 0).then(|| Turns::new(gguf, config.tools)).transpose()?;
     let mut tests = Vec::new();
     for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
         if prompt + generate == 0 {
             continue;
         }
         let mut samples = Vec::with_capacity(config.repetitions);
+        let mut steps = Steps::default();
         for repetition in 0..=config.repetitions {
             let name = if prompt > 0 { "prefill" } else { "decode" };
             let which = if repetition == 0 { "warm-up".into() } else { format!("{repetition}") };
             progress(&format!("{name} {}, {which} of {}", prompt + generate, config.repetitions));
-            let time = once(&mut probe, prompt, generate, config.depth)?;
+            let time = match &mut turns {
+                Some(turns) if generate > 0 => {
+                    constrained(&mut probe, turns, generate, config.depth, &mut steps)?
+                }
+                _ => once(&mut probe, prompt, generate, config.depth)?,
+            };
             if repetition > 0 {
                 samples.push(time);
             }
         }
-        tests.push(summary(gguf, config, prompt, generate, &samples));
+        let mut test = summary(gguf, config, prompt, generate, &samples);
+        test.grammar =
+            turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
+        tests.push(test);
     }
     Ok(tests)
+}
+
+/// The forward passes of decoding under a grammar.
+#[derive(Default)]
+struct Steps {
+    count: usize,
+    tokens: usize,
+    time: Duration,
+}
+
+impl Steps {
+    fn added(&self, n_tools: usize, usage: GrammarUsage) -> Constrained {
+        let tokens = self.tokens.max(1) as f64;
+        Constrained {
+            n_tools,
+            avg_token_ns: (usage.step_time.as_secs_f64() * 1e9 / tokens) as u64,
+            share_of_steps: usage.step_time.as_secs_f64() / self.time.as_secs_f64(),
+            n_steps: self.count,
+            usage,
+        }
+    }
+}
+
+/// Decodes `generate` tokens as the grammar has them, in as many steps as it takes.
+fn constrained(
+    probe: &mut Probe,
+    turns: &mut Turns,
+    generate: usize,
+    depth: usize,
+    steps: &mut Steps,
+) -> Result<Duration, alara_engine::Error> {
+    probe.clear();
+    let limit = probe.vocabulary().min(1000);
+    fill(probe, limit, depth)?;
+    let start = Instant::now();
+    let mut tokens = vec![token(0, limit)];
+    let mut left = generate;
+    while left > 0 {
+        tokens.truncate(left);
+        left -= tokens.len();
+        let begun = Instant::now();
+        let mut logits = probe.feed(&tokens, 1)?;
+        steps.time += begun.elapsed();
+        steps.count += 1;
+        steps.tokens += tokens.len();
+        tokens = turns.next(&mut logits)?;
+    }
+    Ok(start.elapsed())
 }
 
 fn once(
@@ -98,23 +177,29 @@ fn once(
     depth: usize,
 ) -> Result<Duration, alara_engine::Error> {
     let limit = probe.vocabulary().min(1000);
-    let token = |i: usize| ((i * 31 + 7) % limit) as u32;
-    let fill = |probe: &mut Probe, count: usize| -> Result<(), alara_engine::Error> {
-        let tokens: Vec<u32> = (0..count).map(token).collect();
-        for (at, piece) in tokens.chunks(BATCH).enumerate() {
-            let last = at * BATCH + piece.len() == count;
-            probe.feed(piece, usize::from(last))?;
-        }
-        Ok(())
-    };
     probe.clear();
-    fill(probe, depth)?;
+    fill(probe, limit, depth)?;
     let start = Instant::now();
-    fill(probe, prompt)?;
+    fill(probe, limit, prompt)?;
     for i in 0..generate {
-        probe.feed(&[token(i)], 1)?;
+        probe.feed(&[token(i, limit)], 1)?;
     }
     Ok(start.elapsed())
+}
+
+/// Feeds `count` tokens.
+fn fill(probe: &mut Probe, limit: usize, count: usize) -> Result<(), alara_engine::Error> {
+    let tokens: Vec<u32> = (0..count).map(|i| token(i, limit)).collect();
+    for (at, piece) in tokens.chunks(BATCH).enumerate() {
+        let last = at * BATCH + piece.len() == count;
+        probe.feed(piece, usize::from(last))?;
+    }
+    Ok(())
+}
+
+/// A token of no meaning, below `limit`.
+fn token(i: usize, limit: usize) -> u32 {
+    ((i * 31 + 7) % limit) as u32
 }
 
 fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples: &[Duration]) -> Test {
@@ -139,6 +224,7 @@ fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples
         stddev_ts: deviation(&speeds),
         samples_ns: times.iter().copied().map(nanoseconds).collect(),
         samples_ts: speeds,
+        grammar: None,
     }
 }
 
@@ -169,11 +255,28 @@ mod tests {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 8, generate: 4, depth: 3, repetitions: 2, settings };
+        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         let shapes: Vec<_> =
             tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
         assert_eq!(shapes, [(8, 0, 2), (0, 4, 2)]);
-        assert!(tests.iter().all(|test| test.avg_ts > 0.0));
+        assert!(tests.iter().all(|test| test.avg_ts > 0.0 && test.grammar.is_none()));
+    }
+
+    #[test]
+    fn the_grammar_s_part_is_measured() {
+        let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
+        let settings = Settings { threads: 1, ..Settings::default() };
+        let config = Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, settings };
+        let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
+        assert!(tests[0].grammar.is_none());
+        let grammar = tests[1].grammar.unwrap();
+        let usage = grammar.usage;
+        assert_eq!((grammar.n_tools, usage.compiled), (20, 1));
+        // Two repetitions and the warm-up.
+        assert!(usage.forced_tokens > 0 && grammar.n_steps < 180, "{grammar:?}");
+        assert!(usage.rejected_tokens > 0 && usage.rejected_tokens <= usage.masks, "{grammar:?}");
+        assert!(grammar.avg_token_ns > 0 && grammar.share_of_steps > 0.0, "{grammar:?}");
     }
 }

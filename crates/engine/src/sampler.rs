@@ -29,10 +29,21 @@ impl Sampler {
 
     /// Draws a token. `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the sequence so
     /// far, the latest last. `None` if no token has a finite logit.
-    ///
-    /// Takes one random number a call, none at temperature 0.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);
+        self.draw(logits)
+    }
+
+    /// Whether tokens are left out for being unlikely beside the others, so that it matters which others there are.
+    pub fn cuts(&self) -> bool {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
+        temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
+    }
+
+    /// Draws a token by its logit after the penalties. `None` if no token has a finite one.
+    ///
+    /// Takes one random number a call, none at temperature 0.
+    pub fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         if self.options.temperature <= 0.0 {
             return most_likely(logits);
         }
@@ -44,12 +55,14 @@ impl Sampler {
         self.softmax();
         self.keep_top_p();
         self.keep_min_p();
-        self.draw(random)
+        self.choose(random)
     }
 
+    /// Changes the logits of the tokens in `seen`, the latest last.
+    ///
     /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API reference for presence and
     /// frequency.
-    fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
+    pub fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
             self.options;
         if repetition_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0 {
@@ -137,7 +150,7 @@ impl Sampler {
     }
 
     /// `random` in [0, 1).
-    fn draw(&self, random: f64) -> Option<u32> {
+    fn choose(&self, random: f64) -> Option<u32> {
         let total: f64 = self.candidates.iter().map(|(probability, _)| f64::from(*probability)).sum();
         let mut left = random * total;
         let drawn = self.candidates.iter().find(|(probability, _)| {

@@ -1,4 +1,4 @@
-//! `alara bench speed`: tokens per second of a bare model.
+//! `alara bench speed`: tokens per second of a bare model, and what a grammar costs it.
 
 use std::process::ExitCode;
 
@@ -23,6 +23,9 @@ pub struct Args {
     /// Tokens in the cache before either begins
     #[arg(short = 'd', long, default_value_t = 0, value_name = "N")]
     n_depth: usize,
+    /// Decode under the grammar of N made-up tools, and say what it adds; 0 decodes without one
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(..=272))]
+    tools: u16,
     /// Measured repetitions
     #[arg(short, long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
@@ -43,6 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         prompt: args.n_prompt,
         generate: args.n_gen,
         depth: args.n_depth,
+        tools: usize::from(args.tools),
         repetitions: args.repetitions as usize,
         settings: Settings {
             kv: args.kv,
@@ -70,5 +74,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ]
     });
     ui::table(&["model", "size", "threads", "test", "tokens/s"], rows);
+    for grammar in tests.iter().filter_map(|test| test.grammar) {
+        let usage = grammar.usage;
+        ui::line(&format!(
+            "grammar of {} tools: {:.3} ms a token, {:.2} % of the steps; {} drawn, {} rejected, {} forced",
+            grammar.n_tools,
+            grammar.avg_token_ns as f64 / 1e6,
+            grammar.share_of_steps * 100.0,
+            grammar.n_steps,
+            usage.rejected_tokens,
+            usage.forced_tokens,
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,8 @@
 //! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no text.
 
+mod tools;
+mod turns;
+
 use crate::Result;
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
@@ -10,6 +13,8 @@ use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::pool::{Part, Pool};
+pub use tools::tools;
+pub use turns::Turns;
 
 /// How to compute.
 #[derive(Clone, Copy, Debug)]

@@ -150,6 +150,14 @@ impl Tokenizer {
         self.core.encode(text, parse_special, true)
     }
 
+    /// Tokens of a text that stands within another one. Control tokens are recognized.
+    ///
+    /// # Errors
+    /// If the vocabulary has no tokens for the text.
+    pub fn encode_within(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.core.encode(text, true, false)
+    }
+
     /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning if the model wants it.
     ///
     /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the text is cut at control

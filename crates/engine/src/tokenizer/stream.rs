@@ -52,6 +52,11 @@ impl DecodeStream {
         }
     }
 
+    /// Whether the latest token ended within a character.
+    pub fn within_character(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// What is left when no token follows: U+FFFD for a character that stayed incomplete, else nothing.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()

@@ -1,0 +1,449 @@
+//! The grammar of a call's arguments, in each of the ways in which formats write them.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::schema;
+use super::schema::Property;
+use super::turn::{Token, escape, quote, without};
+use super::{GrammarError, Refusal, refused};
+use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, resolve, type_name};
+use crate::request::Tool;
+
+/// A part of a rule.
+pub(super) enum Part {
+    Literal(String),
+    Rule(String),
+}
+
+/// Rules of a Lark grammar.
+pub(super) struct Rules<'a> {
+    token: Token<'a>,
+    rules: Vec<String>,
+    values: usize,
+    /// The rules of the subschemas that references name, of the argument at hand.
+    named: HashMap<String, String>,
+}
+
+type Parts = Result<Vec<Part>, GrammarError>;
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(token: Token<'a>) -> Self {
+        Rules { token, rules: Vec::new(), values: 0, named: HashMap::new() }
+    }
+
+    pub(super) fn add(&mut self, name: &str, body: &str) {
+        self.rules.push(format!("{name}: {body}"));
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.rules.join("\n")
+    }
+
+    /// A new rule; gives its name.
+    fn rule(&mut self, attributes: &str, body: &str) -> String {
+        let name = format!("v{}", self.values);
+        self.values += 1;
+        self.add(&format!("{name}{attributes}"), body);
+        name
+    }
+
+    /// `text`, in which what is a token of its own is matched by its id. Empty for an empty text.
+    pub(super) fn literal(&self, text: &str) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        let (mut plain, mut rest) = (0, 0);
+        while let Some(at) = text[rest..].find(['<', '[', ']', '｜']).map(|at| rest + at) {
+            // The markers of all families end with one of these.
+            let ends =
+                text[at..].char_indices().skip(1).filter(|(_, end)| ['>', ']', '[', '｜'].contains(end));
+            let found = ends
+                .map(|(end, last)| &text[at..at + end + last.len_utf8()])
+                .find_map(|marker| Some((marker.len(), (self.token)(marker)?)));
+            match found {
+                Some((length, id)) => {
+                    if plain < at {
+                        parts.push(quote(&text[plain..at]));
+                    }
+                    parts.push(format!("<[{id}]>"));
+                    rest = at + length;
+                    plain = rest;
+                }
+                None => rest = at + text[at..].chars().next().map_or(1, char::len_utf8),
+            }
+        }
+        if plain < text.len() {
+            parts.push(quote(&text[plain..]));
+        }
+        parts.join(" ")
+    }
+
+    /// The parts one after the other; neighbouring texts become one.
+    pub(super) fn sequence(&self, parts: &[Part]) -> String {
+        let mut text = String::new();
+        let mut out: Vec<String> = Vec::new();
+        for part in parts {
+            match part {
+                Part::Literal(more) => text.push_str(more),
+                Part::Rule(rule) => {
+                    out.push(self.literal(&std::mem::take(&mut text)));
+                    out.push(rule.clone());
+                }
+            }
+        }
+        out.push(self.literal(&text));
+        out.retain(|part| !part.is_empty());
+        if out.is_empty() { "\"\"".into() } else { out.join(" ") }
+    }
+
+    /// The arguments of `tool`.
+    pub(super) fn arguments(
+        &mut self,
+        encoding: Encoding,
+        tool: &Tool,
+        index: usize,
+        format: &Format,
+    ) -> Parts {
+        let rule = format!("arguments_{index}");
+        if encoding == Encoding::Json {
+            let schema = schema::arguments(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
+            self.add(&rule, &format!("%json {schema}"));
+            return Ok(vec![Part::Rule(rule)]);
+        }
+        let mut items = Vec::new();
+        let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
+        for property in properties {
+            self.named.clear();
+            let refuse = |reason: String| {
+                let pointer = format!("/properties/{}", property.name);
+                refused(tool, Refusal { pointer, keyword: property.name.clone(), reason })
+            };
+            if !format.expresses_key(&property.name) {
+                return Err(refuse(format!("the {} format can't express the key", format.name)));
+            }
+            let item = match encoding {
+                Encoding::Tagged(tagged) if !reads_back(tagged, tool, &property) => {
+                    Err("the schema tells its type in too roundabout a way".into())
+                }
+                Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
+                Encoding::Keywords => {
+                    let value = self.rule("", &format!("%json {}", property.schema));
+                    Ok(self.sequence(&[Part::Literal(format!("{}=", property.name)), Part::Rule(value)]))
+                }
+                _ => self.braces(&property.schema, &property.schema, 0).map(|value| {
+                    self.sequence(&[Part::Literal(format!("{}:", property.name)), Part::Rule(value)])
+                }),
+            };
+            let item = item.map_err(|message| {
+                refuse(format!(
+                    "the {} format can't express {}: {message}",
+                    format.name,
+                    quote(&property.name)
+                ))
+            })?;
+            items.push((self.rule("", &item), property.required));
+        }
+        let body = match encoding {
+            Encoding::Tagged(_) => {
+                let item =
+                    |(rule, required): &(String, bool)| format!("{rule}{}", if *required { "" } else { "?" });
+                items.iter().map(item).collect::<Vec<_>>().join(" ")
+            }
+            Encoding::Keywords => self.separated(&items, ", "),
+            _ => format!("\"{{\" {} \"}}\"", self.separated(&items, ",")),
+        };
+        self.add(&rule, if body.is_empty() { "\"\"" } else { &body });
+        Ok(vec![Part::Rule(rule)])
+    }
+
+    /// The items in their order, those that are not required perhaps absent, with `separator` between those that are there.
+    fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        // What may follow an item, from the last to the first.
+        let mut rest = String::new();
+        let mut first = String::new();
+        for (item, required) in items.iter().rev() {
+            let here = format!("{item} {rest}");
+            first = match (required, first.is_empty()) {
+                (true, _) => here.clone(),
+                (false, true) => format!("({here})?"),
+                (false, false) => format!("({here} | {first})"),
+            };
+            let follows = format!("{} {here}", quote(separator));
+            let follows = match (required, rest.is_empty()) {
+                (true, _) => follows,
+                (false, true) => format!("({follows})?"),
+                (false, false) => format!("({follows} | {rest})"),
+            };
+            rest = self.rule("", &follows);
+        }
+        first
+    }
+
+    /// `<key>value</key>`, as the format spells it.
+    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, String> {
+        let told = tagged.string != tagged.other;
+        let (strings, other) = split(schema);
+        let both = !strings.is_empty() && other.is_some();
+        let mut options = Vec::new();
+        for string in &strings {
+            let head = format!("{}{key}{}", tagged.open, tagged.string);
+            let value = self.raw_string(string, tagged, both && !told)?;
+            options.push(self.sequence(&[Part::Literal(head), value]));
+        }
+        if let Some(other) = &other {
+            for (name, schema) in by_type(other, tagged) {
+                let head = format!("{}{key}{}", tagged.open, tagged.other.replace("{type}", name));
+                let value = self.rule("", &format!("%json {schema}"));
+                options.push(self.sequence(&[
+                    Part::Literal(head),
+                    Part::Rule(value),
+                    Part::Literal(tagged.close.into()),
+                ]));
+            }
+        }
+        Ok(format!("({})", options.join(" | ")))
+    }
+
+    /// A string without quotes and what closes it. `unlike_json` keeps out what would be read as another type's value.
+    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, String> {
+        let close = self.literal(tagged.close);
+        let end = tagged.close.trim();
+        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+            let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+            if let Some(text) = texts.iter().find(|text| text.contains(end)) {
+                return Err(format!("{} contains {}", quote(text), quote(end)));
+            }
+            // A text that could be read as another type's value can't be told from it.
+            let texts = texts.iter().filter(|text| !unlike_json || !looks_like_json(text));
+            let texts: Vec<String> = texts
+                .map(|text| self.sequence(&[Part::Literal(format!("{text}{}", tagged.close))]))
+                .collect();
+            if texts.is_empty() {
+                return Err("all its strings read like other values".into());
+            }
+            return Ok(Part::Rule(self.rule("", &texts.join(" | "))));
+        }
+        // A terminal is never empty.
+        let told = close.starts_with("<[");
+        let mut terms = vec![without(&[end], if told { '+' } else { '*' })];
+        if unlike_json {
+            terms.push(r#"~/\s*([-+.0-9\[{"'<](?s:.*)|true|false|null|True|False|None)\s*/"#.into());
+        }
+        let parts =
+            schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
+        let bound = |part: &Value, key: &str| part.get(key).and_then(Value::as_u64);
+        let mut empty = true;
+        for part in parts {
+            let (least, most) = (bound(part, "minLength").unwrap_or(0), bound(part, "maxLength"));
+            if least > 0 || most.is_some() {
+                let most = most.map(|most| most.to_string()).unwrap_or_default();
+                terms.push(format!("/(?s:.{{{least},{most}}})/"));
+            }
+            if let Some(pattern) = part.get("pattern").and_then(Value::as_str) {
+                let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
+                terms.push(format!("/{}/", whole.unwrap_or(pattern).replace('/', "\\/")));
+            }
+            if let Some(values) = part.get("enum").and_then(Value::as_array) {
+                let texts: Vec<String> = values.iter().filter_map(Value::as_str).map(escape).collect();
+                terms.push(format!("/({})/", texts.join("|")));
+            }
+            empty &= least == 0 && part.get("pattern").is_none() && part.get("enum").is_none();
+        }
+        let value = terms.join(" & ");
+        Ok(Part::Rule(if told {
+            let terminal = format!("V{}", self.values);
+            self.values += 1;
+            self.add(&terminal, &value);
+            format!("{terminal}{} {close}", if empty { "?" } else { "" })
+        } else {
+            self.rule(&format!("[suffix={}]", quote(tagged.close)), &value)
+        }))
+    }
+
+    /// A value with bare keys and marked strings.
+    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, String> {
+        if depth > 32 {
+            return Err("it is nested too deeply".into());
+        }
+        if let Some(reference) = schema.get("$ref") {
+            let pointer = reference.to_string();
+            if let Some(rule) = self.named.get(&pointer) {
+                return Ok(rule.clone());
+            }
+            let target = resolve(reference, root).ok_or(format!("{pointer} leads nowhere"))?;
+            let rule = format!("v{}", self.values);
+            self.values += 1;
+            self.named.insert(pointer, rule.clone());
+            let body = self.braces(target, root, depth + 1)?;
+            self.add(&rule, &body);
+            return Ok(rule);
+        }
+        let values = schema.get("enum").and_then(Value::as_array).cloned();
+        if let Some(values) = values {
+            let render =
+                |value: &Value| crate::chat::formats::braces(value).map_err(|error| error.to_string());
+            let options: Vec<String> = values
+                .iter()
+                .map(|value| Ok(self.sequence(&[Part::Literal(render(value)?)])))
+                .collect::<Result<_, String>>()?;
+            return Ok(self.rule("", &options.join(" | ")));
+        }
+        if let Some(options) = schema.get("anyOf").and_then(Value::as_array).cloned() {
+            let options: Vec<String> = options
+                .iter()
+                .map(|option| self.braces(option, root, depth + 1))
+                .collect::<Result<_, _>>()?;
+            return Ok(self.rule("", &options.join(" | ")));
+        }
+        let known = |keys: &[&str]| -> Result<(), String> {
+            let ignored = ["type", "$defs", "x-guidance"];
+            let keys = [keys, &ignored].concat();
+            let found =
+                schema.as_object().and_then(|map| map.keys().find(|key| !keys.contains(&key.as_str())));
+            found.map_or(Ok(()), |key| Err(format!("`{key}` is not supported by this format")))
+        };
+        match schema.get("type") {
+            _ if is_string(schema) => {
+                let quote = Tagged { open: "", string: "", other: "", close: "<|\"|>" };
+                let value = self.raw_string(schema, &quote, false)?;
+                let body = self.sequence(&[Part::Literal(quote.close.into()), value]);
+                Ok(self.rule("", &body))
+            }
+            Some(Value::String(name)) if name == "object" => {
+                known(&["properties", "required", "additionalProperties"])?;
+                let required = |key: &String| {
+                    let list = schema.get("required").and_then(Value::as_array);
+                    list.is_some_and(|list| list.iter().any(|name| name == key))
+                };
+                let mut items = Vec::new();
+                for (key, value) in schema.get("properties").and_then(Value::as_object).unwrap_or(&Map::new())
+                {
+                    if !is_bare_key(key) {
+                        return Err(format!("it can't have the key {}", quote(key)));
+                    }
+                    let value = self.braces(value, root, depth + 1)?;
+                    let item = self.sequence(&[Part::Literal(format!("{key}:")), Part::Rule(value)]);
+                    items.push((self.rule("", &item), required(key)));
+                }
+                let body = self.separated(&items, ",");
+                Ok(self.rule("", &format!("\"{{\" {body} \"}}\"")))
+            }
+            Some(Value::String(name)) if name == "array" => {
+                known(&["items", "minItems", "maxItems"])?;
+                let items = schema.get("items").ok_or("an array without `items`")?;
+                let item = self.braces(items, root, depth + 1)?;
+                let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
+                let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems"));
+                if most == Some(0) {
+                    return Ok(self.rule("", "\"[]\""));
+                }
+                let more = match most {
+                    Some(1) => String::new(),
+                    Some(most) => format!("(\",\" {item}){{{},{}}}", least.saturating_sub(1), most - 1),
+                    None => format!("(\",\" {item}){{{},}}", least.saturating_sub(1)),
+                };
+                let list = format!("{item} {more}");
+                let list = if least == 0 { format!("({list})?") } else { list };
+                Ok(self.rule("", &format!("\"[\" {list} \"]\"")))
+            }
+            Some(Value::String(_)) => {
+                let mut schema = schema.clone();
+                schema["x-guidance"] = root["x-guidance"].clone();
+                Ok(self.rule("", &format!("%json {schema}")))
+            }
+            _ => Err("a value without a `type`".into()),
+        }
+    }
+}
+
+/// Whether the parser, which looks at the tool's own schema, takes what is written for what was meant.
+fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
+    let meant = Types::of(&property.schema, &property.schema);
+    let read = Types::of_argument(&tool.parameters, &property.name);
+    let told = tagged.string != tagged.other;
+    told || if meant.only_string() { read.only_string() } else { read.contains_all(meant) }
+}
+
+/// Whether a written schema is one of strings that are not listed.
+fn is_string(schema: &Value) -> bool {
+    let parts =
+        schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
+    parts.iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
+}
+
+/// The parts of a written schema that strings fulfil, and the part that other values do.
+fn split(schema: &Value) -> (Vec<Value>, Option<Value>) {
+    let (mut strings, mut others) = (Vec::new(), Vec::new());
+    let mut open = vec![schema];
+    let mut followed = Vec::new();
+    while let Some(option) = open.pop() {
+        if let Some(reference) = option.get("$ref") {
+            if !followed.contains(&reference) {
+                followed.push(reference);
+                open.extend(resolve(reference, schema));
+            }
+        } else if let Some(options) = option.get("anyOf").and_then(Value::as_array) {
+            open.extend(options.iter().rev());
+        } else if let Some(values) = option.get("enum").and_then(Value::as_array) {
+            let (texts, rest): (Vec<Value>, Vec<Value>) = values.iter().cloned().partition(Value::is_string);
+            strings.extend((!texts.is_empty()).then(|| json!({"enum": texts})));
+            others.extend((!rest.is_empty()).then(|| json!({"enum": rest})));
+        } else if is_string(option) {
+            strings.push(option.clone());
+        } else {
+            others.push(option.clone());
+        }
+    }
+    let other = (!others.is_empty()).then(|| {
+        let mut other = if others.len() == 1 { others.swap_remove(0) } else { json!({"anyOf": others}) };
+        for key in ["$defs", "x-guidance"] {
+            if let Some(value) = schema.get(key) {
+                other[key] = value.clone();
+            }
+        }
+        other
+    });
+    (strings, other)
+}
+
+/// A written schema by the types that the tag names; as it is where it names none.
+fn by_type(schema: &Value, tagged: &Tagged) -> Vec<(&'static str, Value)> {
+    if !tagged.other.contains("{type}") {
+        return vec![("", schema.clone())];
+    }
+    let options =
+        schema.get("anyOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
+    let mut typed: Vec<(&'static str, Value)> = Vec::new();
+    for option in options {
+        let mut option = option.clone();
+        for key in ["$defs", "x-guidance"] {
+            if let Some(value) = schema.get(key) {
+                option[key] = value.clone();
+            }
+        }
+        match option.get("enum").and_then(Value::as_array).cloned() {
+            Some(values) => {
+                for value in values {
+                    typed.push((type_name(&value), json!({"enum": [value]})));
+                }
+            }
+            None => {
+                let example = match option.get("type").and_then(Value::as_str) {
+                    Some("boolean") => json!(true),
+                    Some("null") => Value::Null,
+                    Some("object") => json!({}),
+                    Some("array") => json!([]),
+                    _ => json!(0),
+                };
+                typed.push((type_name(&example), option));
+            }
+        }
+    }
+    typed
+}
+
+fn looks_like_json(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with(|first: char| first.is_ascii_digit() || "-+.[{\"'<".contains(first))
+        || ["true", "false", "null", "True", "False", "None"].contains(&text)
+}

@@ -1,0 +1,256 @@
+//! The state of one turn's grammar: what may follow, what must, and the draw among it.
+//!
+//! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn unconstrained.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use llguidance::{TokenParser, panic_utils};
+use toktrie::{SimpleVob, TokTrie};
+
+use super::GrammarError;
+use crate::request::GrammarUsage;
+use crate::sampler::Sampler;
+
+/// llguidance spends fuel on new states of its lexer and gets fuel, 200,000 points, only where it computes a mask. After so
+/// many points one is computed even if the question is about a single token, so that a long turn doesn't run dry.
+const FUEL: usize = 100_000;
+
+/// The state of a turn's grammar. After an error every further call fails.
+pub struct Constraint {
+    parser: TokenParser,
+    /// Why it failed.
+    failure: Option<String>,
+    /// What may follow, if that was computed.
+    mask: Option<SimpleVob>,
+    /// Fuel that had been spent when there was new fuel.
+    refuelled: usize,
+    usage: GrammarUsage,
+}
+
+impl Constraint {
+    pub(super) fn new(parser: TokenParser, kept: bool, prepare_time: Duration) -> Self {
+        let refuelled = parser.parser.lexer_stats().total_fuel_spent;
+        let usage = GrammarUsage { compiled: usize::from(!kept), prepare_time, ..GrammarUsage::default() };
+        Constraint { parser, failure: None, mask: None, refuelled, usage }
+    }
+
+    /// What it has done so far and how long that took.
+    pub fn usage(&self) -> GrammarUsage {
+        self.usage
+    }
+
+    /// Draws the next token from `logits`, once nothing is [forced](Constraint::forced). `seen` is for the penalties.
+    /// `None` if no allowed token has a finite logit.
+    ///
+    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone: at temperature 0 the most likely
+    /// of them, else `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after that. Whether by a mask
+    /// or not: where nothing is cut a token is drawn from all, and only if it is forbidden, a second one under the mask. With
+    /// P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P = p(x) / P`. What the cuts leave
+    /// depends on what else is allowed, so with them the mask comes first.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`].
+    pub fn draw(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &mut [f32],
+        seen: &[u32],
+    ) -> Result<Option<u32>, GrammarError> {
+        sampler.penalize(logits, seen);
+        if !sampler.cuts() {
+            let Some(token) = sampler.draw(logits) else { return Ok(None) };
+            if self.allows(token)? {
+                return Ok(Some(token));
+            }
+            self.usage.rejected_tokens += 1;
+        }
+        self.mask(logits)?;
+        Ok(sampler.draw(logits))
+    }
+
+    /// Whether `token` may come next, once nothing is forced. What the mask would say, for a fraction of its price.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`].
+    pub fn allows(&mut self, token: u32) -> Result<bool, GrammarError> {
+        if self.mask.is_some() || self.needs_fuel()? {
+            let mask = self.computed()?;
+            return Ok((token as usize) < mask.len() && mask.is_allowed(token));
+        }
+        self.allows_all(&[token])
+    }
+
+    /// Whether `tokens` may come next, one after the other.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`].
+    pub fn allows_all(&mut self, tokens: &[u32]) -> Result<bool, GrammarError> {
+        self.guarded(|parser| {
+            let trie = parser.token_env.tok_trie();
+            if parser.stopped() {
+                return Ok(tokens.iter().all(|token| trie.eos_tokens().contains(token)));
+            }
+            let known = tokens.iter().all(|&token| (token as usize) < trie.vocab_size());
+            Ok(known && parser.validate_tokens_raw(tokens).map_err(text)? == tokens.len())
+        })
+    }
+
+    /// Sets the logits of forbidden tokens, and those beyond the vocabulary, to minus infinity. Once the grammar is complete
+    /// only the tokens that end a turn are left.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`], also if nothing would be left.
+    pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
+        let size = self.trie().vocab_size();
+        let mask = self.computed()?;
+        let started = Instant::now();
+        mask.iter_unset_entries(|token| {
+            if let Some(logit) = logits.get_mut(token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        });
+        if let Some(beyond) = logits.get_mut(size..) {
+            beyond.fill(f32::NEG_INFINITY);
+        }
+        self.usage.step_time += started.elapsed();
+        Ok(())
+    }
+
+    /// The tokens that must come next, in their canonical tokenization; may be empty. They still have to be
+    /// accepted.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`].
+    pub fn forced(&mut self) -> Result<Vec<u32>, GrammarError> {
+        let tokens = self.guarded(|parser| match parser.stopped() {
+            true => Ok(Vec::new()),
+            false => Ok(parser.compute_ff_tokens()),
+        })?;
+        self.usage.forced_tokens += tokens.len();
+        Ok(tokens)
+    }
+
+    /// Moves on by a token.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`] if the mask forbids it.
+    pub fn accept(&mut self, token: u32) -> Result<(), GrammarError> {
+        self.mask = None;
+        self.guarded(|parser| {
+            if parser.stopped() && parser.token_env.tok_trie().eos_tokens().contains(&token) {
+                return Ok(());
+            }
+            if parser.consume_token(token).map_err(text)? > 0 {
+                return Err("llguidance wants to take tokens back".into());
+            }
+            parser.check_stop().map_err(text)?;
+            Ok(())
+        })
+    }
+
+    /// Whether the turn is complete, so that nothing but its end may follow.
+    pub fn finished(&self) -> bool {
+        self.failure.is_none() && self.parser.stopped()
+    }
+
+    /// Computes what the first steps of a turn ask for, and leaves a full load of fuel. Gives the parser at the grammar's start.
+    pub(super) fn warm(mut self) -> Result<TokenParser, GrammarError> {
+        let forced = self.forced()?;
+        // A clone has its own place in the grammar, but the same lexer.
+        let start = (!forced.is_empty()).then(|| self.parser.clone());
+        forced.into_iter().try_for_each(|token| self.accept(token))?;
+        // The second mask finds the states that the first one made, so it spends next to nothing.
+        for _ in 0..2 {
+            self.parser.invalidate_bias_cache();
+            self.mask = None;
+            self.computed()?;
+        }
+        Ok(start.unwrap_or(self.parser))
+    }
+
+    fn computed(&mut self) -> Result<&SimpleVob, GrammarError> {
+        let mask = match self.mask.take() {
+            Some(mask) => mask,
+            None => {
+                self.usage.masks += 1;
+                self.guarded(compute_mask)?
+            }
+        };
+        Ok(self.mask.insert(mask))
+    }
+
+    fn needs_fuel(&mut self) -> Result<bool, GrammarError> {
+        let spent = self.guarded(|parser| Ok(parser.parser.lexer_stats().total_fuel_spent))?;
+        let needed = spent.saturating_sub(self.refuelled) > FUEL;
+        if needed {
+            self.refuelled = spent;
+            // A remembered mask would bring no fuel.
+            self.parser.invalidate_bias_cache();
+        }
+        Ok(needed)
+    }
+
+    /// Asks llguidance. Errors and panics are final, and so is a limit that it has run into without saying so.
+    fn guarded<T>(
+        &mut self,
+        ask: impl FnOnce(&mut TokenParser) -> Result<T, String>,
+    ) -> Result<T, GrammarError> {
+        if let Some(message) = &self.failure {
+            return Err(GrammarError::Failed { message: message.clone() });
+        }
+        let started = Instant::now();
+        let parser = &mut self.parser;
+        let asked = panic_utils::catch_unwind(AssertUnwindSafe(|| {
+            let answer = ask(parser);
+            let reason = parser.stop_reason();
+            Ok(match parser.parser.get_error() {
+                Some(error) => Err(error.message()),
+                None if !reason.is_ok() => answer.and(Err(reason.to_string())),
+                None => answer,
+            })
+        }));
+        self.usage.step_time += started.elapsed();
+        asked.unwrap_or_else(|panic| Err(text(panic))).map_err(|message| {
+            // That of a panic brings a backtrace along.
+            let message = message.lines().next().unwrap_or_default().to_owned();
+            self.failure = Some(message.clone());
+            GrammarError::Failed { message }
+        })
+    }
+
+    /// Fails, as llguidance may.
+    #[cfg(test)]
+    pub(crate) fn break_down(&mut self) {
+        let _ = self.guarded(|parser| parser.parser.test_trigger_lexer_error().map_err(text));
+    }
+
+    pub(super) fn trie(&self) -> &TokTrie {
+        self.parser.token_env.tok_trie()
+    }
+}
+
+fn compute_mask(parser: &mut TokenParser) -> Result<SimpleVob, String> {
+    let vocabulary = parser.token_env.clone();
+    let trie = vocabulary.tok_trie();
+    if parser.stopped() {
+        return Ok(trie.eos_token_set());
+    }
+    let mut mask = parser.compute_mask().map_err(text)?;
+    if mask.is_allowed(trie.eos_token()) {
+        // llguidance may offer only the first of the tokens that end a turn.
+        trie.eos_tokens().iter().for_each(|&token| mask.allow_token(token));
+    }
+    if mask.num_set() == 0 {
+        return Err("no token may follow".into());
+    }
+    Ok(mask)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+#[path = "constraint_tests.rs"]
+mod tests;

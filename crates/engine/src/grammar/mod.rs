@@ -1,0 +1,166 @@
+//! Constrains a turn to what its format, tools and schemas permit, by llguidance.
+//!
+//! Owns masks, forced tokens and the state of the grammar. Knows nothing of models; of formats only the grammar text that
+//! they hand over. An error ends the turn: a constraint never lets pass what it can't judge.
+
+mod arguments;
+mod cache;
+mod constraint;
+mod schema;
+mod turn;
+mod verdict;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::{ParserFactory, TokenParser};
+use toktrie::TokEnv;
+
+use cache::Cache;
+pub use constraint::Constraint;
+pub use schema::Refusal;
+
+use crate::chat::Turn;
+use crate::request::{Tool, ToolChoice};
+
+/// What can go wrong with a constraint.
+#[derive(Debug, thiserror::Error)]
+pub enum GrammarError {
+    /// The vocabulary can't carry a grammar.
+    #[error("the vocabulary can't carry a grammar: {message}")]
+    Vocabulary {
+        /// llguidance's words.
+        message: String,
+    },
+    /// A call is wanted, but no tool is there for it.
+    #[error("tool choice asks for {wanted}, but the request has {}", names(.tools))]
+    NoSuchTool {
+        /// What the tool choice asks for.
+        wanted: String,
+        /// Names of the tools.
+        tools: Vec<String>,
+    },
+    /// The model's call format can't express calls of a tool.
+    #[error("tool {tool} can't be called: {reason}")]
+    Name {
+        /// The tool's name.
+        tool: String,
+        /// Why.
+        reason: String,
+    },
+    /// A schema can't be honoured in full.
+    #[error("{what} can't be guaranteed: {refusal}")]
+    Schema {
+        /// The parameters of which tool, or the output schema.
+        what: String,
+        /// Keyword, place and reason.
+        refusal: Refusal,
+    },
+    /// The grammar of the whole turn is beyond llguidance's limits.
+    #[error("the grammar of {tools} tools can't be built: {message}")]
+    Build {
+        /// How many tools it has.
+        tools: usize,
+        /// llguidance's words.
+        message: String,
+    },
+    /// A token was accepted that the mask forbids, or llguidance failed.
+    #[error("the constraint failed: {message}")]
+    Failed {
+        /// llguidance's words.
+        message: String,
+    },
+}
+
+fn refused(tool: &Tool, refusal: Refusal) -> GrammarError {
+    GrammarError::Schema { what: format!("the parameters of tool {}", tool.name), refusal }
+}
+
+fn names(tools: &[String]) -> String {
+    if tools.is_empty() { "no tools".into() } else { format!("only {}", tools.join(", ")) }
+}
+
+/// Builds constraints for one vocabulary. Cloning shares everything, compiled grammars too.
+#[derive(Clone)]
+pub struct Grammar {
+    factory: Arc<ParserFactory>,
+    compiled: Arc<Cache>,
+}
+
+impl Grammar {
+    /// Prepares a vocabulary: some tenths of a second for 150,000 tokens, so once per model.
+    ///
+    /// # Errors
+    /// [`GrammarError::Vocabulary`].
+    pub fn new(vocabulary: &TokEnv) -> Result<Self, GrammarError> {
+        let mut factory = ParserFactory::new_simple(vocabulary)
+            .map_err(|error| GrammarError::Vocabulary { message: error.to_string() })?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Grammar { factory: Arc::new(factory), compiled: Arc::default() })
+    }
+
+    /// The constraint of a turn; `None` for one without tools or schema, which may say anything. `token` gives the id of a text that is
+    /// a single control or user-defined token.
+    ///
+    /// # Errors
+    /// [`GrammarError::NoSuchTool`], and [`GrammarError::Keyword`], [`GrammarError::Schema`] or
+    /// [`GrammarError::Build`] for schemas that can't be honoured in full.
+    pub fn constraint(
+        &self,
+        turn: &Turn,
+        token: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<Option<Constraint>, GrammarError> {
+        let permitted: Vec<&Tool> = turn.permitted().collect();
+        let wanted = match &turn.tool_choice {
+            ToolChoice::Required if permitted.is_empty() => Some("a call".to_owned()),
+            ToolChoice::Named(name) if permitted.is_empty() => Some(format!("tool {name}")),
+            _ => None,
+        };
+        if let Some(wanted) = wanted {
+            let tools = turn.tools.iter().map(|tool| tool.name.clone()).collect();
+            return Err(GrammarError::NoSuchTool { wanted, tools });
+        }
+        if turn.tools.is_empty() && turn.schema.is_none() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        // Says all that the grammar is made from, and takes much less time than making it.
+        let key = format!("{turn:?}");
+        let (parser, kept) = self.compiled.parser(key, || self.compile_turn(turn, &permitted, token))?;
+        Ok(Some(Constraint::new(parser, kept, started.elapsed())))
+    }
+
+    fn compile_turn(
+        &self,
+        turn: &Turn,
+        permitted: &[&Tool],
+        token: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<TokenParser, GrammarError> {
+        let lark = turn::lark(turn, token)?;
+        let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
+            // Only now is it worth the time to find the schema that is to blame.
+            permitted.iter().try_for_each(|tool| {
+                let refused = |refusal| refused(tool, refusal);
+                let schema = schema::arguments(&tool.parameters).map_err(refused)?;
+                self.compile(TopLevelGrammar::from_json_schema(schema))
+                    .map(drop)
+                    .map_err(Refusal::of_whole)
+                    .map_err(refused)
+            })?;
+            Err(GrammarError::Build { tools: permitted.len(), message })
+        })?;
+        Constraint::new(parser, false, Duration::ZERO).warm()
+    }
+
+    fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+        let mut parser = self.factory.create_parser(grammar).map_err(|error| error.to_string())?;
+        parser.start_without_prompt();
+        // A warning says that something was not taken literally.
+        parser.grammar_warnings().into_iter().next().map_or(Ok(parser), Err)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,187 @@
+//! From a turn to its grammar, as Lark for llguidance: reasoning, then text or calls.
+//!
+//! Walks the same [`Format`](crate::chat::Format) as the parser and the rendering. A marker that is one token is matched by
+//! its id, so that text which merely reads like it can't take its place; free text contains nothing that the parser would
+//! take for a marker, so a call in it would be a call by the grammar.
+
+use serde_json::Value;
+
+use super::arguments::{Part, Rules};
+use super::{GrammarError, schema};
+use crate::chat::Turn;
+use crate::chat::formats::{Encoding, Layout, Piece, Reasoning};
+use crate::request::{Tool, ToolChoice};
+
+/// Gives the id of a text that is a single control or user-defined token.
+pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
+
+/// The grammar of `turn`.
+///
+/// # Errors
+/// If a tool can't be expressed in the turn's format, or its schema can't be honoured.
+pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
+    let mut rules = Rules::new(token);
+    let layout = turn.format.layout;
+    let permitted: Vec<&Tool> = turn.permitted().collect();
+    let must = matches!(turn.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+
+    let gap = must || turn.schema.is_some() || layout == Layout::Messages;
+    let reasoning = reasoning(turn, gap, &mut rules);
+    let (before, after) = turn.format.answer;
+    let (before, after) = (rules.literal(before), rules.literal(after));
+    if let Some(schema) = &turn.schema {
+        rules.add("start", &format!("{reasoning} {before} answer {after}"));
+        let refused = |refusal| GrammarError::Schema { what: "the output schema".into(), refusal };
+        rules.add("answer", &format!("%json {}", schema::strict(schema).map_err(refused)?));
+        return Ok(rules.into_text());
+    }
+    let reserved: Vec<&str> = turn.format.reserved().chain(turn.thinking.map(|marks| marks.open)).collect();
+    let any_text = match layout {
+        // What begins like a call, with any of the keys that the parser knows, is none.
+        Layout::TextOrObject if !permitted.is_empty() => {
+            let call = r#" & ~/\s*\{\s*"(name|parameters|arguments|type|id)"(?s:.*)/"#;
+            format!("{}{call}", without(&reserved, '+'))
+        }
+        _ => without(&reserved, '+'),
+    };
+    if permitted.is_empty() {
+        rules.add("start", &format!("{reasoning} {before} TEXT? {after}"));
+        rules.add("TEXT", &any_text);
+        return Ok(rules.into_text());
+    }
+
+    let opener = turn.format.opener();
+    let open = rules.literal(turn.format.opening());
+    let tail = tail(turn, &permitted, &mut rules)?;
+    rules.add("tail", &tail);
+    // Free text can be told from an opener that is a token of its own.
+    let told = opener.is_empty() || open.starts_with("<[");
+    let body = match (must, layout) {
+        (true, Layout::TextAlwaysAndCalls) => format!("{before} {after} {open} tail"),
+        (true, _) => format!("{open} tail"),
+        (false, Layout::Messages | Layout::TextOrObject) => format!("({before} TEXT? {after} | {open} tail)"),
+        (false, _) if told => format!("{before} TEXT? {after} ({open} tail)?"),
+        (false, _) => {
+            // Text up to the opener and the opener itself are one lexeme.
+            rules.add(&format!("lead[suffix={}]", quote(opener)), &without(&reserved[1..], '*'));
+            "(TEXT? | lead tail)".to_owned()
+        }
+    };
+    rules.add("start", &format!("{reasoning} {body}"));
+    if !must {
+        rules.add("TEXT", &any_text);
+    }
+    Ok(rules.into_text())
+}
+
+/// The part of the start rule that is reasoning. `gap` says whether what follows doesn't begin with free text, so that the
+/// gap of the template has to be spelled out.
+fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
+    let (Some(thinking), true) = (turn.thinking, turn.reasoning != Reasoning::Never) else {
+        return String::new();
+    };
+    let gap = if gap { rules.literal(thinking.gap) } else { String::new() };
+    let close = rules.literal(thinking.close);
+    // What the parser would take for a call.
+    let calls: Vec<&str> = turn.format.reserved().filter(|_| turn.format.ends_reasoning).collect();
+    if close.starts_with("<[") {
+        rules.add("thought", &format!("THOUGHT? {close}"));
+        rules.add("THOUGHT", &without(&[calls.as_slice(), &[thinking.close]].concat(), '+'));
+    } else {
+        rules.add(&format!("thought[suffix={}]", quote(thinking.close)), &without(&calls, '*'));
+    }
+    match turn.reasoning {
+        Reasoning::Open => format!("thought {gap}"),
+        _ => format!("({} thought {gap})?", rules.literal(thinking.open)),
+    }
+}
+
+/// All calls of a turn, behind the opener.
+fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, GrammarError> {
+    let format = turn.format;
+    for (index, tool) in permitted.iter().enumerate() {
+        if let Some(reason) = format.refusal(tool) {
+            return Err(GrammarError::Name { tool: tool.name.clone(), reason });
+        }
+        let parts = call(turn, tool, index, rules)?;
+        let body = rules.sequence(&parts);
+        rules.add(&format!("call_{index}"), &body);
+    }
+    let calls: Vec<String> = (0..permitted.len()).map(|index| format!("call_{index}")).collect();
+    rules.add("call", &calls.join(" | "));
+    let several =
+        turn.parallel_tool_calls && !matches!(format.layout, Layout::Messages | Layout::TextOrObject);
+    let (separator, close) = (rules.literal(format.calls.separator), rules.literal(format.calls.close));
+    if format.calls.open.is_empty() {
+        let opener = rules.literal(format.opening());
+        let more = if several { format!("({separator} {opener} call)*") } else { String::new() };
+        return Ok(format!("call {more} {close}"));
+    }
+    let rest = rules.literal(format.calls.open.strip_prefix(format.opening()).unwrap_or_default());
+    let more = if several { format!("({separator} call)*") } else { String::new() };
+    Ok(format!("{rest} call {more} {close}"))
+}
+
+/// The parts of a call, without the opener where each call has its own.
+fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
+    let format = turn.format;
+    let mut parts = Vec::new();
+    for (at, piece) in format.call.iter().enumerate() {
+        match piece {
+            Piece::Text(text) if at == 0 && format.calls.open.is_empty() => {
+                let rest = text.strip_prefix(format.opening()).unwrap_or(text);
+                parts.push(Part::Literal(rest.into()));
+            }
+            Piece::Text(text) => parts.push(Part::Literal((*text).into())),
+            Piece::Name => parts.push(Part::Literal(tool.name.clone())),
+            Piece::Id { length } => parts.push(Part::Rule(id(*length))),
+            Piece::NumberedId => {
+                parts.push(Part::Literal(format!("functions.{}:", tool.name)));
+                parts.push(Part::Rule("/[0-9]{1,4}/".into()));
+            }
+            Piece::Number => parts.push(Part::Rule("/[1-9][0-9]{0,3}/".into())),
+            Piece::Object(keys) => {
+                let head =
+                    format!("{{{}: {}, {}: ", quote(keys.name), quote(&tool.name), quote(keys.arguments));
+                parts.push(Part::Literal(head));
+                parts.extend(rules.arguments(Encoding::Json, tool, index, format)?);
+                if let Some((key, length)) = keys.id {
+                    parts.push(Part::Literal(format!(", {}: \"", quote(key))));
+                    parts.push(Part::Rule(id(length)));
+                    parts.push(Part::Literal("\"".into()));
+                }
+                parts.push(Part::Literal("}".into()));
+            }
+            Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, index, format)?),
+        }
+    }
+    Ok(parts)
+}
+
+fn id(length: usize) -> String {
+    format!("/[a-zA-Z0-9]{{{length}}}/")
+}
+
+/// A Lark string.
+pub(super) fn quote(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A Lark regular expression for text that contains none of the markers, as often as `repeat` says.
+pub(super) fn without(markers: &[&str], repeat: char) -> String {
+    let exclude = |marker: &&str| format!(" & ~/(?s:.*){}(?s:.*)/", escape(marker));
+    format!("/(?s:.{repeat})/{}", markers.iter().map(exclude).collect::<String>())
+}
+
+/// `text` as a regular expression that matches nothing else.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => escaped.push_str("\\n"),
+            _ if r"\.+*?()|[]{}^$/&-~#".contains(character) => escaped.extend(['\\', character]),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}

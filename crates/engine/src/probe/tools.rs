@@ -1,0 +1,77 @@
+//! Made-up tools, as many as wanted, to measure with: what a large catalog of an agent looks like.
+
+use serde_json::{Map, Value, json};
+
+use crate::request::Tool;
+
+const VERBS: [&str; 17] = [
+    "get", "list", "create", "update", "delete", "search", "archive", "restore", "share", "export", "import",
+    "move", "copy", "lock", "tag", "approve", "schedule",
+];
+const NOUNS: [&str; 16] = [
+    "file",
+    "calendar_event",
+    "invoice",
+    "customer",
+    "ticket",
+    "repository",
+    "branch",
+    "message",
+    "playlist",
+    "flight",
+    "hotel",
+    "sensor",
+    "report",
+    "contact",
+    "order",
+    "database",
+];
+
+/// `count` tools with different names, at most 272, and parameters of all the common kinds: text, numbers, choices, lists, nested
+/// objects.
+pub fn tools(count: usize) -> Vec<Tool> {
+    let names = NOUNS.iter().flat_map(|noun| VERBS.iter().map(move |verb| (verb, noun)));
+    names
+        .take(count)
+        .enumerate()
+        .map(|(index, (verb, noun))| Tool {
+            name: format!("{verb}_{noun}"),
+            description: format!("{verb} a {noun}"),
+            parameters: parameters(index, noun),
+        })
+        .collect()
+}
+
+fn parameters(index: usize, noun: &str) -> Value {
+    let kinds = [
+        (
+            "id",
+            json!({"type": "string", "description": format!("The {noun}'s id"), "pattern": "^[a-z]{2}-[0-9]{1,8}$"}),
+        ),
+        (
+            "title",
+            json!({"type": "string", "description": format!("Title of the {noun}"), "minLength": 1, "maxLength": 80}),
+        ),
+        ("limit", json!({"type": "integer", "minimum": 1, "maximum": 100})),
+        ("order", json!({"type": "string", "enum": ["newest", "oldest", "name"]})),
+        ("dry_run", json!({"type": "boolean"})),
+        ("tags", json!({"type": "array", "items": {"type": "string"}, "maxItems": 8})),
+        ("amount", json!({"type": "number", "minimum": 0})),
+        (
+            "owner",
+            json!({"type": "object", "required": ["name"], "properties": {
+                "name": {"type": "string"}, "email": {"type": "string", "format": "email"}, "age": {"type": "integer"},
+            }}),
+        ),
+        ("due", json!({"type": "string", "format": "date"})),
+        ("target", json!({"anyOf": [{"type": "string"}, {"type": "null"}]})),
+        ("body", json!({"type": "string"})),
+    ];
+    // The first is required, so that tools that share all kinds still differ.
+    let count = 2 + index % 5;
+    let chosen = (0..count).map(|n| &kinds[(index * 3 + n * (1 + index % 4)) % kinds.len()]);
+    let properties: Map<String, Value> =
+        chosen.map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let required: Vec<&String> = properties.keys().take(1 + index % 2).collect();
+    json!({"type": "object", "required": required, "properties": properties})
+}

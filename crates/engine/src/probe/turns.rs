@@ -1,0 +1,79 @@
+//! Turns under the grammar of many tools, for timing what the grammar adds to a decoder's steps.
+
+use super::tools;
+use crate::chat::formats::{Format, Reasoning, Turn};
+use crate::gguf::Gguf;
+use crate::grammar::{Constraint, Grammar};
+use crate::request::{GrammarUsage, Sampling, ToolChoice};
+use crate::sampler::Sampler;
+use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
+
+/// Turn after turn of calls, drawn at temperature 1 from whatever logits come.
+pub struct Turns {
+    tokenizer: Tokenizer,
+    grammar: Grammar,
+    turn: Turn,
+    constraint: Constraint,
+    sampler: Sampler,
+    /// Of the turns that are over.
+    ended: GrammarUsage,
+}
+
+impl Turns {
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up tools](tools).
+    ///
+    /// # Errors
+    /// If the vocabulary is broken or can't carry a grammar.
+    pub fn new(gguf: &Gguf, count: usize) -> Result<Self> {
+        let tokenizer = Tokenizer::from_gguf(gguf)?;
+        let grammar = Grammar::new(&tokenizer.env())?;
+        let turn = Turn {
+            format: Format::house(),
+            thinking: None,
+            schema: None,
+            tools: tools(count),
+            tool_choice: ToolChoice::Required,
+            parallel_tool_calls: true,
+            reasoning: Reasoning::Never,
+        };
+        let constraint = start(&grammar, &turn, &tokenizer)?;
+        let sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
+        Ok(Turns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
+    }
+
+    /// The token drawn from `logits` and those that are forced behind it. A turn that is over is followed by the next one.
+    ///
+    /// # Errors
+    /// If the constraint fails or no token has a finite logit.
+    pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
+        self.tokenizer.mask(logits);
+        let drawn = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
+        self.constraint.accept(drawn)?;
+        let mut tokens = vec![drawn];
+        if self.constraint.finished() {
+            self.ended += self.constraint.usage();
+            self.constraint = start(&self.grammar, &self.turn, &self.tokenizer)?;
+        }
+        loop {
+            let forced = self.constraint.forced()?;
+            if forced.is_empty() {
+                return Ok(tokens);
+            }
+            forced.iter().try_for_each(|&token| self.constraint.accept(token))?;
+            tokens.extend(forced);
+        }
+    }
+
+    /// What the grammar has done since the beginning.
+    pub fn usage(&self) -> GrammarUsage {
+        let mut usage = self.ended;
+        usage += self.constraint.usage();
+        usage
+    }
+}
+
+fn start(grammar: &Grammar, turn: &Turn, tokenizer: &Tokenizer) -> Result<Constraint> {
+    let constraint = grammar.constraint(turn, &|text| tokenizer.id(text))?;
+    constraint.ok_or_else(|| Error::InvalidRequest { reason: "a turn without tools has no grammar".into() })
+}

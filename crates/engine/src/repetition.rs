@@ -1,0 +1,177 @@
+//! Notices that a turn goes round in circles: a cycle of tokens without end, or the same call again and again.
+
+use serde_json::{Map, Value};
+
+/// The longest cycle that is noticed, in tokens. Cost: as many comparisons a token.
+const PERIOD: usize = 64;
+/// How often a cycle must have come in a row to count as endless, and how many tokens that must be at least. Cost: a model that
+/// writes the same 256 tokens' worth of filling in earnest is cut off; more lets a stuck one waste as much more time.
+const CYCLES: usize = 16;
+const TOKENS: usize = 256;
+
+/// How often a turn may make the same call; the last one is not made.
+const SAME_CALLS: usize = 3;
+/// Most calls of one turn.
+const CALLS: usize = 64;
+
+/// Watches the tokens of one turn.
+#[derive(Debug)]
+pub struct Cycles {
+    /// For each period, how many of the latest tokens equal the one that stands a period before them.
+    runs: [usize; PERIOD],
+}
+
+impl Default for Cycles {
+    fn default() -> Self {
+        Cycles { runs: [0; PERIOD] }
+    }
+}
+
+impl Cycles {
+    /// Takes note of the last of the turn's `tokens`, all of which were noted before it.
+    pub fn note(&mut self, tokens: &[u32]) {
+        let Some((last, before)) = tokens.split_last() else { return };
+        for (run, earlier) in self.runs.iter_mut().zip(before.iter().rev()) {
+            *run = if earlier == last { *run + 1 } else { 0 };
+        }
+    }
+
+    /// Whether the turn has been repeating itself for long.
+    pub fn endless(&self) -> bool {
+        self.runs.iter().zip(1..).any(|(run, period)| run + period >= TOKENS.max(CYCLES * period) && *run > 0)
+    }
+}
+
+/// The longest number in JSON, in digits: one that is longer may be beyond what can be read.
+const DIGITS: usize = 300;
+
+/// Watches the numbers of one turn: a grammar permits as many digits as a model cares to write.
+#[derive(Debug, Default)]
+pub struct Digits(usize);
+
+impl Digits {
+    /// Takes note of the next piece of text; whether a number in it is too long.
+    pub fn endless(&mut self, text: &str) -> bool {
+        text.bytes().any(|byte| {
+            self.0 = if byte.is_ascii_digit() { self.0 + 1 } else { 0 };
+            self.0 > DIGITS
+        })
+    }
+}
+
+/// Watches the calls of one turn.
+#[derive(Debug, Default)]
+pub struct Calls {
+    made: Vec<(String, Map<String, Value>)>,
+}
+
+/// What to do with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Make it.
+    Make,
+    /// The same call was made too often.
+    Repeated,
+    /// The turn has had its calls.
+    TooMany,
+}
+
+impl Calls {
+    /// Whether there is one.
+    pub fn any(&self) -> bool {
+        !self.made.is_empty()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.made.len()
+    }
+
+    /// Takes note of a call.
+    pub fn note(&mut self, name: &str, arguments: &Map<String, Value>) -> Verdict {
+        let same = |made: &&(String, Map<String, Value>)| made.0 == name && made.1 == *arguments;
+        if self.made.iter().filter(same).count() + 1 >= SAME_CALLS {
+            return Verdict::Repeated;
+        }
+        if self.made.len() >= CALLS {
+            return Verdict::TooMany;
+        }
+        self.made.push((name.to_owned(), arguments.clone()));
+        Verdict::Make
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// After how many of the tokens the turn counts as endless.
+    fn noticed(tokens: impl IntoIterator<Item = u32>) -> Option<usize> {
+        let (mut cycles, mut seen) = (Cycles::default(), Vec::new());
+        for token in tokens {
+            seen.push(token);
+            cycles.note(&seen);
+            if cycles.endless() {
+                return Some(seen.len());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn cycles_are_noticed_once_they_are_long() {
+        let check = |lead: u32, period: u32, expected: Option<usize>| {
+            let tokens = (1000..1000 + lead).chain((0..period).cycle().take(2000));
+            assert_eq!(noticed(tokens), expected, "a cycle of {period} after {lead} others");
+        };
+        check(0, 1, Some(256));
+        check(100, 1, Some(356));
+        check(3, 2, Some(259));
+        check(0, 16, Some(256));
+        check(0, 17, Some(272));
+        check(7, 64, Some(7 + 1024));
+        check(0, 65, None);
+    }
+
+    #[test]
+    fn counting_is_no_repetition() {
+        // `1, 2, 3, …` with a token a number.
+        assert_eq!(noticed((0..4000).map(|n| if n % 2 == 0 { 7 } else { 100 + n })), None);
+        // A pause resets a cycle.
+        assert_eq!(noticed((0..4000).map(|n| if n % 250 == 0 { 8 } else { 7 })), None);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(tokens in prop::collection::vec(0..2u32, 0..600), period in 1..5usize) {
+            // Random bits hardly ever repeat; a cycle is built in behind them.
+            let cycle: Vec<u32> = tokens.iter().copied().take(period).collect();
+            let turn: Vec<u32> = tokens.iter().chain(cycle.iter().cycle().take(if cycle.is_empty() { 0 } else { 300 })).copied().collect();
+            let endless = |turn: &[u32]| (1..=PERIOD).any(|period| {
+                let length = TOKENS.max(CYCLES * period);
+                turn.len() >= length && turn[turn.len() - length..].windows(period + 1).all(|w| w[0] == w[period])
+            });
+            prop_assert_eq!(noticed(turn.iter().copied()), (1..=turn.len()).find(|&length| endless(&turn[..length])));
+        }
+    }
+
+    #[test]
+    fn the_third_equal_call_and_the_65th_are_not_made() {
+        let arguments = |n: usize| json!({"n": n, "of": 2}).as_object().cloned().unwrap();
+        let mut calls = Calls::default();
+        assert_eq!(calls.note("a", &arguments(1)), Verdict::Make);
+        assert_eq!(calls.note("b", &arguments(1)), Verdict::Make);
+        assert_eq!(calls.note("a", &arguments(1)), Verdict::Make);
+        assert_eq!(calls.note("a", &arguments(2)), Verdict::Make);
+        let reordered = json!({"of": 2, "n": 1}).as_object().cloned().unwrap();
+        assert_eq!(calls.note("a", &reordered), Verdict::Repeated);
+        for n in 4..CALLS {
+            assert_eq!(calls.note("a", &arguments(n)), Verdict::Make);
+        }
+        assert_eq!(calls.note("a", &arguments(99)), Verdict::TooMany);
+        assert_eq!(calls.note("a", &arguments(1)), Verdict::Repeated);
+    }
+}

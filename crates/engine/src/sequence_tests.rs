@@ -1,0 +1,294 @@
+//! Turns whose model is the test: it gives the logits.
+
+use std::path::Path;
+use std::sync::mpsc;
+
+use serde_json::json;
+
+use super::*;
+use crate::chat::formats::{Format, Reasoning, Turn};
+use crate::gguf::Gguf;
+use crate::grammar::Grammar;
+use crate::request::{Sampling, Tool, ToolChoice};
+
+struct Stage {
+    tokenizer: Arc<Tokenizer>,
+    grammar: Grammar,
+}
+
+/// A turn under way and what comes of it.
+struct Play {
+    sequence: Sequence,
+    events: mpsc::Receiver<Result<Event>>,
+    /// Tokens of the text that the model says.
+    draws: usize,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let file =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap());
+        Stage { grammar: Grammar::new(&tokenizer.env()).unwrap(), tokenizer }
+    }
+
+    fn play(&self, turn: &Turn, reasoning_tokens: Option<usize>) -> Play {
+        let (sender, events) = mpsc::channel();
+        let tokenizer = self.tokenizer.clone();
+        let constraint = self.grammar.constraint(turn, &|text| tokenizer.id(text)).unwrap();
+        let sequence = Sequence {
+            tokens: vec![1, 2, 3],
+            table: Table::default(),
+            prompt: 3,
+            cached: 0,
+            limit: 4000,
+            sampler: Sampler::new(&Sampling::default()),
+            constraint,
+            parser: Parser::new(turn),
+            reasoning: ReasoningBudget {
+                left: reasoning_tokens,
+                end: tokenizer.encode_within(turn.end_of_reasoning().unwrap_or_default()).unwrap(),
+            },
+            stop: StopTexts::new(&[]),
+            text: tokenizer.stream().with_special(),
+            tokenizer,
+            next_call: 0,
+            events: Listener::new(sender),
+            cancelled: Arc::default(),
+            started: Instant::now(),
+            drawn: None,
+            calls: Calls::default(),
+            cycles: Cycles::default(),
+            writing: false,
+            json: false,
+            digits: Digits::default(),
+            finished: false,
+        };
+        let mut play = Play { sequence, events, draws: 0 };
+        play.sequence.begin();
+        play
+    }
+}
+
+impl Play {
+    /// The model wants this token.
+    fn draw(&mut self, token: u32) {
+        let mut logits = vec![0.0; self.sequence.tokenizer.len()];
+        logits[token as usize] = 9.0;
+        self.draws += 1;
+        self.sequence.advance(&mut logits);
+    }
+
+    /// The model wants the turn to be `text`: it goes on with what it has not said yet.
+    fn say(&mut self, text: &str) {
+        self.aim_for(&self.sequence.tokenizer.encode_within(text).unwrap());
+    }
+
+    /// The model wants to go on with `text`.
+    fn say_more(&mut self, text: &str) {
+        let more = self.sequence.tokenizer.encode_within(text).unwrap();
+        self.aim_for(&[&self.sequence.tokens[self.sequence.prompt..], &more].concat());
+    }
+
+    fn aim_for(&mut self, target: &[u32]) {
+        let tokenizer = self.sequence.tokenizer.clone();
+        while !self.sequence.finished {
+            let said = &self.sequence.tokens[self.sequence.prompt..];
+            assert!(target.starts_with(said), "{said:?} {:?}, not {target:?}", tokenizer.decode(said, true));
+            let Some(&next) = target.get(said.len()) else { return };
+            self.draw(next);
+        }
+    }
+
+    fn end(&mut self) {
+        self.draw(self.sequence.tokenizer.ends_of_turn()[0]);
+    }
+
+    fn said(&self) -> String {
+        self.sequence.tokenizer.decode(&self.sequence.tokens[self.sequence.prompt..], true)
+    }
+
+    /// Reasoning, text, calls, and how it ended.
+    fn outcome(self) -> (String, String, Vec<ToolCall>, Result<(Finish, Usage)>) {
+        drop(self.sequence);
+        let (mut reasoning, mut answer, mut calls) = (String::new(), String::new(), Vec::new());
+        let mut end = Err(Error::Stopped);
+        for event in self.events {
+            match event {
+                Ok(Event::Text { text }) => answer += &text,
+                Ok(Event::Reasoning { text }) => reasoning += &text,
+                Ok(Event::ToolCall(call)) => calls.push(call),
+                Ok(Event::ToolCallDelta { .. } | Event::Incomplete { .. }) => {}
+                Ok(Event::Done { finish, usage }) => end = Ok((finish, usage)),
+                Err(error) => end = Err(error),
+            }
+        }
+        (reasoning, answer, calls, end)
+    }
+}
+
+fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
+    let parameters = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+    Turn {
+        format: Format::house(),
+        thinking: Some(Format::house().thinking),
+        schema: None,
+        tools: vec![Tool { name: "count".into(), description: String::new(), parameters }],
+        tool_choice,
+        parallel_tool_calls: true,
+        reasoning,
+    }
+}
+
+fn free() -> Turn {
+    Turn { tools: Vec::new(), ..turn(ToolChoice::Auto, Reasoning::Never) }
+}
+
+fn call(n: usize) -> String {
+    format!("<tool_call>\n{{\"name\": \"count\", \"arguments\": {{\"n\": {n}}}}}\n</tool_call>")
+}
+
+fn finish(end: Result<(Finish, Usage)>) -> Finish {
+    end.unwrap().0
+}
+
+#[test]
+fn forced_tokens_need_no_draw_and_are_computed_together() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Never), None);
+    // Only one tool: everything up to the number stands beside the prompt before it is computed.
+    assert_eq!(play.said(), "<tool_call>\n{\"name\": \"count\", \"arguments\": {\"n\":");
+    let forced = play.sequence.tokens.len() - play.sequence.prompt;
+    assert_eq!(play.sequence.pending(), play.sequence.prompt + forced);
+    play.say(&call(5));
+    assert_eq!(play.said(), call(5));
+    let draws = play.draws;
+    let generated = play.sequence.tokens.len() - play.sequence.prompt;
+    play.end();
+    let (_, _, calls, end) = play.outcome();
+    let (finish, usage) = end.unwrap();
+    assert_eq!((calls.len(), finish), (1, Finish::ToolCalls));
+    assert_eq!(usage.grammar.forced_tokens, generated - draws, "{usage:?}");
+    assert!(usage.grammar.forced_tokens * 2 > generated, "{usage:?}");
+    assert_eq!((usage.grammar.rejected_tokens, usage.grammar.masks), (0, 0), "it drew what is allowed");
+}
+
+#[test]
+fn a_cycle_without_end_ends_the_turn() {
+    let stage = Stage::new();
+    let mut play = stage.play(&free(), None);
+    while !play.sequence.finished {
+        play.draw(100 + play.draws as u32 % 4);
+    }
+    assert_eq!(play.draws, 256);
+    assert_eq!(finish(play.outcome().3), Finish::Repetition);
+
+    // Whitespace is one too, also where the grammar permits it.
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
+    let newline = stage.tokenizer.encode_within("\n").unwrap()[0];
+    while !play.sequence.finished {
+        play.draw(newline);
+    }
+    assert_eq!((play.draws, finish(play.outcome().3)), (256, Finish::Repetition));
+}
+
+#[test]
+fn a_number_without_end_ends_the_turn() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
+    play.say(call(1).split_once(" 1}}").unwrap().0);
+    play.say_more(" 7");
+    let mut state = 7u32;
+    while !play.sequence.finished {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        play.say_more(&(1 + (state >> 24) % 9).to_string());
+    }
+    let (_, _, calls, end) = play.outcome();
+    assert_eq!((calls, finish(end)), (Vec::new(), Finish::Repetition));
+}
+
+#[test]
+fn the_third_equal_call_ends_the_turn_and_is_not_reported() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
+    play.say(&[1, 2, 1, 3, 1, 4].map(call).join("\n"));
+    let (_, _, calls, end) = play.outcome();
+    let numbers: Vec<_> = calls.iter().map(|call| call.arguments["n"].as_u64().unwrap()).collect();
+    assert_eq!((numbers, finish(end)), (vec![1, 2, 1, 3], Finish::Repetition));
+}
+
+#[test]
+fn a_turn_has_64_calls_at_most() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
+    play.say(&(100..200).map(call).collect::<Vec<_>>().join("\n"));
+    let (_, _, calls, end) = play.outcome();
+    assert_eq!((calls.len(), finish(end)), (64, Finish::Length));
+}
+
+#[test]
+fn a_failing_constraint_ends_the_turn_with_an_error() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
+    play.say("so far");
+    play.sequence.constraint.as_mut().unwrap().break_down();
+    let before = play.sequence.tokens.len();
+    play.draw(100);
+    assert!(play.sequence.finished);
+    assert_eq!(play.sequence.tokens.len(), before, "nothing is drawn");
+    let (_, answer, _, end) = play.outcome();
+    assert_eq!(answer, "so far");
+    assert!(end.unwrap_err().to_string().contains("the constraint failed"));
+}
+
+#[test]
+fn reasoning_ends_with_its_budget() {
+    let stage = Stage::new();
+    let check = |turn: &Turn, thought: &str, budget: usize, reasoning: &str, answer: &str| {
+        let mut play = stage.play(turn, Some(budget));
+        let tokens = stage.tokenizer.encode_within(thought).unwrap();
+        for token in tokens {
+            // Once the reasoning is over, the model turns to its answer.
+            if !play.said().contains("</think>") {
+                play.draw(token);
+            }
+        }
+        assert_eq!(play.said().matches("</think>").count(), 1, "{}", play.said());
+        play.say_more(answer);
+        play.end();
+        let (thought, said, calls, end) = play.outcome();
+        assert_eq!(thought, reasoning);
+        match turn.tool_choice {
+            ToolChoice::Required => assert_eq!((calls.len(), finish(end)), (1, Finish::ToolCalls)),
+            _ => assert_eq!((said.as_str(), finish(end)), (answer, Finish::Stop)),
+        }
+    };
+    let first = |tokens: usize| {
+        let thought = stage.tokenizer.encode_within(THOUGHT).unwrap();
+        stage.tokenizer.decode(&thought[..tokens], true).trim_end().to_owned()
+    };
+    let open = turn(ToolChoice::Auto, Reasoning::Open);
+    check(&open, THOUGHT, 5, &first(5), "yes");
+    check(&Turn { tools: Vec::new(), ..open.clone() }, THOUGHT, 5, &first(5), "yes");
+    check(&open, THOUGHT, 0, "", "yes");
+    check(&turn(ToolChoice::Auto, Reasoning::Optional), &format!("<think>{THOUGHT}"), 4, &first(4), "yes");
+    check(&turn(ToolChoice::Auto, Reasoning::Optional), &format!("<think>{THOUGHT}"), 0, "", "yes");
+    check(&turn(ToolChoice::Required, Reasoning::Open), THOUGHT, 3, &first(3), " 7}}\n</tool_call>");
+    // A model that ends it itself has the whole budget.
+    check(&open, "ok</think>", 50, "ok", "yes");
+    // Not within a character: this vocabulary has single bytes for it.
+    check(&open, "日日日日", 4, "日日", "yes");
+}
+
+const THOUGHT: &str = "let me see what there is to do here and then do it at once";
+
+#[test]
+fn a_budget_of_reasoning_does_not_touch_the_answer() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Optional), Some(2));
+    play.say("an answer of more than two tokens");
+    play.end();
+    let (reasoning, answer, _, end) = play.outcome();
+    assert_eq!((reasoning.as_str(), answer.as_str()), ("", "an answer of more than two tokens"));
+    assert_eq!(finish(end), Finish::Stop);
+}
