@@ -3,7 +3,9 @@
 //! Owns how a conversation becomes one string. Knows nothing of tokens but the texts that must not be forged.
 
 mod environment;
+mod example;
 mod family;
+mod house;
 mod limits;
 mod messages;
 mod stand_ins;
@@ -15,6 +17,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error};
 use serde_json::Map;
 
+use super::Format;
 use crate::request::Request;
 use environment::Raised;
 pub use family::{Family, Traits};
@@ -57,6 +60,12 @@ pub enum TemplateError {
         /// Text of the control token.
         token: String,
     },
+    /// The tools and calls that the template has no place for can't be put into texts.
+    #[error("tools can't be described to a model whose chat template has no place for them: {message}")]
+    House {
+        /// What is wrong.
+        message: String,
+    },
 }
 
 /// A prompt, rendered.
@@ -76,6 +85,9 @@ pub struct Prompt {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
+    dialect: Dialect,
+    /// How calls are written, if that is known.
+    calls: Option<&'static Format>,
     bos: String,
     eos: String,
     variables: Map<String, serde_json::Value>,
@@ -94,13 +106,17 @@ impl ChatTemplate {
         }
         let mut environment = environment::hugging_face();
         let text = environment::without_generation_tags(source);
-        limits::on_deep_stack(|| {
-            let added = environment.add_template_owned(NAME, text);
+        let looked_up = limits::on_deep_stack(|| {
+            let added =
+                environment.add_template_owned(NAME, text).and_then(|()| environment.get_template(NAME));
+            let added = added.map(|template| template.undeclared_variables(false));
             added.map_err(|error| TemplateError::Syntax { line: line(&error), message: message(&error) })
         })??;
         Ok(ChatTemplate {
+            dialect: Dialect::of(source, &looked_up),
             environment,
             source: source.into(),
+            calls: None,
             bos: bos.into(),
             eos: eos.into(),
             variables: Map::new(),
@@ -111,6 +127,19 @@ impl ChatTemplate {
     #[must_use]
     pub fn with_variables(self, variables: Map<String, serde_json::Value>) -> Self {
         ChatTemplate { variables, ..self }
+    }
+
+    /// The same template for a model that writes calls in `format`, which matters where the template prints none, and where
+    /// the format is one that has to be described.
+    #[must_use]
+    pub fn with_calls(self, format: &'static Format) -> Self {
+        let dialect = self.dialect.without(format.described());
+        ChatTemplate { calls: Some(format), dialect, ..self }
+    }
+
+    /// Whether the template prints neither tools nor calls, so that they are described in texts.
+    pub fn knows_no_calls(&self) -> bool {
+        self.dialect.without_tools && self.dialect.without_calls
     }
 
     /// The template's text.
@@ -160,18 +189,32 @@ impl ChatTemplate {
         control: &[String],
         now: DateTime,
     ) -> Result<Prompt, TemplateError> {
-        let dialect = Dialect::of(&self.source);
+        let dialect = self.dialect;
         let mut messages = dialect.messages(request);
-        let mut tools = serde_json::Value::Array(request.tools.iter().map(tool_value).collect());
+        let mut tools: Vec<_> = request.tools.iter().map(tool_value).collect();
 
-        let mut stand_ins = StandIns::new(control, &self.source, [&messages, &tools]);
-        stand_ins.protect(&mut messages)?;
-        stand_ins.protect(&mut tools)?;
+        let mut stand_ins = StandIns::new(control, &self.source, messages.iter().chain(&tools));
+        messages.iter_mut().chain(&mut tools).try_for_each(|value| stand_ins.protect(value))?;
+
+        let format = self.calls.unwrap_or(Format::house());
+        if dialect.without_calls {
+            house::calls_as_text(&mut messages, format)?;
+        }
+        if dialect.without_results {
+            messages = house::with_results_as_text(messages);
+        }
+        if dialect.without_tools {
+            house::describe(&mut messages, &std::mem::take(&mut tools), format, dialect.without_results)?;
+        }
+        if dialect.without_system {
+            house::with_system_in_first_turn(&mut messages);
+        }
 
         let mut variables = Map::new();
-        variables.insert("messages".into(), messages);
-        if !request.tools.is_empty() {
-            variables.insert("tools".into(), tools);
+        variables.insert("messages".into(), messages.into());
+        if !tools.is_empty() {
+            let name = if dialect.xml_tools { "xml_tools" } else { "tools" };
+            variables.insert(name.into(), tools.into());
         }
         if let Some(thinking) = request.thinking {
             // Qwen, GLM and SmolLM call it the one, DeepSeek and Granite the other.

@@ -3,6 +3,7 @@
 //! Templates differ in what they can read; [`Dialect`] tells, by their text, what to give them instead.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
@@ -13,26 +14,60 @@ use crate::request::{Message, Request, Role, Tool, ToolCall};
 pub(super) struct Dialect {
     /// It calls `reasoning_content` `thinking`.
     pub thinking: bool,
+    /// It reads reasoning as a part of the content.
+    pub chunks: bool,
     /// It writes harmony messages: a turn that calls has either thoughts or text, and reasoning has an effort.
     pub harmony: bool,
     /// Of a message's calls it sees the first only, or refuses others.
     pub one_call: bool,
     /// Ids of calls must have nine characters.
     pub nine: bool,
+    /// It calls `tools` `xml_tools`.
+    pub xml_tools: bool,
+    /// It prints no tools.
+    pub without_tools: bool,
+    /// It prints no calls.
+    pub without_calls: bool,
+    /// It has no place for results.
+    pub without_results: bool,
+    /// It refuses a system message.
+    pub without_system: bool,
 }
 
 impl Dialect {
-    pub(super) fn of(source: &str) -> Self {
+    /// The dialect of a template that looks up `variables`.
+    pub(super) fn of(source: &str, variables: &HashSet<String>) -> Self {
+        let has = |text: &str| source.contains(text);
+        let (tools, xml_tools) = (variables.contains("tools"), variables.contains("xml_tools"));
+        let (without_tools, without_calls) = (!tools && !xml_tools, !has("tool_calls"));
         Dialect {
-            thinking: source.contains("message.thinking"),
-            harmony: source.contains("<|channel|>analysis"),
-            one_call: source.contains("tool_calls[0]"),
-            nine: source.contains("[CALL_ID]") || source.contains("length != 9"),
+            thinking: has("message.thinking"),
+            chunks: has("[THINK]") && has("'thinking'"),
+            harmony: has("<|channel|>analysis"),
+            one_call: has("tool_calls[0]"),
+            nine: has("[CALL_ID]") || has("length != 9"),
+            xml_tools: xml_tools && !tools,
+            without_tools,
+            without_calls,
+            // Who knows nothing else may still print whatever role there is.
+            without_results: (without_tools || without_calls) && !has("'tool'") && !has("\"tool\""),
+            without_system: has("System role not supported"),
+        }
+    }
+
+    /// The same, but if `described`, tools, calls and results are not left to the template.
+    pub(super) fn without(self, described: bool) -> Self {
+        Dialect {
+            xml_tools: self.xml_tools && !described,
+            without_tools: self.without_tools || described,
+            without_calls: self.without_calls || described,
+            without_results: self.without_results || described,
+            ..self
         }
     }
 
     /// The request's messages, the system text first.
-    pub(super) fn messages(self, request: &Request) -> Value {
+    pub(super) fn messages(self, request: &Request) -> Vec<Value> {
         let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
         let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
         let messages = match self.one_call {
@@ -57,6 +92,12 @@ impl Dialect {
             }
             if self.harmony && !message.tool_calls.is_empty() && !reasoning.is_empty() {
                 value["content"] = "".into();
+            }
+            if self.chunks && !reasoning.is_empty() {
+                let thinking = json!({"type": "thinking", "thinking": reasoning});
+                let text =
+                    (!message.content.is_empty()).then(|| json!({"type": "text", "text": message.content}));
+                value["content"] = std::iter::once(thinking).chain(text).collect();
             }
         }
         if !message.tool_calls.is_empty() {
@@ -131,7 +172,18 @@ pub(super) fn tool_value(tool: &Tool) -> Value {
 mod tests {
     use super::*;
 
-    const PLAIN: Dialect = Dialect { thinking: false, harmony: false, one_call: false, nine: false };
+    const PLAIN: Dialect = Dialect {
+        thinking: false,
+        chunks: false,
+        harmony: false,
+        one_call: false,
+        nine: false,
+        xml_tools: false,
+        without_tools: false,
+        without_calls: false,
+        without_results: false,
+        without_system: false,
+    };
 
     fn call(id: &str) -> ToolCall {
         ToolCall { id: id.into(), name: "f".into(), arguments: serde_json::Map::new() }

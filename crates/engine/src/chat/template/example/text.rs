@@ -1,0 +1,270 @@
+//! Example texts: by format, by pattern, else the property's own name.
+
+use std::iter::Peekable;
+use std::ops::Range;
+use std::str::Chars;
+
+use serde_json::Value;
+
+use super::{Keywords, count};
+
+/// Formats of JSON Schema, section 7.3 of its validation vocabulary, and what looks like them.
+const FORMATS: [(&str, &str); 17] = [
+    ("date-time", "2026-01-31T12:00:00Z"),
+    ("date", "2026-01-31"),
+    ("time", "12:00:00Z"),
+    ("duration", "P1D"),
+    ("email", "name@example.org"),
+    ("idn-email", "name@example.org"),
+    ("hostname", "example.org"),
+    ("idn-hostname", "example.org"),
+    ("ipv4", "192.0.2.1"),
+    ("ipv6", "2001:db8::1"),
+    ("uri", "https://example.org/"),
+    ("url", "https://example.org/"),
+    ("iri", "https://example.org/"),
+    ("uri-reference", "/path"),
+    ("uuid", "123e4567-e89b-42d3-a456-426614174000"),
+    ("json-pointer", "/key"),
+    ("regex", "[a-z]+"),
+];
+
+/// A text for `schema`, the property `name`'s.
+pub(super) fn example(schema: &Keywords, name: &str) -> String {
+    let least = count(schema, "minLength").unwrap_or(0);
+    let most = count(schema, "maxLength").unwrap_or(usize::MAX);
+    let word = |key: &str| schema.get(key).and_then(Value::as_str);
+    let format = word("format").and_then(|format| FORMATS.iter().find(|(name, _)| *name == format));
+    if let Some((_, text)) = format {
+        return (*text).to_owned();
+    }
+    if let Some(text) = word("pattern").and_then(|pattern| matching(pattern, least..most.saturating_add(1))) {
+        return text;
+    }
+    let name = if name.is_empty() { "text" } else { name };
+    // Longer than any text that must be long, and than any name.
+    let enough = name.chars().count().max(least.min(LONGEST));
+    name.chars().chain(" ".chars()).cycle().take(enough.min(most)).collect()
+}
+
+/// The longest text that an example is given because it must be long, and the longest pattern that is looked at.
+const LONGEST: usize = 256;
+
+/// A text that matches the regular expression `pattern` and whose length is in `lengths`; `None` if that takes more than
+/// sequences, alternatives, classes, groups and repetitions.
+pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
+    if pattern.len() > LONGEST {
+        return None;
+    }
+    let mut rest = pattern.chars().peekable();
+    let node = alternatives(&mut rest)?;
+    if rest.next().is_some() {
+        return None;
+    }
+    (0..=lengths.start.min(LONGEST)).find_map(|more| {
+        let mut text = String::new();
+        node.write(more, &mut text);
+        lengths.contains(&text.chars().count()).then_some(text)
+    })
+}
+
+enum Node {
+    One(char),
+    All(Vec<Node>),
+    /// At least, and at most, so many times.
+    Times(Box<Node>, usize, usize),
+}
+
+impl Node {
+    /// Appends a text that matches, with `more` repetitions than needed where they may be.
+    fn write(&self, more: usize, out: &mut String) {
+        match self {
+            Node::One(character) => out.push(*character),
+            Node::All(nodes) => nodes.iter().for_each(|node| node.write(more, out)),
+            Node::Times(node, least, most) => {
+                let times = least.saturating_add(more).min(*most).min(LONGEST);
+                // Repetitions of repetitions multiply.
+                for _ in 0..times {
+                    if out.len() > LONGEST {
+                        break;
+                    }
+                    node.write(0, out);
+                }
+            }
+        }
+    }
+}
+
+type Rest<'a> = Peekable<Chars<'a>>;
+
+/// The first of the alternatives up to a closing parenthesis or the end.
+fn alternatives(rest: &mut Rest) -> Option<Node> {
+    let first = sequence(rest)?;
+    while rest.next_if_eq(&'|').is_some() {
+        sequence(rest)?;
+    }
+    Some(first)
+}
+
+fn sequence(rest: &mut Rest) -> Option<Node> {
+    let mut nodes = Vec::new();
+    while let Some(next) = rest.next_if(|next| !"|)".contains(*next)) {
+        let node = match next {
+            '^' | '$' => continue,
+            '(' => group(rest)?,
+            '[' => Node::One(class(rest)?),
+            '.' => Node::One('a'),
+            '\\' => match escaped(rest)? {
+                Escape::Boundary => continue,
+                Escape::One(character) => Node::One(character),
+            },
+            character => Node::One(character),
+        };
+        nodes.push(repeated(node, rest)?);
+    }
+    Some(Node::All(nodes))
+}
+
+fn group(rest: &mut Rest) -> Option<Node> {
+    if rest.next_if_eq(&'?').is_some() {
+        // Anything else looks around or has a name.
+        rest.next_if_eq(&':')?;
+    }
+    let node = alternatives(rest)?;
+    rest.next_if_eq(&')')?;
+    Some(node)
+}
+
+fn repeated(node: Node, rest: &mut Rest) -> Option<Node> {
+    let (least, most) = match rest.peek() {
+        Some('?') => (0, 1),
+        Some('*') => (0, usize::MAX),
+        Some('+') => (1, usize::MAX),
+        Some('{') => {
+            rest.next();
+            let mut bounds = String::new();
+            loop {
+                match rest.peek()? {
+                    '}' => break,
+                    next => bounds.push(*next),
+                }
+                rest.next();
+            }
+            match bounds.split_once(',') {
+                None => (bounds.parse().ok()?, bounds.parse().ok()?),
+                Some((least, "")) => (least.parse().ok()?, usize::MAX),
+                Some((least, most)) => (least.parse().ok()?, most.parse().ok()?),
+            }
+        }
+        _ => return Some(node),
+    };
+    rest.next();
+    // Lazy or not, the same texts match.
+    rest.next_if_eq(&'?');
+    Some(Node::Times(Box::new(node), least, most))
+}
+
+enum Escape {
+    Boundary,
+    One(char),
+}
+
+fn escaped(rest: &mut Rest) -> Option<Escape> {
+    let code = |rest: &mut Rest, digits: usize| {
+        let code: String = rest.by_ref().take(digits).collect();
+        u32::from_str_radix(&code, 16).ok().and_then(char::from_u32)
+    };
+    Some(Escape::One(match rest.next()? {
+        'b' | 'B' | 'A' | 'z' | 'Z' => return Some(Escape::Boundary),
+        'd' => '1',
+        'w' | 'D' | 'S' => 'a',
+        's' => ' ',
+        'W' => '-',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'x' => code(rest, 2)?,
+        'u' => code(rest, 4)?,
+        'p' | 'P' | 'k' | '0'..='9' => return None,
+        character => character,
+    }))
+}
+
+/// A character of the class whose bracket has been opened; letters and digits go before others.
+fn class(rest: &mut Rest) -> Option<char> {
+    let negated = rest.next_if_eq(&'^').is_some();
+    let mut ranges: Vec<(char, char)> = Vec::new();
+    let mut first = true;
+    loop {
+        let begins = std::mem::replace(&mut first, false);
+        let low = match rest.next()? {
+            ']' if !begins => break,
+            '\\' => match (rest.peek().copied(), escaped(rest)?) {
+                (Some('d'), _) => {
+                    ranges.push(('0', '9'));
+                    continue;
+                }
+                (Some('w'), _) => {
+                    ranges.extend([('a', 'z'), ('A', 'Z'), ('0', '9'), ('_', '_')]);
+                    continue;
+                }
+                (_, Escape::One(character)) => character,
+                (_, Escape::Boundary) => return None,
+            },
+            character => character,
+        };
+        let mut ahead = rest.clone();
+        ahead.next();
+        let high = match (rest.peek(), ahead.peek()) {
+            (Some('-'), Some(high)) if *high != ']' && *high != '\\' => {
+                let high = *high;
+                rest.nth(1);
+                high
+            }
+            _ => low,
+        };
+        ranges.push((low, high));
+    }
+    let contains = |character: &char| ranges.iter().any(|(low, high)| (low..=high).contains(&character));
+    let common = "aA10bB_- .".chars().find(|character| contains(character) != negated);
+    common.or_else(|| ranges.first().map(|(low, _)| *low).filter(|_| !negated))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_match_patterns() {
+        let check = |pattern: &str, lengths: Range<usize>, expected: Option<&str>| {
+            assert_eq!(matching(pattern, lengths).as_deref(), expected, "{pattern}");
+        };
+        check("^[A-Z]{2}$", 0..99, Some("AA"));
+        check(r"^\+?[0-9]{3,12}$", 5..6, Some("+1111"));
+        check("^(foo|bar(-[0-9]+)?)$", 0..9, Some("foo"));
+        check("^(?:(?:ab)+c)?d$", 0..9, Some("d"));
+        check(r"^a\^\$\.\[\]?b$", 0..9, Some("a^$.[b"));
+        check("^[^a-zA-Z]x$", 0..9, Some("1x"));
+        check(r"^[\w|-|.]+@[\w]+\.[A-Za-z]{2,4}$", 0..99, Some("a@a.aa"));
+        check("^[]a]-[a-]$", 0..9, Some("a-a"));
+        check("[a-z]+", 4..9, Some("aaaa"));
+        check("^(?=.*x)$", 0..9, None);
+        check("^a$", 5..9, None);
+        check("(", 0..9, None);
+        check("a{2", 0..9, None);
+        check("^x{99999999999}$", 0..9, None);
+    }
+
+    #[test]
+    fn texts_have_their_format_and_length() {
+        let check = |schema: Value, expected: &str| {
+            assert_eq!(example(schema.as_object().unwrap(), "path"), expected);
+        };
+        use serde_json::json;
+        check(json!({}), "path");
+        check(json!({"maxLength": 2}), "pa");
+        check(json!({"minLength": 7}), "path pa");
+        check(json!({"format": "date"}), "2026-01-31");
+        check(json!({"format": "color"}), "path");
+    }
+}

@@ -1,0 +1,117 @@
+//! The house format: what a template leaves out is said in texts, which every template prints.
+//!
+//! A template that prints no tools gets them in its system text, each with an example call; one that prints no calls gets
+//! them as the assistant's text; one that prints no results gets them as the user's. Works on messages as templates read them, after
+//! control tokens in them were made harmless: the marks that are written here are the format's own. Knows nothing of
+//! templates but what [`Dialect`](super::messages::Dialect) says of them.
+
+use serde_json::{Value, json};
+
+use super::TemplateError;
+use super::example;
+use crate::chat::Format;
+use crate::chat::json::dumps;
+use crate::request::ToolCall;
+
+const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
+
+/// Appends to the system text what `tools` there are, how they are called, and an example call of each. `answered` says
+/// whether results come as [`with_results_as_text`] writes them.
+pub(super) fn describe(
+    messages: &mut Vec<Value>,
+    tools: &[Value],
+    format: &Format,
+    answered: bool,
+) -> Result<(), TemplateError> {
+    if tools.is_empty() {
+        return Ok(());
+    }
+    let mut section = "# Tools\n\nYou may use the tools below: a line of JSON for each, and an example of its call. \
+        To use one, end your answer with a call in exactly this form, with arguments that fit the tool's parameters."
+        .to_owned();
+    if answered {
+        section += " You then get its result in <tool_response> tags.";
+    }
+    for tool in tools {
+        let function = &tool["function"];
+        let line = dumps(function).map_err(|error| failed(&error))?;
+        let arguments = example::arguments(&function["parameters"]);
+        // Where calls have an id, it has nine characters.
+        let call = json!({"id": "example01", "function": {"name": function["name"], "arguments": arguments}});
+        section += &format!("\n\n{line}\n{}", written(&[call], format)?);
+    }
+    match messages.first_mut().filter(|first| first["role"] == "system") {
+        Some(system) => system["content"] = joined(text(system), "\n\n", &section).into(),
+        None => messages.insert(0, json!({"role": "system", "content": section})),
+    }
+    Ok(())
+}
+
+/// Puts an assistant's calls behind its text, as the model writes them.
+pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(), TemplateError> {
+    for message in messages {
+        let calls = message.as_object_mut().and_then(|message| message.shift_remove("tool_calls"));
+        let Some(Value::Array(calls)) = calls else { continue };
+        message["content"] = joined(text(message), "\n", &written(&calls, format)?).into();
+    }
+    Ok(())
+}
+
+/// The same conversation with results that the user tells: those that follow each other are one message, and so is what
+/// the user says right after them, so that user and assistant alternate.
+pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
+    let mut out: Vec<Value> = Vec::with_capacity(messages.len());
+    let mut after_result = false;
+    for mut message in messages {
+        let is_result = message["role"] == "tool";
+        if is_result {
+            let (open, close) = RESPONSE;
+            message = json!({"role": "user", "content": format!("{open}{}{close}", text(&message))});
+        }
+        match out.last_mut().filter(|_| after_result && message["role"] == "user") {
+            Some(turn) => turn["content"] = joined(text(turn), "\n", text(&message)).into(),
+            None => out.push(message),
+        }
+        after_result = is_result;
+    }
+    out
+}
+
+/// A system text before the user's first words, for templates that know no role of that name.
+pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
+    if messages.first().is_none_or(|first| first["role"] != "system") {
+        return;
+    }
+    let system = messages.remove(0);
+    match messages.first_mut().filter(|first| first["role"] == "user") {
+        Some(user) => user["content"] = joined(text(&system), "\n\n", text(user)).into(),
+        None => messages.insert(0, json!({"role": "user", "content": text(&system)})),
+    }
+}
+
+fn text(message: &Value) -> &str {
+    message["content"].as_str().unwrap_or_default()
+}
+
+/// Two texts with `glue` between them if there are two.
+fn joined(first: &str, glue: &str, second: &str) -> String {
+    let glue = if first.is_empty() || second.is_empty() { "" } else { glue };
+    format!("{first}{glue}{second}")
+}
+
+/// The calls of a turn as the model writes them.
+fn written(calls: &[Value], format: &Format) -> Result<String, TemplateError> {
+    let call = |call: &Value| {
+        let id = call["id"].as_str().unwrap_or_default().to_owned();
+        serde_json::from_value(call["function"].clone()).map(|function| ToolCall { id, ..function })
+    };
+    let calls: serde_json::Result<Vec<ToolCall>> = calls.iter().map(call).collect();
+    calls.and_then(|calls| format.render_calls(&calls)).map_err(|error| failed(&error))
+}
+
+fn failed(error: &serde_json::Error) -> TemplateError {
+    TemplateError::House { message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;
