@@ -32,6 +32,7 @@ fn the_whole_help() {
         "debug detokenize",
         "debug render",
         "debug parse",
+        "debug mask",
     ];
     let mut help = String::new();
     for command in commands {
@@ -111,4 +112,45 @@ fn logits_do_not_depend_on_the_pieces() {
         let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(!found.is_empty() && largest < 1e-3, "{extra:?}: {largest}");
     }
+}
+
+#[test]
+fn masks_tell_which_texts_a_schema_permits() {
+    let work = tempfile::tempdir().unwrap();
+    let check = |schema: &str, stdin: &str, code: i32, expected: &str| {
+        let path = work.path().join("schema.json");
+        std::fs::write(&path, schema).unwrap();
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_alara"));
+        let output =
+            command.args(["debug", "mask", "--schema"]).arg(&path).write_stdin(stdin).output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).replace(&path.display().to_string(), "FILE");
+        assert_eq!((output.status.code(), printed.as_str()), (Some(code), expected), "{schema}");
+    };
+    let city = r#"{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}"#;
+    check(
+        city,
+        "{\"city\": \"Oslo\"}\n{\"city\":\"Oslo\"}\n\n{\"city\": 5}",
+        0,
+        "accept\nreject\nreject\nreject\n",
+    );
+    check(city, "", 0, "");
+    check(
+        r#"{"properties": {"a/b": {"type": "array", "contains": {}}}}"#,
+        "[]\n",
+        2,
+        "error: FILE: the schema can't be guaranteed: contains at /properties/a~1b/contains: it is not supported\n\
+         hint: take that out, and check answers for it afterwards\n",
+    );
+    check("{", "", 2, "error: FILE is not JSON: EOF while parsing an object at line 1 column 1\n");
+
+    let records = "{\"schema\": {\"type\": \"integer\"}, \"texts\": [\"1\", \"1.5\"]}\n\
+                   {\"schema\": {\"type\": \"kaboom\"}, \"texts\": []}\n{}\n";
+    let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_alara"));
+    let output = command.args(["debug", "mask", "--jsonl"]).write_stdin(records).output().unwrap();
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r#"
+    {"verdicts":["accept","reject"]}
+    {"refused":"type at /type: a type is null, boolean, number, integer, string, array or object"}
+    {"error":"missing field `schema` at line 1 column 2"}
+    "#);
 }

@@ -322,3 +322,65 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn a_schema_holds_the_answer_or_is_refused() {
+    let place = Place::with(&json!([{"text": "5"}]));
+    place.write("alone/team.ctx", "forenpc: one\n");
+    place.write("alone/one.npc", "name: one\nprimary_directive: Answer.\njinxes: []\n");
+    let schema = json!({
+        "type": "object",
+        "properties": {"verdict": {"enum": ["yes", "no"]}, "count": {"type": "integer", "minimum": 0, "maximum": 9}},
+        "required": ["verdict", "count"],
+    });
+    place.write("good.json", &schema.to_string());
+    place.write("sets.json", r#"{"properties": {"a": {"type": "array", "uniqueItems": true}}}"#);
+    place.write("text.json", "yes or no");
+    place.write("number.json", "3");
+    place.write("x.jinx", "jinx_name: x\nsteps:\n  - name: a\n    engine: bash\n    code: echo\n");
+    let run = |team: &str, more: &[&str]| {
+        let _ = std::fs::remove_file(place.path("t.jsonl"));
+        let first = ["run", "-t", team, "--workdir", "work", "--trace", "t.jsonl"];
+        place.alara(&[&first[..], more].concat()).output().unwrap()
+    };
+
+    // The model that ships, with nothing but its answer, and with tools at hand.
+    for team in ["alone", "alara"] {
+        let output = run(team, &["--schema", "good.json", "--json", "Is 3 a number?"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        if let (Some(answer), true) = (report["text"].as_str(), report["outcome"] == "answer") {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            assert!(["yes", "no"].contains(&answer["verdict"].as_str().unwrap()), "{answer}");
+            assert!((0..=9).contains(&answer["count"].as_i64().unwrap()), "{answer}");
+        } else {
+            assert_ne!(team, "alone", "{report}");
+        }
+    }
+    let trace = std::fs::read_to_string(place.path("t.jsonl")).unwrap();
+    let start: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
+    assert_eq!(start["schema"], schema);
+
+    let refused = |more: &[&str], words: &[&str]| {
+        let output = run("alone", more);
+        let error = text(&output.stderr);
+        assert_eq!(code(&output), 2, "{more:?}: {error}");
+        assert!(words.iter().all(|words| error.contains(words)), "{more:?}: {error}");
+    };
+    refused(&["--schema", "none.json", "x"], &["can't read the schema none.json"]);
+    refused(
+        &["--schema", "text.json", "x"],
+        &["text.json is no JSON: expected value at line 1 column 1", "\nhint: "],
+    );
+    refused(&["--schema", "number.json", "x"], &["number.json is no JSON schema", "\nhint: "]);
+    refused(&["--schema", "good.json", "x.jinx"], &["--schema is for the answer to a task"]);
+    refused(
+        &["--schema", "sets.json", "x"],
+        &["the output schema can't be guaranteed: uniqueItems at /properties/a/uniqueItems: ", "\nhint: "],
+    );
+    let words = "can't write calls in the mistral format: [TOOL_CALLS] is no token of its vocabulary\nhint: ";
+    refused(&["--tool-format", "mistral", "x"], &[words]);
+    refused(
+        &["--tool-format", "morse", "x"],
+        &["invalid value 'morse' for '--tool-format <NAME>'", "hermes"],
+    );
+}

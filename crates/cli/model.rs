@@ -8,6 +8,7 @@ use alara_engine::gguf::Gguf;
 use alara_engine::{Engine, Options};
 use alara_harness::{ChatModel, Scripted};
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
@@ -30,9 +31,9 @@ pub struct Args {
     /// Threads that compute [default: as many as the machine runs at once]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls, where its chat template does not show it: hermes
-    #[arg(long, value_name = "NAME", value_parser = tool_format)]
-    tool_format: Option<Format>,
+    /// How the model writes tool calls [default: as its chat template shows, else described in the prompt]
+    #[arg(long, value_name = "NAME", value_parser = tool_format())]
+    tool_format: Option<&'static Format>,
     /// A chat template to use instead of the model file's, a Jinja file
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
@@ -77,7 +78,7 @@ impl Args {
         json!({
             "ctx": self.ctx,
             "kv": kv,
-            "tool_format": self.tool_format.map(Format::name),
+            "tool_format": self.tool_format.map(|format| format.name),
             "chat_template": self.chat_template,
             "thinking": self.thinking,
         })
@@ -100,9 +101,10 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-fn tool_format(name: &str) -> Result<Format, String> {
-    let known = || Format::ALL.map(Format::name).join(", ");
-    Format::from_name(name).ok_or_else(|| format!("`{name}` is none of {}", known()))
+/// The tool-call formats by their names, which the help lists.
+pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
+    PossibleValuesParser::new(Format::all().iter().map(|format| format.name))
+        .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
 }
 
 /// Opens the model that `name` means, or the one that ships if there is no name.

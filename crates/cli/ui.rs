@@ -111,6 +111,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 /// The next command to try.
 fn hint(error: &alara_engine::Error) -> Option<&'static str> {
     use alara_engine::Error;
+    use alara_engine::grammar::GrammarError;
+
     match error {
         Error::UnknownArchitecture { .. } | Error::MissingTensor { .. } | Error::TensorType { .. } => {
             Some("`alara models show FILE` tells what the file contains")
@@ -118,6 +120,15 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
             Some("give the model's chat template with --chat-template FILE")
+        }
+        Error::Grammar(GrammarError::Schema { .. }) => {
+            Some("leave it out, or say the same with other keywords: only what can be guaranteed is accepted")
+        }
+        Error::NoToolFormat { .. } | Error::ToolFormat { .. } => {
+            Some("any model can call in the format that the prompt describes: --tool-format house")
+        }
+        Error::Grammar(GrammarError::Name { .. }) => {
+            Some("give the tool another name, or choose a format that quotes names: --tool-format house")
         }
         _ => None,
     }

@@ -262,7 +262,7 @@ fn worker<'a>(
         _ => {}
     }
     let trace = Trace::create(trace)?;
-    let mut agent = Agent::new(team, npc, drawn, sandbox, sampling.clone(), trace)?.until(deadline);
+    let mut agent = Agent::new(team, npc, drawn, sandbox, sampling.clone(), None, trace)?.until(deadline);
     Ok(Box::new(move |_, message| {
         let before = agent.trace().records().len();
         let outcome = agent.run(message);
@@ -273,7 +273,8 @@ fn worker<'a>(
             Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
             Ok(Outcome::Length) => "a turn reached the limit on tokens".to_owned(),
             Ok(Outcome::Deadline) => "the time was up".to_owned(),
-            Ok(Outcome::Repetition { call }) => format!("it called {call} again and again"),
+            Ok(Outcome::Repetition { call: Some(call) }) => format!("it called {call} again and again"),
+            Ok(Outcome::Repetition { call: None }) => "it went round in circles".to_owned(),
             Ok(Outcome::Failed { error }) => error,
             // A model that has worked so far and does not go on: most likely the conversation outgrew its context.
             Err(error @ alara_harness::Error::Model(_))

@@ -23,6 +23,9 @@ const INTERRUPTED: u8 = 130;
 const SHOWN_LINES: usize = 6;
 /// How many characters of an argument or a line are shown.
 const SHOWN_CHARACTERS: usize = 120;
+/// What a schema looks like.
+const SCHEMA_HINT: &str =
+    r#"a schema is an object such as {"type": "object", "properties": {"count": {"type": "integer"}}}"#;
 
 /// Do one task with an agent, or run one jinx
 ///
@@ -49,6 +52,9 @@ pub struct Args {
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
+    /// A JSON schema: the answer is JSON that is valid for it
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// Where to write the trace [default: a new file in the user's state directory]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -80,13 +86,14 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?;
+    let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = sandbox(args)?;
     let model = args.model.load(npc.model.as_deref(), 1)?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
 
     let mut progress = Progress::default();
-    let mut agent = Agent::new(&team, npc, model.as_ref(), &sandbox, sampling, trace)?
+    let mut agent = Agent::new(&team, npc, model.as_ref(), &sandbox, sampling, schema, trace)?
         .observed(|notice| progress.show(&notice));
     let outcome = agent.run(&task)?;
     let usage = agent.usage();
@@ -100,7 +107,10 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Length => Some("stopped: a turn reached the end of the context".to_owned()),
         Outcome::Deadline => Some("stopped: the time is up".to_owned()),
         Outcome::Cancelled => Some("interrupted".to_owned()),
-        Outcome::Repetition { call } => Some(format!("stopped: the same call of {call} again and again")),
+        Outcome::Repetition { call: Some(call) } => {
+            Some(format!("stopped: the same call of {call} again and again"))
+        }
+        Outcome::Repetition { call: None } => Some("stopped: the model went round in circles".to_owned()),
         Outcome::Failed { error } => Some(error.clone()),
     };
     if let Some(why) = why {
@@ -127,6 +137,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
+    if args.schema.is_some() {
+        bail!("--schema is for the answer to a task; what a jinx gives back is up to its steps");
+    }
     let (jinx, diagnostics) = load_jinx(file)?;
     for diagnostic in diagnostics {
         ui::note(&format!("warning: {diagnostic}"));
@@ -180,6 +193,17 @@ fn sandbox(args: &Args) -> anyhow::Result<Sandbox> {
     Ok(sandbox)
 }
 
+/// Reads a JSON schema. Whether it can be honoured is up to the model that is asked.
+fn schema(path: &Path) -> anyhow::Result<Value> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("can't read the schema {name}"))?;
+    match serde_json::from_str(&text) {
+        Ok(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(schema),
+        Ok(_) => bail!("{name} is no JSON schema\nhint: {SCHEMA_HINT}"),
+        Err(error) => bail!("{name} is no JSON: {error}\nhint: {SCHEMA_HINT}"),
+    }
+}
+
 /// The trace in the file that was asked for, or in the user's state directory as far as there is one.
 fn trace(args: &Args) -> anyhow::Result<Trace> {
     if let Some(path) = &args.trace {
@@ -219,6 +243,10 @@ impl Progress {
             Notice::Event(Event::Text { text } | Event::Reasoning { text }) => {
                 ui::piece(text);
                 self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
+            }
+            Notice::Event(Event::Incomplete { name, .. }) => {
+                self.end_line();
+                ui::note(&format!("the call of {name} was cut off, and is not made"));
             }
             Notice::Event(_) => {}
             Notice::Call(call) => {

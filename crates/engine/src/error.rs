@@ -131,10 +131,20 @@ pub enum Error {
         capacity: usize,
     },
     /// The request asks for tools, but the model's call format is not known.
-    #[error("{model} has no known tool-call format; choose one with --tool-format hermes")]
+    #[error("the chat template of {model} describes tools, but in no known tool-call format")]
     NoToolFormat {
         /// The model's name.
         model: String,
+    },
+    /// The vocabulary can't express the tool-call format.
+    #[error("{model} can't write calls in the {format} format: {marker} is no token of its vocabulary")]
+    ToolFormat {
+        /// The model's name.
+        model: String,
+        /// The format's name.
+        format: &'static str,
+        /// The marker that is no token.
+        marker: &'static str,
     },
     /// The chat template is missing or fails.
     #[error(transparent)]

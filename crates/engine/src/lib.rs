@@ -13,9 +13,11 @@ pub mod facts;
 pub mod gguf;
 pub mod grammar;
 pub mod layers;
+mod listener;
 pub mod memory;
 mod pool;
 pub mod probe;
+mod repetition;
 pub mod request;
 pub mod role;
 pub mod sampler;
@@ -27,5 +29,5 @@ pub mod tokenizer;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{
-    Event, Finish, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
+    Event, Finish, GrammarUsage, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
 };

@@ -194,6 +194,15 @@ pub struct Request {
     /// `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes off for its lowest effort.
     #[serde(default)]
     pub thinking: Option<bool>,
+    /// Most tokens of reasoning: after so many it is ended for the model, which goes on with its answer. `None` = as many as
+    /// `max_tokens` has room for.
+    #[serde(default)]
+    pub reasoning_tokens: Option<usize>,
+    /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with calls or at `max_tokens`.
+    /// Such a text has no `stop`. With tools the turn is made in two phases, see the module `listener`: if the first ends without a call,
+    /// it is not reported, and the second answers. Each may have `max_tokens`, and the usage is that of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
 }
 
 /// What happens while a turn is generated, in order; `Done` comes last, exactly once.
@@ -210,8 +219,26 @@ pub enum Event {
         /// Never splits a character.
         text: String,
     },
+    /// The next piece of a call that is being written. The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn
+    /// ends because it was made again and again.
+    ToolCallDelta {
+        /// Which call of the turn it is, from 0.
+        index: usize,
+        /// The tool's name: with the first piece of a call, and only then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// A piece of the arguments' JSON text, perhaps empty. All pieces of a call together are the text of its arguments.
+        arguments: String,
+    },
     /// A complete call, valid for its tool's schema.
     ToolCall(ToolCall),
+    /// A call that the end of the turn cut off. It must not run.
+    Incomplete {
+        /// The tool's name.
+        name: String,
+        /// The beginning of the arguments' JSON text.
+        arguments: String,
+    },
     /// The turn has ended.
     Done {
         /// Why it ended.
@@ -229,8 +256,12 @@ pub enum Finish {
     Stop,
     /// The turn ends with tool calls.
     ToolCalls,
-    /// `max_tokens` or the context's end was reached; a call that was under way is not reported.
+    /// `max_tokens`, the context's end or the most calls of a turn were reached; a call that was under way is
+    /// [`Event::Incomplete`].
     Length,
+    /// The model went round in circles: a cycle of tokens without end, or the same call again and again; the last of them
+    /// is not reported.
+    Repetition,
 }
 
 /// What a turn cost.
@@ -248,6 +279,55 @@ pub struct Usage {
     /// Time from the first generated token to the last.
     #[serde(with = "seconds")]
     pub decode_time: Duration,
+    /// What the grammar took part in; all zero for a turn without one.
+    #[serde(default)]
+    pub grammar: GrammarUsage,
+}
+
+/// What the grammar did in a turn, or in several: the fields of turns add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GrammarUsage {
+    /// Grammars that had to be compiled; the others were at hand from earlier turns.
+    pub compiled: usize,
+    /// Time to get hold of the compiled grammar, before the prompt is computed.
+    #[serde(with = "seconds")]
+    pub prepare_time: Duration,
+    /// Time that the grammar took between forward passes, while the model waited.
+    #[serde(with = "seconds")]
+    pub step_time: Duration,
+    /// Masks computed: the tokens that may follow, out of the whole vocabulary.
+    pub masks: usize,
+    /// Tokens drawn without a mask that the grammar rejected.
+    pub rejected_tokens: usize,
+    /// Tokens that the grammar left no choice about, appended without being drawn.
+    pub forced_tokens: usize,
+}
+
+impl std::ops::AddAssign for GrammarUsage {
+    fn add_assign(&mut self, other: Self) {
+        self.compiled += other.compiled;
+        self.prepare_time += other.prepare_time;
+        self.step_time += other.step_time;
+        self.masks += other.masks;
+        self.rejected_tokens += other.rejected_tokens;
+        self.forced_tokens += other.forced_tokens;
+    }
+}
+
+/// Adds what a later turn cost. The time to the first token stays the first turn's.
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, later: Usage) {
+        if *self == Usage::default() {
+            *self = later;
+            return;
+        }
+        self.prompt_tokens += later.prompt_tokens;
+        self.cached_tokens += later.cached_tokens;
+        self.completion_tokens += later.completion_tokens;
+        self.decode_time += later.decode_time;
+        self.grammar += later.grammar;
+    }
 }
 
 mod seconds {
@@ -262,5 +342,43 @@ mod seconds {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(deserializer)?;
         Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn usage_and_requests_of_earlier_versions_still_load() {
+        let usage: Usage = serde_json::from_value(json!({
+            "prompt_tokens": 9, "cached_tokens": 3, "completion_tokens": 4, "time_to_first_token": 0.5, "decode_time": 2,
+        }))
+        .unwrap();
+        assert_eq!((usage.completion_tokens, usage.grammar), (4, GrammarUsage::default()));
+        let again: Usage = serde_json::from_value(serde_json::to_value(usage).unwrap()).unwrap();
+        assert_eq!(again, usage);
+        let request: Request =
+            serde_json::from_value(json!({"system": [], "messages": [], "tools": []})).unwrap();
+        assert_eq!(request, Request::default());
+    }
+
+    #[test]
+    fn what_grammars_did_adds_up() {
+        let one = GrammarUsage {
+            compiled: 1,
+            prepare_time: Duration::from_millis(2),
+            step_time: Duration::from_millis(3),
+            masks: 4,
+            rejected_tokens: 5,
+            forced_tokens: 6,
+        };
+        let mut two = one;
+        two += GrammarUsage { compiled: 0, ..one };
+        let times = (two.prepare_time.as_millis(), two.step_time.as_millis());
+        assert_eq!((two.compiled, times, two.masks), (1, (4, 6), 8));
+        assert_eq!((two.rejected_tokens, two.forced_tokens), (10, 12));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use alara_engine::{Event, Finish, Message, Request, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::jinx::ToolResult;
@@ -39,10 +40,11 @@ pub enum Outcome {
     Deadline,
     /// Someone cancelled.
     Cancelled,
-    /// The model made the same call several times in a row.
+    /// The model went round in circles.
     Repetition {
-        /// The tool's name.
-        call: String,
+        /// The tool, if it made the same call several times in a row.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
     },
     /// The model or the sandbox failed.
     Failed {
@@ -79,7 +81,8 @@ pub struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// An agent that has not been told anything yet, and whose tokens are drawn by `sampling`. `trace` gets its first record.
+    /// An agent that has not been told anything yet, and whose tokens are drawn by `sampling`. With `schema`, its answers are
+    /// JSON that is valid for it. `trace` gets its first record.
     ///
     /// # Errors
     /// The trace can't be written.
@@ -89,6 +92,7 @@ impl<'a> Agent<'a> {
         model: &'a dyn ChatModel,
         sandbox: &'a Sandbox,
         sampling: Sampling,
+        schema: Option<Value>,
         mut trace: Trace,
     ) -> Result<Self, Error> {
         trace.push(Record::Start(Box::new(Start {
@@ -102,6 +106,7 @@ impl<'a> Agent<'a> {
             system: system(team, npc),
             tools: tools(team, npc),
             sampling,
+            schema,
         })))?;
         Ok(Agent { team, npc, model, sandbox, trace, observer: Box::new(|_| {}), deadline: None })
     }
@@ -157,8 +162,13 @@ impl<'a> Agent<'a> {
                 Ok(spoken) => spoken,
                 Err(stopped) => return Ok(stopped),
             };
-            if finish == Finish::Length {
-                return self.leave(&message.tool_calls, Outcome::Length);
+            let cut = match finish {
+                Finish::Length => Some(Outcome::Length),
+                Finish::Repetition => Some(Outcome::Repetition { call: None }),
+                Finish::Stop | Finish::ToolCalls => None,
+            };
+            if let Some(outcome) = cut {
+                return self.leave(&message.tool_calls, outcome);
             }
             if message.tool_calls.is_empty() {
                 return Ok(Outcome::Answer { text: message.content });
@@ -171,7 +181,7 @@ impl<'a> Agent<'a> {
                 last.retain(|before| before.name == call.name && before.arguments == call.arguments);
                 last.push(call.clone());
                 if last.len() == SAME_CALLS {
-                    return self.leave(calls, Outcome::Repetition { call: call.name.clone() });
+                    return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
                 }
                 self.execute(call, deadline)?;
                 calls = rest;
@@ -199,6 +209,8 @@ impl<'a> Agent<'a> {
                 Event::Text { text } => message.content += &text,
                 Event::Reasoning { text } => reasoning += &text,
                 Event::ToolCall(call) => message.tool_calls.push(call),
+                // The first are told again as a whole; the other ends the turn by its length, and never runs.
+                Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
                     self.trace.push(Record::Assistant { message: message.clone(), finish, usage })?;
@@ -231,7 +243,8 @@ impl<'a> Agent<'a> {
     /// Ends with `calls` answered but not run, so that the conversation can go on.
     fn leave(&mut self, calls: &[ToolCall], outcome: Outcome) -> Result<Outcome, Error> {
         let reason = match &outcome {
-            Outcome::Repetition { .. } => "not run: the same call was made several times in a row",
+            Outcome::Repetition { call: Some(_) } => "not run: the same call was made several times in a row",
+            Outcome::Repetition { call: None } => "not run: the turn went round in circles",
             Outcome::Cancelled => "not run: cancelled",
             Outcome::Length => "not run: the turn was cut off",
             _ => "not run: the time is up",

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use alara_engine::Role;
+use alara_engine::chat::ChatTemplate;
 use serde_json::json;
 
 use super::*;
@@ -26,7 +27,7 @@ impl Ground {
 
     fn agent<'a>(&'a self, model: &'a Scripted, sandbox: &'a Sandbox, trace: Trace) -> Agent<'a> {
         let npc = self.team.npc(None).unwrap();
-        Agent::new(&self.team, npc, model, sandbox, Sampling::default(), trace).unwrap()
+        Agent::new(&self.team, npc, model, sandbox, Sampling::default(), None, trace).unwrap()
     }
 }
 
@@ -62,6 +63,60 @@ fn calls_are_run_and_their_results_shown() {
     let call = &requests[1].messages[1].tool_calls[0];
     assert_eq!(requests[1].messages[2], Message::tool_result(call, r#"{"ok":true,"output":"one"}"#));
     assert_eq!(requests[1].system, requests[0].system);
+}
+
+/// What a model that was trained on no calls reads about the stock tools: each example is one that its jinx takes.
+#[test]
+fn examples_of_the_stock_tools_are_valid() {
+    let team = Team::stock("alara").unwrap();
+    let tools = tools(&team, team.npc(None).unwrap());
+    let request = Request { tools: tools.clone(), messages: vec![Message::user("x")], ..Request::default() };
+    let template = ChatTemplate::new("{% for m in messages %}{{ m.content }}{% endfor %}", "", "").unwrap();
+    let prompt = template.render(&request, &[], jiff::civil::date(2026, 1, 2).at(3, 4, 5, 0)).unwrap().text;
+    let examples = prompt.split("<tool_call>").skip(1).map(|rest| rest.split("</tool_call>").next().unwrap());
+    let examples: Vec<ToolCall> = examples.map(|json| serde_json::from_str(json).unwrap()).collect();
+    for (tool, call) in tools.iter().zip(&examples) {
+        assert_eq!(call.name, tool.name);
+        team.jinx(&call.name).unwrap().arguments(&call.arguments).unwrap();
+    }
+    assert_eq!(examples.len(), 5);
+}
+
+#[test]
+fn a_schema_is_asked_for_in_every_turn_and_recorded() {
+    let ground = Ground::new();
+    let model = Scripted::new([shell("echo one"), Reply::text("1")]);
+    let (sandbox, schema) = (ground.sandbox(), json!({"type": "integer"}));
+    let npc = ground.team.npc(None).unwrap();
+    let (sampling, trace) = (Sampling::default(), Trace::in_memory());
+    let mut agent =
+        Agent::new(&ground.team, npc, &model, &sandbox, sampling, Some(schema.clone()), trace).unwrap();
+    agent.run("do it").unwrap();
+    assert_eq!(model.requests().len(), 2);
+    assert!(model.requests().iter().all(|request| request.schema.as_ref() == Some(&schema)));
+}
+
+/// The pieces of a call make up the call, and what was cut off is neither run nor part of the conversation.
+#[test]
+fn calls_are_told_in_pieces_and_cut_ones_are_not_made() {
+    let model = Scripted::new([shell("echo one two")]);
+    let mut pieces = String::new();
+    let mut calls = Vec::new();
+    for event in model.chat(Request::default()).unwrap() {
+        match event.unwrap() {
+            Event::ToolCallDelta { index: 0, name, arguments } => {
+                assert_eq!(name.is_some(), pieces.is_empty() && arguments.is_empty());
+                pieces += &arguments;
+            }
+            Event::ToolCall(call) => calls.push(call),
+            _ => {}
+        }
+    }
+    assert_eq!(serde_json::to_string(&calls[0].arguments).unwrap(), pieces);
+
+    let cut = Reply { cut: Some(("shell".into(), "{\"comm".into())), ..Reply::text("Now:") };
+    let (outcome, read) = play([cut]);
+    assert_eq!((outcome, read.len()), (Outcome::Length, 0));
 }
 
 #[test]
@@ -100,7 +155,7 @@ fn limits_end_a_run() {
     assert_eq!((outcome, read.len()), (Outcome::TurnLimit { turns: 12 }, 12));
 
     let (outcome, read) = play([shell("echo a"), shell("echo a"), shell("echo a")]);
-    assert_eq!(outcome, Outcome::Repetition { call: "shell".into() });
+    assert_eq!(outcome, Outcome::Repetition { call: Some("shell".into()) });
     assert_eq!(
         read,
         [
@@ -115,6 +170,10 @@ fn limits_end_a_run() {
 
     let (outcome, _) = play([Reply { finish: Some(Finish::Length), ..Reply::text("cut o") }]);
     assert_eq!(outcome, Outcome::Length);
+
+    let (outcome, read) = play([Reply { finish: Some(Finish::Repetition), ..shell("echo a") }]);
+    assert_eq!(outcome, Outcome::Repetition { call: None });
+    assert_eq!(read, [r#"{"ok":false,"exit":null,"error":"not run: the turn went round in circles"}"#]);
 }
 
 #[test]

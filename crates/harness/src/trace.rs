@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use alara_engine::{Finish, Message, Request, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::agent::Outcome;
 use crate::error::Error;
@@ -81,6 +82,9 @@ pub struct Start {
     pub tools: Vec<Tool>,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// The JSON schema of the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
 }
 
 /// A line of the file: a record and when it was written.
@@ -171,7 +175,9 @@ pub fn request(records: &[Record]) -> Request {
                 request.system.clone_from(&start.system);
                 request.tools.clone_from(&start.tools);
                 request.sampling = start.sampling.clone();
+                request.schema.clone_from(&start.schema);
                 request.max_tokens = Some(start.limits.turn_tokens);
+                request.reasoning_tokens = start.limits.reasoning_tokens;
             }
             Record::User { text } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
@@ -184,17 +190,11 @@ pub fn request(records: &[Record]) -> Request {
 
 /// What all turns of a conversation cost together; the time to the first token is the first turn's.
 pub fn usage(records: &[Record]) -> Usage {
-    let mut total: Option<Usage> = None;
+    let mut total = Usage::default();
     for record in records {
-        let Record::Assistant { usage, .. } = record else { continue };
-        let Some(total) = &mut total else {
-            total = Some(*usage);
-            continue;
-        };
-        total.prompt_tokens += usage.prompt_tokens;
-        total.cached_tokens += usage.cached_tokens;
-        total.completion_tokens += usage.completion_tokens;
-        total.decode_time += usage.decode_time;
+        if let Record::Assistant { usage, .. } = record {
+            total += *usage;
+        }
     }
-    total.unwrap_or_default()
+    total
 }

@@ -3,13 +3,14 @@
 mod detokenize;
 mod jsonl;
 mod logits;
+mod mask;
 mod parse;
 mod render;
 mod tokenize;
 
 use std::process::ExitCode;
 
-/// Hold the engine against a reference: logits, tokens, prompts, parsed answers
+/// Hold the engine against a reference: logits, tokens, prompts, parsed answers, masks
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -23,6 +24,7 @@ enum Command {
     Detokenize(detokenize::Args),
     Render(render::Args),
     Parse(parse::Args),
+    Mask(mask::Args),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -32,5 +34,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Detokenize(args) => detokenize::run(args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
+        Command::Mask(args) => mask::run(args),
     }
 }

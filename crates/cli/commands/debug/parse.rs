@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_engine::Tool;
-use alara_engine::chat::{Format, ParseOptions, Parsed, Parser};
+use alara_engine::chat::{Format, ParseOptions, Parsed, Parser, Thinking};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 /// Parse a model's output into text, reasoning and tool calls
 ///
-/// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name", "arguments"}]}.
+/// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name", "arguments"}]}; a call that is
+/// cut off has "arguments_text" instead.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -33,21 +34,21 @@ struct FormatArgs {
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
     /// Take this format
-    #[arg(long, value_name = "NAME", value_parser = format_from_name)]
-    format: Option<Format>,
+    #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
+    format: Option<&'static Format>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let format = match (&args.format.template, args.format.format) {
+    let (format, thinking) = match (&args.format.template, args.format.format) {
         (Some(path), _) => {
             let source = read(path)?;
-            let format = Format::detect(&source);
-            if format.is_none() && source.contains("tools") {
+            let Some(format) = Format::detect(&source) else {
                 bail!("no known tool-call format in {}; name one with --format", path.display());
-            }
-            format
+            };
+            (format, format.thinking.in_template(&source))
         }
-        (None, format) => format,
+        (None, Some(format)) => (format, Some(format.thinking)),
+        (None, None) => bail!("--template or --format is needed"),
     };
     let from_file = |path: Option<&PathBuf>| match path {
         None => Ok(Value::Null),
@@ -58,11 +59,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return super::jsonl::each(|record: Value| {
             let or = |key: &str, shared: &Value| record.get(key).unwrap_or(shared).clone();
             let output = record["output"].as_str().context("the record has no \"output\"")?;
-            parse(format, &or("tools", &tools), &or("options", &options), output)
+            parse(format, thinking, &or("tools", &tools), &or("options", &options), output)
         });
     }
     let output = std::io::read_to_string(std::io::stdin()).context("can't read an output from stdin")?;
-    crate::ui::line(&format!("{:#}", parse(format, &tools, &options, &output)?));
+    crate::ui::line(&format!("{:#}", parse(format, thinking, &tools, &options, &output)?));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,14 +71,18 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
 }
 
-/// Without a format, as of a template that knows no tools, all is text, but for reasoning.
-fn parse(format: Option<Format>, tools: &Value, options: &Value, output: &str) -> anyhow::Result<Value> {
+fn parse(
+    format: &'static Format,
+    thinking: Option<Thinking>,
+    tools: &Value,
+    options: &Value,
+    output: &str,
+) -> anyhow::Result<Value> {
     let tools: Vec<Tool> = tools.as_array().into_iter().flatten().map(tool).collect::<anyhow::Result<_>>()?;
-    let (format, tools) = format.map_or((Format::Hermes, Vec::new()), |format| (format, tools));
     let options: Option<ParseOptions> = serde_json::from_value(options.clone()).context("options")?;
     let options = options.unwrap_or_default();
-    let mut parser = Parser::new(&options.turn(format, tools));
-    let mut pieces = parser.push(options.prefill());
+    let mut parser = Parser::new(&options.turn(format, thinking, tools));
+    let mut pieces = parser.push(options.prefill(thinking));
     pieces.extend(parser.push(output));
     pieces.extend(parser.finish());
 
@@ -86,7 +91,17 @@ fn parse(format: Option<Format>, tools: &Value, options: &Value, output: &str) -
         match piece {
             Parsed::Text(text) => content.push_str(&text),
             Parsed::Reasoning(text) => reasoning.push_str(&text),
-            Parsed::ToolCall { name, arguments } => calls.push(json!({"name": name, "arguments": arguments})),
+            Parsed::Delta { .. } => {}
+            Parsed::ToolCall { id, name, arguments } => {
+                let mut call = json!({"name": name, "arguments": arguments});
+                if !id.is_empty() {
+                    call["id"] = id.into();
+                }
+                calls.push(call);
+            }
+            Parsed::Incomplete { name, arguments, .. } => {
+                calls.push(json!({"name": name, "arguments_text": arguments}));
+            }
         }
     }
     Ok(json!({"content": content, "reasoning_content": reasoning, "tool_calls": calls}))
@@ -99,12 +114,5 @@ fn tool(value: &Value) -> anyhow::Result<Tool> {
         name: function["name"].as_str().context("a tool has no name")?.into(),
         description: function["description"].as_str().unwrap_or_default().into(),
         parameters: function["parameters"].clone(),
-    })
-}
-
-fn format_from_name(name: &str) -> Result<Format, String> {
-    Format::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = Format::ALL.into_iter().map(Format::name).collect();
-        format!("known formats: {}", known.join(", "))
     })
 }

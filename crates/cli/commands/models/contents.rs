@@ -142,7 +142,7 @@ impl Contents {
             tokenizer: vocabulary(gguf, tokenizer.as_ref()),
             chat_template: Template {
                 characters: template.as_ref().map(|template| template.chars().count()),
-                tool_format: template.as_deref().and_then(Format::detect).map(Format::name),
+                tool_format: template.as_deref().and_then(Format::detect).map(|format| format.name),
             },
             problems,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },

@@ -23,12 +23,14 @@ use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
+use crate::listener::Listener;
 use crate::memory::Footprint;
 use crate::pool::{Part, Pool};
-use crate::request::{Event, Request};
+use crate::repetition::{Calls, Cycles, Digits};
+use crate::request::{Event, Request, ToolChoice};
 use crate::sampler::Sampler;
 use crate::schedule;
-use crate::sequence::Sequence;
+use crate::sequence::{ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -51,7 +53,7 @@ pub struct Options {
     /// How keys and values are kept. Default f16.
     pub kv: KvType,
     /// The tool-call format, instead of the one that the chat template shows.
-    pub tool_format: Option<Format>,
+    pub tool_format: Option<&'static Format>,
     /// Who computes. Default: the native backend.
     pub compute: Compute,
     /// Threads that compute. Default: as many as the machine runs at once.
@@ -94,7 +96,7 @@ pub struct Engine {
     thinking: Option<bool>,
     /// Texts that message contents must not forge.
     control: Vec<String>,
-    format: Option<Format>,
+    format: Option<&'static Format>,
     grammar: Grammar,
     context: usize,
     jobs: Option<mpsc::Sender<Sequence>>,
@@ -130,6 +132,13 @@ impl Engine {
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
         let control = tokenizer.control_texts().map(String::from).collect();
+        let template = chosen.template;
+        // Whose template prints no calls writes them in the house format.
+        let house = template.knows_no_calls().then(Format::house);
+        let format = options.tool_format.or(house).or_else(|| Format::detect(template.source()));
+        if let Some(format) = options.tool_format {
+            check(format, &tokenizer, gguf.name())?;
+        }
 
         let (jobs, queue) = mpsc::channel();
         let thread = match options.compute {
@@ -149,10 +158,13 @@ impl Engine {
         })?;
         Ok(Engine {
             name: gguf.name().into(),
-            format: options.tool_format.or_else(|| Format::detect(chosen.template.source())),
+            format,
             grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
-            template: chosen.template,
+            template: match format {
+                Some(format) => template.with_calls(format),
+                None => template,
+            },
             template_note: chosen.note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
@@ -186,8 +198,11 @@ impl Engine {
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        if !request.tools.is_empty() && self.format.is_none() {
-            return Err(Error::NoToolFormat { model: self.name.clone() });
+        if !request.tools.is_empty() {
+            let Some(format) = self.format else {
+                return Err(Error::NoToolFormat { model: self.name.clone() });
+            };
+            check(format, &self.tokenizer, &self.name)?;
         }
         let mut request = Cow::Borrowed(request);
         if request.thinking.is_none() && self.thinking.is_some() {
@@ -202,36 +217,63 @@ impl Engine {
         if tokens.len() >= self.context {
             return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
         }
-        let format = self.format.unwrap_or(Format::Hermes);
-        let turn = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
-        let constraint = self.grammar.constraint(&turn, &|text| self.tokenizer.id(text))?;
+        let format = self.format.unwrap_or(Format::house());
+        let asked = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
         let room = self.context - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let sequence = Sequence {
-            prompt: tokens.len(),
-            limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
-            tokens,
-            table: Table::default(),
-            cached: 0,
-            sampler: Sampler::new(&request.sampling),
-            constraint,
-            parser: Parser::new(&turn),
-            stop: StopTexts::new(&[request.stop.as_slice(), &self.stops].concat()),
-            // Visible control tokens: some files mark the tags of calls as such.
-            text: self.tokenizer.stream().with_special(),
-            tokenizer: self.tokenizer.clone(),
-            next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
-            events: sender,
-            cancelled: cancelled.clone(),
-            started,
-            drawn: None,
-            called: false,
-            finished: false,
+        let sequence = |turn: &Turn| -> Result<Sequence> {
+            Ok(Sequence {
+                prompt: tokens.len(),
+                limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
+                tokens: tokens.clone(),
+                table: Table::default(),
+                cached: 0,
+                sampler: Sampler::new(&request.sampling),
+                constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
+                parser: Parser::new(turn),
+                stop: match &turn.schema {
+                    // JSON says itself where it ends, and may contain any text.
+                    Some(_) => StopTexts::new(&[]),
+                    None => StopTexts::new(&[request.stop.as_slice(), &self.stops].concat()),
+                },
+                // Visible control tokens: some files mark the tags of calls as such.
+                text: self.tokenizer.stream().with_special(),
+                tokenizer: self.tokenizer.clone(),
+                next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
+                events: Listener::new(sender.clone()),
+                cancelled: cancelled.clone(),
+                started,
+                drawn: None,
+                reasoning: self.reasoning(turn, request.reasoning_tokens)?,
+                calls: Calls::default(),
+                cycles: Cycles::default(),
+                writing: false,
+                json: turn.schema.is_some(),
+                digits: Digits::default(),
+                finished: false,
+            })
         };
+        let mut first = sequence(&asked)?;
+        if let Some(schema) = &request.schema {
+            let answer = sequence(&asked.clone().in_json(schema))?;
+            match asked.tool_choice {
+                _ if asked.permitted().next().is_none() => first = answer,
+                ToolChoice::Auto => first.events.otherwise(answer),
+                _ => {}
+            }
+        }
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
-        jobs.send(sequence).map_err(|_| Error::Stopped)?;
+        jobs.send(first).map_err(|_| Error::Stopped)?;
         Ok(Events { receiver, cancelled, ended: false })
+    }
+
+    fn reasoning(&self, turn: &Turn, tokens: Option<usize>) -> Result<ReasoningBudget> {
+        let end = match (tokens, turn.end_of_reasoning()) {
+            (Some(_), Some(text)) => self.tokenizer.encode_within(text)?,
+            _ => Vec::new(),
+        };
+        Ok(ReasoningBudget { left: tokens.filter(|_| !end.is_empty()), end })
     }
 }
 
@@ -272,6 +314,14 @@ impl Drop for Events {
     }
 }
 
+/// Whether the vocabulary has what calls in `format` need.
+fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
+    match format.missing_marker(&|text| tokenizer.id(text)) {
+        Some(marker) => Err(Error::ToolFormat { model: model.into(), format: format.name, marker }),
+        None => Ok(()),
+    }
+}
+
 /// Starts the thread that owns the model.
 fn start<B: Backend + Send + 'static>(
     pool: Pool<B>,
@@ -304,8 +354,12 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         }
         let (finished, rest): (Vec<_>, Vec<_>) = running.into_iter().partition(|sequence| sequence.finished);
         running = rest;
-        for sequence in finished {
+        for mut sequence in finished {
+            let other = sequence.events.take_other();
             pool.keep(sequence.tokens, sequence.table);
+            if let Some(other) = other {
+                admit(&mut pool, other, &mut running);
+            }
         }
     }
 }
@@ -313,6 +367,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
 fn admit<B: Backend>(pool: &mut Pool<B>, mut sequence: Sequence, running: &mut Vec<Sequence>) {
     sequence.table = pool.attach(&sequence.tokens);
     sequence.cached = sequence.table.len();
+    sequence.begin();
     running.push(sequence);
 }
 
@@ -357,5 +412,7 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> 
     Ok(())
 }
 
+#[cfg(test)]
+mod call_tests;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Finish, Message, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};
+use crate::request::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
 
 const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -49,6 +49,7 @@ fn collect(events: Events) -> Turn {
             Event::Text { text: piece } => text += &piece,
             Event::Reasoning { .. } => {}
             Event::ToolCall(call) => calls.push(call),
+            Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
             Event::Done { finish, usage } => return Turn { text, calls, finish, usage },
         }
     }
@@ -128,6 +129,113 @@ fn a_random_model_calls_only_permitted_tools_with_valid_arguments() {
     }
 }
 
+/// A model whose template prints no tools gets them in its system text, and calls them all the same.
+#[test]
+fn a_model_without_native_calls_calls_in_the_house_format() {
+    let source = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
+    let options = Options { kv: KvType::F32, threads: 2, ..Options::default() };
+    let engine = Engine::load(&model(Some(source)), &options).unwrap();
+    let plain = turn(&engine, &request("which", 1)).usage.prompt_tokens;
+    let asked = Request {
+        tools: vec![picker()],
+        tool_choice: ToolChoice::Required,
+        max_tokens: Some(100),
+        ..sampled("which", 1)
+    };
+    let called = turn(&engine, &asked);
+    assert!(called.usage.prompt_tokens > plain + 50, "{:?}", called.usage);
+    let [call] = called.calls.as_slice() else { panic!("{}", called.text) };
+    let mut next = asked.clone();
+    next.messages
+        .extend([Message::assistant("", vec![call.clone()]), Message::tool_result(call, "bread it is")]);
+    let cached = turn(&engine, &next).usage.cached_tokens;
+    assert!(
+        cached > called.usage.prompt_tokens,
+        "the call's tokens are used again: {cached}, {:?}",
+        called.usage
+    );
+}
+
+/// A schema of which a random model makes short work.
+fn verdict() -> serde_json::Value {
+    json!({
+        "type": "object",
+        "properties": {"verdict": {"enum": ["yes", "no"]}, "sure": {"type": "boolean"}, "count": {"type": "integer", "maximum": 9, "minimum": 0}},
+        "required": ["verdict", "sure", "count"],
+    })
+}
+
+#[test]
+fn a_turn_with_a_schema_is_valid_json() {
+    let engine = engine(512, 1);
+    let validator = jsonschema::validator_for(&verdict()).unwrap();
+    for seed in 0..12 {
+        let request = Request {
+            schema: Some(verdict()),
+            max_tokens: Some(60),
+            // A text that the answer contains does not end it.
+            stop: vec!["sure".into()],
+            ..sampled("which", seed)
+        };
+        let turn = turn(&engine, &request);
+        assert_eq!(turn.finish, Finish::Stop, "seed {seed}: {}", turn.text);
+        let value: serde_json::Value = serde_json::from_str(&turn.text).unwrap();
+        assert!(validator.is_valid(&value), "seed {seed}: {}", turn.text);
+        assert_eq!(crate::chat::dumps(&value).unwrap(), turn.text, "as templates print it");
+    }
+}
+
+#[test]
+fn tools_and_a_schema_take_two_phases() {
+    let engine = engine(512, 1);
+    let asked = |seed, tool_choice| Request {
+        tools: vec![picker()],
+        schema: Some(verdict()),
+        tool_choice,
+        max_tokens: Some(60),
+        ..sampled("which", seed)
+    };
+    let alone = turn(&engine, &asked(0, ToolChoice::None));
+    assert!(serde_json::from_str::<serde_json::Value>(&alone.text).is_ok(), "{}", alone.text);
+    for seed in 0..12 {
+        let turn = turn(&engine, &asked(seed, ToolChoice::Auto));
+        // A random model does not come to call a tool by itself.
+        assert_eq!((turn.finish, turn.calls.len()), (Finish::Stop, 0), "seed {seed}: {}", turn.text);
+        let value: serde_json::Value = serde_json::from_str(&turn.text).unwrap();
+        assert!(jsonschema::is_valid(&verdict(), &value), "only the second phase is heard: {}", turn.text);
+        let usage = turn.usage;
+        assert_eq!(usage.prompt_tokens, 2 * alone.usage.prompt_tokens, "both count");
+        assert!(
+            usage.cached_tokens + 1 >= usage.prompt_tokens / 2,
+            "the second has the first one's prompt: {usage:?}"
+        );
+    }
+    let called = turn(&engine, &asked(1, ToolChoice::Required));
+    assert_eq!((called.finish, called.calls.len(), called.text.as_str()), (Finish::ToolCalls, 1, ""));
+}
+
+#[test]
+fn a_schema_that_cannot_be_honoured_is_refused_at_once() {
+    let engine = engine(256, 1);
+    let check = |schema: serde_json::Value, tools: Vec<Tool>, expected: &str| {
+        let request = Request { schema: Some(schema), tools, ..request("x", 4) };
+        let error = engine.generate(&request).err().unwrap().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    };
+    let unsupported = json!({"type": "object", "properties": {"a": {"not": {"pattern": "a"}}}});
+    let place = "the output schema can't be guaranteed: not at /properties/a/not: ";
+    check(unsupported.clone(), Vec::new(), place);
+    check(unsupported, vec![picker()], place);
+    check(json!(false), Vec::new(), "the output schema can't be guaranteed: ");
+    let named = Request {
+        schema: Some(verdict()),
+        tool_choice: ToolChoice::Named("other".into()),
+        tools: vec![picker()],
+        ..request("x", 4)
+    };
+    assert!(matches!(engine.generate(&named), Err(Error::Grammar(_))));
+}
+
 #[test]
 fn a_stop_text_ends_the_turn() {
     let engine = engine(256, 1);
@@ -168,9 +276,24 @@ fn a_dropped_turn_frees_its_room_and_a_crowd_waits_for_it() {
 fn a_model_without_a_template_or_tool_format_says_so() {
     let none = Engine::load(&file("llama-exact", "llama", None), &Options::default()).err().unwrap();
     assert!(matches!(none, Error::NoTemplate { .. }), "{none}");
-    let plain = Engine::load(&model(Some("{{ messages[0].content }}")), &Options::default()).unwrap();
     let asked = Request { tools: vec![picker()], ..request("x", 4) };
-    assert!(matches!(plain.generate(&asked).err().unwrap(), Error::NoToolFormat { .. }));
+    let other = Engine::load(&model(Some("{{ tools }}[CALL]")), &Options::default()).unwrap();
+    assert!(matches!(other.generate(&asked).err().unwrap(), Error::NoToolFormat { .. }));
+
+    let mistral = "{{ tools }}[TOOL_CALLS]f[ARGS]{{ m.tool_calls }}";
+    let unfit = Engine::load(&model(Some(mistral)), &Options::default()).unwrap();
+    let words = "tiny can't write calls in the mistral format: [TOOL_CALLS] is no token of its vocabulary";
+    assert_eq!(unfit.generate(&asked).err().unwrap().to_string(), words);
+    let tool_format = Format::from_name("mistral");
+    let refused = Engine::load(&model(None), &Options { tool_format, ..Options::default() });
+    assert_eq!(refused.err().unwrap().to_string(), words);
+    let tool_format = Some(Format::house());
+    let house = Engine::load(
+        &model(Some("{{ tools }}{{ messages[0].content }}")),
+        &Options { tool_format, ..Options::default() },
+    );
+    let named = Request { tools: vec![Tool { name: "ein Name mit Raum".into(), ..picker() }], ..asked };
+    assert!(house.unwrap().generate(&named).is_ok(), "any name will do where names are quoted");
 }
 
 /// The fixture `case` under another architecture's name and with another template.

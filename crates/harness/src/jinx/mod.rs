@@ -48,7 +48,7 @@ pub enum Effect {
 }
 
 /// One step of a jinx.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// What later steps call its result.
     pub name: String,
@@ -56,6 +56,8 @@ pub struct Step {
     pub engine: Engine,
     /// The script, or for `llm` the template of the prompt.
     pub code: String,
+    /// For `llm`, a JSON schema: the answer is JSON that is valid for it. Default: the answer is any text.
+    pub schema: Option<Value>,
 }
 
 /// Who runs a step.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Message, Request};
+use alara_engine::{Event, Finish, Message, Request};
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::{Map, Value, json};
 
@@ -105,11 +105,20 @@ fn llm(step: &Step, context: &Map<String, Value>, place: &Place) -> Result<ToolR
         Ok(prompt) => prompt,
         Err(error) => return Ok(ToolResult::failed(format!("the prompt can't be rendered: {error}"))),
     };
-    let request = Request { messages: vec![Message::user(prompt)], ..Request::default() };
+    let messages = vec![Message::user(prompt)];
+    let request = Request { messages, schema: step.schema.clone(), ..Request::default() };
     let mut answer = String::new();
     for event in model.chat(request).map_err(Error::Model)? {
-        if let Event::Text { text } = event.map_err(Error::Model)? {
-            answer += &text;
+        match event.map_err(Error::Model)? {
+            Event::Text { text } => answer += &text,
+            Event::Done { finish, .. } if step.schema.is_some() && finish != Finish::Stop => {
+                let error = format!(
+                    "step `{}`: the answer was cut off, so it is not what the schema asks for",
+                    step.name
+                );
+                return Ok(ToolResult { output: answer, ..ToolResult::failed(error) });
+            }
+            _ => {}
         }
         let late = place.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if late || place.sandbox.cancel_flag().load(std::sync::atomic::Ordering::Relaxed) {

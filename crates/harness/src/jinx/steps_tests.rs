@@ -79,6 +79,14 @@ steps:
     assert_eq!(requests[0].messages, [Message::user("Say bash x python")]);
     assert!(requests[0].tools.is_empty());
 
+    let held = "steps: [{engine: llm, prompt: 'How far?', schema: {type: object, required: [km], properties: {km: {type: integer}}}}]";
+    let model = Scripted::new([Reply::text("{\"km\": 5}")]);
+    assert_eq!(run_with(held, &json!({}), &model).text(1000), r#"{"ok":true,"output":"{\"km\": 5}"}"#);
+    assert_eq!(
+        model.requests()[0].schema,
+        Some(json!({"type": "object", "required": ["km"], "properties": {"km": {"type": "integer"}}}))
+    );
+
     let broken = "steps: [{engine: bash, code: 'echo part; echo why >&2; exit 9'}, {engine: bash, code: 'touch late'}]";
     check(broken, &json!({}), r#"{"ok":false,"exit":9,"output":"part","error":"why"}"#);
     let undefined = "steps: [{engine: llm, prompt: '{{ nothing }}'}]";

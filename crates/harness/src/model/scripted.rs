@@ -16,6 +16,8 @@ pub struct Reply {
     pub text: String,
     /// What it calls; an empty `id` is replaced by a fresh one.
     pub calls: Vec<ToolCall>,
+    /// A call that is cut off: the tool, and the beginning of its arguments. The turn then ends by its length.
+    pub cut: Option<(String, String)>,
     /// Why the turn ends; by default `ToolCalls` if there are any, `Stop` otherwise.
     pub finish: Option<Finish>,
 }
@@ -86,15 +88,27 @@ impl ChatModel for Scripted {
         let mut events = Vec::new();
         // In pieces, as a model does it.
         events.extend(reply.text.split_inclusive(' ').map(|text| Event::Text { text: text.to_owned() }));
-        let default = if reply.calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
-        for mut call in reply.calls {
+        let pieces = events.len() + reply.calls.len();
+        let default = match (&reply.cut, reply.calls.is_empty()) {
+            (Some(_), _) => Finish::Length,
+            (None, true) => Finish::Stop,
+            (None, false) => Finish::ToolCalls,
+        };
+        for (index, mut call) in reply.calls.into_iter().enumerate() {
             state.calls += 1;
             if call.id.is_empty() {
                 call.id = format!("call_{}", state.calls);
             }
+            let arguments = serde_json::to_string(&call.arguments).map_err(ModelError::new)?;
+            let delta = |name, arguments| Event::ToolCallDelta { index, name, arguments };
+            events.push(delta(Some(call.name.clone()), String::new()));
+            events.extend(arguments.split_inclusive(' ').map(|piece| delta(None, piece.to_owned())));
             events.push(Event::ToolCall(call));
         }
-        let usage = Usage { completion_tokens: events.len(), ..Usage::default() };
+        if let Some((name, arguments)) = reply.cut {
+            events.push(Event::Incomplete { name, arguments });
+        }
+        let usage = Usage { completion_tokens: pieces, ..Usage::default() };
         events.push(Event::Done { finish: reply.finish.unwrap_or(default), usage });
         Ok(Box::new(events.into_iter().map(Ok)))
     }

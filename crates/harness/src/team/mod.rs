@@ -61,6 +61,10 @@ pub struct Limits {
     /// Most tokens that one turn may generate. Default 4096. A turn that reaches it ends the run, so that a model that
     /// never stops does not fill its context first.
     pub turn_tokens: usize,
+    /// Most tokens of reasoning in one turn: after so many it is ended for the model, which goes on with its answer. Default
+    /// none beside `turn_tokens`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_tokens: Option<usize>,
     /// Most bytes of one tool's output that the model gets to read. Default 16384.
     pub tool_output_bytes: usize,
     /// Most seconds for one user message. Default none.
@@ -69,7 +73,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { turns: 12, turn_tokens: 4096, tool_output_bytes: 16 * 1024, seconds: None }
+        Limits {
+            turns: 12,
+            turn_tokens: 4096,
+            reasoning_tokens: None,
+            tool_output_bytes: 16 * 1024,
+            seconds: None,
+        }
     }
 }
 

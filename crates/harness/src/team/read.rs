@@ -101,6 +101,7 @@ struct RawStep {
     engine: Engine,
     #[serde(alias = "prompt")]
     code: String,
+    schema: Option<Value>,
 }
 
 /// Puts a team together. `stock` jinxes are replaced by the team's own of the same name.
@@ -171,7 +172,7 @@ fn npc(
     check_keys(
         source,
         &["limits"],
-        &["turns", "turn_tokens", "tool_output_bytes", "seconds"],
+        &["turns", "turn_tokens", "reasoning_tokens", "tool_output_bytes", "seconds"],
         &[],
         diagnostics,
     )?;
@@ -220,7 +221,7 @@ pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, 
     let raw: RawJinx = parse(source)?;
     let known = ["jinx_name", "name", "description", "inputs", "effect", "network", "timeout", "steps"];
     check_keys(source, &[], &known, &JINX_WITHOUT_EFFECT, diagnostics)?;
-    check_keys(source, &["steps"], &["name", "engine", "code", "prompt"], &["npc"], diagnostics)?;
+    check_keys(source, &["steps"], &["name", "engine", "code", "prompt", "schema"], &["npc"], diagnostics)?;
     let name = raw.jinx_name.unwrap_or_else(|| source.stem());
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
         let message = format!("the name `{name}` is not made of letters, digits, `_` and `-`");
@@ -237,10 +238,17 @@ pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, 
         }
     };
     let inputs = read_inputs(raw.inputs).map_err(|message| wrong(source, "inputs", message))?;
+    let scripted = |step: &RawStep| step.engine != Engine::Llm && step.schema.is_some();
+    if let Some(at) = raw.steps.iter().position(scripted) {
+        let message =
+            format!("step {} has a schema, but only an llm step's answer can be held to one", at + 1);
+        return Err(wrong(source, "steps", message));
+    }
     let step = |(index, raw): (usize, RawStep)| Step {
         name: raw.name.unwrap_or_else(|| format!("step_{}", index + 1)),
         engine: raw.engine,
         code: raw.code,
+        schema: raw.schema,
     };
     Ok(Jinx {
         name,

@@ -278,7 +278,7 @@ pub fn tool_call(gguf: &Gguf) -> Finding {
             Event::ToolCall(call) => calls.push(call),
             Event::Reasoning { .. } => thinks = true,
             Event::Done { finish, .. } => end = finish,
-            Event::Text { .. } => {}
+            Event::Text { .. } | Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
         }
     }
     spinner.finish_and_clear();

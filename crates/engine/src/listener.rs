@@ -1,0 +1,62 @@
+//! Who hears of a turn, and of which: one that asks for calls and for JSON is made in two phases.
+//!
+//! One grammar for both would keep the model from calling: JSON is always possible. So the first phase has the tools; what it
+//! says is withheld until it calls. If it ends without a call, nobody hears of it, and the second phase answers the same
+//! prompt in JSON. Knows nothing of tokens.
+
+use std::sync::mpsc;
+
+use crate::Result;
+use crate::request::{Event, Usage};
+use crate::sequence::Sequence;
+
+/// Where the events of a turn go.
+pub struct Listener {
+    sender: mpsc::Sender<Result<Event>>,
+    /// What is generated in the turn's place if it ends without a call.
+    instead: Option<Box<Sequence>>,
+    /// What was said before it is known whether somebody shall hear it.
+    withheld: Vec<Event>,
+    /// What the phase before this one cost.
+    spent: Option<Usage>,
+}
+
+impl Listener {
+    /// One that hears everything.
+    pub fn new(sender: mpsc::Sender<Result<Event>>) -> Self {
+        Listener { sender, instead: None, withheld: Vec::new(), spent: None }
+    }
+
+    /// Has `other` generated in the turn's place if it ends without a call.
+    pub fn otherwise(&mut self, other: Sequence) {
+        self.instead = Some(Box::new(other));
+    }
+
+    /// Takes the next event, or the error that ends the turn. False if nobody listens any more.
+    pub fn send(&mut self, event: Result<Event>) -> bool {
+        match (event, &mut self.instead) {
+            (Ok(event @ (Event::Text { .. } | Event::Reasoning { .. })), Some(_)) => {
+                self.withheld.push(event);
+                true
+            }
+            (Ok(Event::Done { usage, .. }), Some(instead)) => {
+                instead.events.spent = Some(usage);
+                true
+            }
+            (Ok(Event::Done { finish, usage }), None) => {
+                let mut total = self.spent.take().unwrap_or_default();
+                total += usage;
+                self.sender.send(Ok(Event::Done { finish, usage: total })).is_ok()
+            }
+            (event, _) => {
+                self.instead = None;
+                self.withheld.drain(..).map(Ok).chain([event]).all(|event| self.sender.send(event).is_ok())
+            }
+        }
+    }
+
+    /// What is to be generated now that the turn is over.
+    pub fn take_other(&mut self) -> Option<Sequence> {
+        self.instead.take().map(|sequence| *sequence)
+    }
+}
