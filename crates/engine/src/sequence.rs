@@ -219,7 +219,10 @@ impl Sequence {
     fn emit(&mut self, parsed: Vec<Parsed>) -> Option<Finish> {
         for piece in parsed {
             let event = match piece {
-                Parsed::Text(text) => Event::Text { text },
+                Parsed::Text(text) => {
+                    self.writing = false;
+                    Event::Text { text }
+                }
                 Parsed::Reasoning(text) => Event::Reasoning { text },
                 Parsed::Delta { name, arguments } => {
                     let named = std::mem::replace(&mut self.writing, true);
@@ -229,7 +232,10 @@ impl Sequence {
                         arguments,
                     }
                 }
-                Parsed::Incomplete { name, arguments, .. } => Event::Incomplete { name, arguments },
+                Parsed::Incomplete { name, arguments, .. } => {
+                    self.writing = false;
+                    Event::Incomplete { name, arguments }
+                }
                 Parsed::ToolCall { id, name, arguments } => {
                     self.writing = false;
                     match self.calls.note(&name, &arguments) {

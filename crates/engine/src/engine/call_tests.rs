@@ -118,7 +118,11 @@ impl Random {
     fn value(&mut self, depth: usize) -> Value {
         let kinds = if depth == 0 { 10 } else { 14 };
         match self.below(kinds) {
-            0 | 1 => json!({"type": "string", "maxLength": 2 + self.below(10)}),
+            0 => json!({"type": "string", "maxLength": 2 + self.below(10)}),
+            // Fragments of markers.
+            1 => {
+                json!({"type": "array", "maxItems": 2, "items": {"enum": ["x</parameter>y", "</arg_value>", "\"]</param>", "a)", "<|end|>"]}})
+            }
             2 => {
                 json!({"type": "string", "enum": ["celsius", "fahrenheit", "Kölvin ☃", "a \"b\" \\c", "</b>"]})
             }

@@ -8,7 +8,7 @@ use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
 use super::{GrammarError, Refusal, refused};
-use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, resolve, type_name};
+use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, literal, resolve, type_name};
 use crate::request::Tool;
 
 /// A part of a rule.
@@ -284,7 +284,13 @@ impl<'a> Rules<'a> {
                 |value: &Value| crate::chat::formats::braces(value).map_err(|error| error.to_string());
             let options: Vec<String> = values
                 .iter()
-                .map(|value| Ok(self.sequence(&[Part::Literal(render(value)?)])))
+                .map(|value| {
+                    let text = render(value)?;
+                    match literal(&text).as_ref() == Some(value) {
+                        true => Ok(self.sequence(&[Part::Literal(text)])),
+                        false => Err(format!("it can't have the value {value}")),
+                    }
+                })
                 .collect::<Result<_, String>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
@@ -424,7 +430,10 @@ fn by_type(schema: &Value, tagged: &Tagged) -> Vec<(&'static str, Value)> {
         match option.get("enum").and_then(Value::as_array).cloned() {
             Some(values) => {
                 for value in values {
-                    typed.push((type_name(&value), json!({"enum": [value]})));
+                    typed.push((
+                        type_name(&value),
+                        json!({"enum": [value], "x-guidance": schema["x-guidance"]}),
+                    ));
                 }
             }
             None => {

@@ -443,6 +443,76 @@ fn text_can_not_spell_a_marker_out() {
     }
 }
 
+/// What the parser would take for something else than the grammar means can't be spelled, or is read as it is meant.
+#[test]
+fn free_text_can_not_become_a_call() {
+    let vocabulary = Vocabulary::get(Kind::Control);
+    let of = |name: &str, reasoning: Reasoning| {
+        let format = Format::from_name(name).unwrap();
+        Turn { format, thinking: Some(format.thinking), reasoning, ..turn(ToolChoice::Auto) }
+    };
+    let spelled = |turn: &Turn, text: &str, expected: bool| {
+        assert_eq!(vocabulary.permits(turn, text, true), expected, "{:?} {text}", turn.format);
+    };
+    // Messages end in thoughts as they do elsewhere.
+    let harmony = of("harmony", Reasoning::Open);
+    spelled(&harmony, "hm <|star", true);
+    spelled(&harmony, "hm <|start|>", false);
+    spelled(&harmony, "hm to=functions.", false);
+    // A key with an escape could be one that the parser knows.
+    let llama = of("llama3", Reasoning::Never);
+    spelled(&llama, "{\"answer\": 4}", true);
+    spelled(&llama, " { \"type\"", false);
+    spelled(&llama, "{\"\\u0074", false);
+    spelled(&llama, "<|python_tag|>", false);
+}
+
+#[test]
+fn json_between_tags_may_contain_the_tags() {
+    let items = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "items": {"type": "string"}}}});
+    let vocabulary = Vocabulary::get(Kind::Text);
+    let format = Format::from_name("qwen-xml").unwrap();
+    let tools = vec![Tool { name: "f".into(), description: String::new(), parameters: items }];
+    let turn = Turn { format, tools, ..turn(ToolChoice::Required) };
+    let value = json!({"a": ["x</parameter></function></tool_call>", "\"]</parameter>"]});
+    let arguments = value.as_object().unwrap().clone();
+    let text = format.render_call(&ToolCall { id: String::new(), name: "f".into(), arguments }).unwrap();
+    assert!(vocabulary.permits(&turn, &text, true), "{text}");
+    for chunk in [1, 7, text.len()] {
+        let mut parser = Parser::new(&turn);
+        let chunks = text.as_bytes().chunks(chunk).map(|bytes| std::str::from_utf8(bytes).unwrap());
+        let mut parsed: Vec<Parsed> = chunks.flat_map(|text| parser.push(text)).collect();
+        parsed.extend(parser.finish());
+        let calls: Vec<Value> = parsed
+            .into_iter()
+            .filter_map(|piece| match piece {
+                Parsed::ToolCall { arguments, .. } => Some(arguments.into()),
+                Parsed::Delta { .. } => None,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(calls, std::slice::from_ref(&value));
+    }
+}
+
+#[test]
+fn json_is_not_searched_for_markers() {
+    for name in ["llama3", "gemma4", "harmony", "hermes"] {
+        let format = Format::from_name(name).unwrap();
+        let schema = Some(json!({"type": "string"}));
+        let turn = Turn {
+            format,
+            schema,
+            tools: Vec::new(),
+            thinking: Some(format.thinking),
+            ..turn(ToolChoice::None)
+        };
+        let json = "\"a<|python_tag|>b<|tool_response>c<|end|>d<tool_call>e\"";
+        let text = format!("{}{json}", format.answer.0);
+        assert_eq!(parse(&turn, &text), [Parsed::Text(json.into())], "{name}");
+    }
+}
+
 #[test]
 fn forces_what_the_grammar_leaves_no_choice_about() {
     let vocabulary = Vocabulary::get(Kind::Control);

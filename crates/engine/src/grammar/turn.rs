@@ -35,11 +35,14 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
         rules.add("answer", &format!("%json {}", schema::strict(schema).map_err(refused)?));
         return Ok(rules.into_text());
     }
-    let reserved: Vec<&str> = turn.format.reserved().chain(turn.thinking.map(|marks| marks.open)).collect();
+    // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
+    let open = turn.thinking.map(|marks| marks.open.trim_end());
+    let close = turn.thinking.filter(|_| turn.reasoning != Reasoning::Never).map(|marks| marks.close);
+    let reserved: Vec<&str> = turn.format.reserved().chain(open).chain(close).collect();
     let any_text = match layout {
-        // What begins like a call, with any of the keys that the parser knows, is none.
+        // What begins like a call, with any of the keys that the parser knows or with one that has an escape, is none.
         Layout::TextOrObject if !permitted.is_empty() => {
-            let call = r#" & ~/\s*\{\s*"(name|parameters|arguments|type|id)"(?s:.*)/"#;
+            let call = r#" & ~/\s*\{\s*"([^"\\]*\\|(name|parameters|arguments|type|id)")(?s:.*)/"#;
             format!("{}{call}", without(&reserved, '+'))
         }
         _ => without(&reserved, '+'),
@@ -82,8 +85,9 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     };
     let gap = if gap { rules.literal(thinking.gap) } else { String::new() };
     let close = rules.literal(thinking.close);
-    // What the parser would take for a call.
-    let calls: Vec<&str> = turn.format.reserved().filter(|_| turn.format.ends_reasoning).collect();
+    // What the parser would take for a call, or for the end of the message.
+    let ends = turn.format.ends_reasoning || turn.format.layout == Layout::Messages;
+    let calls: Vec<&str> = turn.format.reserved().filter(|_| ends).collect();
     if close.starts_with("<[") {
         rules.add("thought", &format!("THOUGHT? {close}"));
         rules.add("THOUGHT", &without(&[calls.as_slice(), &[thinking.close]].concat(), '+'));
@@ -100,6 +104,10 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
 fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, GrammarError> {
     let format = turn.format;
     for (index, tool) in permitted.iter().enumerate() {
+        if permitted[..index].iter().any(|other| other.name == tool.name) {
+            let reason = "there are two tools of this name".to_owned();
+            return Err(GrammarError::Name { tool: tool.name.clone(), reason });
+        }
         if let Some(reason) = format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
@@ -164,13 +172,19 @@ fn id(length: usize) -> String {
 
 /// A Lark string.
 pub(super) fn quote(text: &str) -> String {
-    Value::from(text).to_string()
+    // llguidance's strings have no such character, and JSON doesn't escape it.
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// A Lark regular expression for text that contains none of the markers, as often as `repeat` says.
 pub(super) fn without(markers: &[&str], repeat: char) -> String {
-    let exclude = |marker: &&str| format!(" & ~/(?s:.*){}(?s:.*)/", escape(marker));
-    format!("/(?s:.{repeat})/{}", markers.iter().map(exclude).collect::<String>())
+    let any = format!("/(?s:.{repeat})/");
+    if markers.is_empty() {
+        return any;
+    }
+    // One complement of all: an intersection of many has very many states.
+    let markers: Vec<String> = markers.iter().map(|marker| escape(marker)).collect();
+    format!("{any} & ~/(?s:.*)({})(?s:.*)/", markers.join("|"))
 }
 
 /// `text` as a regular expression that matches nothing else.

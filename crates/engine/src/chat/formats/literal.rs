@@ -11,11 +11,17 @@ pub(super) const QUOTE: &str = "<|\"|>";
 const DEPTH: usize = 128;
 
 /// The value that the whole text stands for, whitespace around it aside.
-pub(super) fn value(text: &str) -> Option<Value> {
+pub(crate) fn value(text: &str) -> Option<Value> {
     let mut reader = Reader { rest: text, depth: DEPTH };
     let value = reader.value().ok()?;
     reader.space();
     reader.rest.is_empty().then_some(value)
+}
+
+/// Whether the text is the beginning of a JSON value in brackets or quotes, and not all of it.
+pub(super) fn unfinished(text: &str) -> bool {
+    let mut reader = Reader { rest: text, depth: DEPTH };
+    text.trim_start().starts_with(['{', '[', '"']) && matches!(reader.value(), Err(Failure::Unfinished))
 }
 
 /// How an attempt to read the beginning of a text ended.

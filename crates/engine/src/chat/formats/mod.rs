@@ -14,6 +14,7 @@ mod value;
 use serde_json::Value;
 
 use crate::request::{Request, Tool, ToolChoice};
+pub(crate) use literal::value as literal;
 pub use options::{ParseOptions, ReasoningFormat};
 pub use parser::{Parsed, Parser};
 pub(crate) use render::braces;
@@ -233,7 +234,8 @@ impl Format {
 
     /// The texts that free text can't contain, since the parser would take them for something else.
     pub(crate) fn reserved(&self) -> impl Iterator<Item = &'static str> {
-        self.openers().map(|(text, _)| text).chain(self.drops.iter().copied())
+        let ends: &[&str] = if self.layout == Layout::Messages { &parser::MESSAGE_ENDS } else { &[] };
+        self.openers().map(|(text, _)| text).chain(self.drops.iter().chain(ends).copied())
     }
 }
 

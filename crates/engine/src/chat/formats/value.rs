@@ -104,7 +104,9 @@ impl Types {
     }
 
     fn contains(self, value: &Value) -> bool {
-        self.0 & Self::type_of(value).0 != 0
+        // JSON's integers may be longer than 64 bits.
+        let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0);
+        self.0 & (Self::type_of(value).0 | u8::from(whole) << 1) != 0
     }
 }
 
@@ -113,17 +115,18 @@ pub(crate) fn resolve<'a>(reference: &Value, root: &'a Value) -> Option<&'a Valu
     root.pointer(&reference.as_str()?.strip_prefix('#')?.replace("%25", "%"))
 }
 
-/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a string.
-pub(super) fn read(text: &str, types: Types) -> Value {
-    if !types.only_string()
-        && let Some(value) = literal::value(text).filter(|value| !value.is_string() && types.contains(value))
-    {
-        return value;
+/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a string. `None` if it is
+/// neither.
+pub(super) fn read(text: &str, types: Types) -> Option<Value> {
+    let string = || Some(Value::String(text.to_owned()));
+    if types.only_string() {
+        return string();
     }
     match literal::value(text) {
-        // A string in quotes where only something else was possible.
-        Some(value) if !types.string() => value,
-        _ => Value::String(text.to_owned()),
+        Some(value) if !value.is_string() && types.contains(&value) => Some(value),
+        _ if types.string() => string(),
+        // A value of another type than was asked for, if it is one.
+        value => value,
     }
 }
 
@@ -157,7 +160,8 @@ mod tests {
                 "root": {"allOf": [{"properties": {"a": schema}}, {"properties": {"b": {}}}]},
                 "count": {"type": "integer"},
             }});
-            assert_eq!(read(text, Types::of_argument(&parameters, "a")), expected, "{text}");
+            let read = read(text, Types::of_argument(&parameters, "a"));
+            assert_eq!(read.unwrap_or_else(|| json!("unreadable")), expected, "{text}");
         };
         check(json!({"type": "string"}), "12", json!("12"));
         check(json!({"type": "integer"}), " 12 ", json!(12));
@@ -170,6 +174,7 @@ mod tests {
         check(json!({"type": "array"}), "[1, 'a']", json!([1, "a"]));
         check(json!({}), "{\"x\": null}", json!({"x": null}));
         check(json!({}), "free text", json!("free text"));
-        check(json!({"type": "object"}), "no object", json!("no object"));
+        check(json!({"type": "object"}), "no object", json!("unreadable"));
+        check(json!({"type": ["string", "integer"]}), "18446744073709551616", json!(18446744073709551616.0));
     }
 }

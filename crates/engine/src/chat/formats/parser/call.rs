@@ -25,6 +25,8 @@ pub(super) struct Call {
     /// The arguments' JSON text as far as it was reported.
     reported: String,
     state: Option<Scan>,
+    /// How far the end of the arguments was looked for.
+    searched: usize,
 }
 
 /// How far the piece has been read that the call has got to.
@@ -68,6 +70,7 @@ impl Call {
             arguments: None,
             reported: String::new(),
             state: None,
+            searched: 0,
         }
     }
 
@@ -240,9 +243,19 @@ impl Call {
                 self.state = Some(Scan::Tagged(scan));
                 reading
             }
+            // Nothing to read before what closes them may have come.
+            Encoding::Keywords if !self.comes(text, ')') => Reading::More,
+            Encoding::Braces if !self.comes(text, '}') => Reading::More,
             Encoding::Keywords => self.literal(literal::keywords(&text[self.at..]), out),
             Encoding::Braces => self.literal(literal::object(&text[self.at..]), out),
         }
+    }
+
+    /// Whether the character is in the part of the text that is new.
+    fn comes(&mut self, text: &str, character: char) -> bool {
+        let from = self.searched.max(self.at);
+        self.searched = text.len();
+        text[from..].contains(character)
     }
 
     fn literal(

@@ -7,7 +7,7 @@ use super::{Block, Call, Parsed, Parser, State};
 use crate::chat::formats::Piece;
 
 /// What ends a message.
-pub(super) const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
+pub(in crate::chat::formats) const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
 const BODY: &str = "<|message|>";
 const CHANNEL: &str = "<|channel|>";
 const RECIPIENT: &str = "to=";

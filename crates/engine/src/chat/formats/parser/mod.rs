@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::{Format, Layout, Piece, Reasoning, Thinking, Turn};
 use crate::request::Tool;
 use call::{Call, Step};
+pub(super) use harmony::ENDS as MESSAGE_ENDS;
 
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +59,8 @@ pub struct Parser {
     /// The tools whose calls are recognised.
     tools: Vec<Tool>,
     parallel: bool,
+    /// Whether the text is JSON to the end of the turn, in which no marker means anything.
+    json: bool,
     state: State,
     /// Received and not yet decided.
     pending: String,
@@ -108,6 +111,7 @@ impl Parser {
             thinking: turn.thinking.filter(|_| turn.reasoning != Reasoning::Never),
             tools: turn.permitted().cloned().collect(),
             parallel: turn.parallel_tool_calls,
+            json: turn.schema.is_some() && turn.format.answer.1.is_empty(),
             state: match turn.reasoning {
                 _ if messages => State::Header,
                 Reasoning::Never => State::Block(Block::Text),
@@ -213,8 +217,11 @@ impl Parser {
 
     fn marks(&self, block: Block) -> Vec<(&'static str, Mark)> {
         let mut marks = Vec::new();
+        if self.json && block == Block::Text {
+            return marks;
+        }
         if self.format.layout == Layout::Messages {
-            marks.extend(harmony::ENDS.map(|text| (text, Mark::EndOfMessage)));
+            marks.extend(MESSAGE_ENDS.map(|text| (text, Mark::EndOfMessage)));
             return marks;
         }
         if block == Block::Reasoning

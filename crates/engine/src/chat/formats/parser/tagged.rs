@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::call::{Reading, literal_text};
-use crate::chat::formats::Tagged;
 use crate::chat::formats::value::{Types, read};
+use crate::chat::formats::{Tagged, literal};
 use crate::chat::json::dumps;
 
 /// How far the arguments have been read.
@@ -44,7 +44,8 @@ impl TaggedScan {
         loop {
             if let Some(mut open) = self.value.take() {
                 match open.advance(text, tagged, json) {
-                    Some((value, end)) => {
+                    Some((None, _)) => return Reading::Wrong,
+                    Some((Some(value), end)) => {
                         self.arguments.insert(open.key, value);
                         self.at = end;
                     }
@@ -129,12 +130,21 @@ fn key(text: &str, tagged: &Tagged) -> Key {
 }
 
 impl Open {
-    /// The value and the end of its closing tag, once they are there.
-    fn advance(&mut self, text: &str, tagged: &Tagged, json: &mut String) -> Option<(Value, usize)> {
+    /// The value, if it is one, and the end of its closing tag, once they are there.
+    fn advance(&mut self, text: &str, tagged: &Tagged, json: &mut String) -> Option<(Option<Value>, usize)> {
         let close = tagged.close.trim();
-        let found = text[self.searched..].find(close).map(|at| self.searched + at);
+        let mut from = self.searched;
+        let found = loop {
+            match text[from..].find(close).map(|at| from + at) {
+                // A string within the value may contain the tag.
+                Some(at) if !self.types.only_string() && literal::unfinished(&text[self.start..at]) => {
+                    from = at + close.len();
+                }
+                found => break found,
+            }
+        };
         let end = found.unwrap_or_else(|| {
-            let held = (text.len() + 1).saturating_sub(close.len()).max(self.start);
+            let held = (text.len() + 1).saturating_sub(close.len()).max(from);
             self.searched = text.floor_char_boundary(held);
             self.searched
         });
@@ -154,9 +164,10 @@ impl Open {
         }
         found?;
         let value = read(raw, self.types);
-        match self.reported {
-            Some(_) => json.push('"'),
-            None => json.push_str(&dumps(&value).unwrap_or_default()),
+        match (self.reported, &value) {
+            (Some(_), _) => json.push('"'),
+            (None, Some(value)) => json.push_str(&dumps(value).unwrap_or_default()),
+            (None, None) => {}
         }
         Some((value, end + close.len()))
     }
