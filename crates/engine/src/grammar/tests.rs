@@ -17,7 +17,7 @@ use crate::tokenizer::Tokenizer;
 const MARKERS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
 
 /// Markers that the other formats write, as far as vocabularies have tokens for them.
-const OTHERS: [&str; 40] = [
+pub(crate) const OTHERS: [&str; 40] = [
     "<|start|>",
     "<|end|>",
     "<|message|>",
