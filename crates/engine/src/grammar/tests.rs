@@ -543,6 +543,25 @@ fn errors_are_sticky() {
     assert!(!constraint.finished());
 }
 
+#[test]
+fn names_that_a_format_can_not_express_are_refused() {
+    let tool = |name: &str| Tool { name: name.into(), description: String::new(), parameters: json!({}) };
+    let check = |format: &str, names: &[&str], expected: Option<&str>| {
+        let tools = names.iter().map(|name| tool(name)).collect();
+        let turn = Turn { tools, format: Format::from_name(format).unwrap(), ..turn(ToolChoice::Required) };
+        let refusal = Vocabulary::get(Kind::Text).constraint(&turn).err().map(|error| error.to_string());
+        match expected {
+            None => assert_eq!(refusal, None, "{format} {names:?}"),
+            Some(expected) => assert_eq!(refusal.as_deref(), Some(expected), "{format} {names:?}"),
+        }
+    };
+    check("hermes", &["get weather \"now\""], None);
+    check("qwen-xml", &["größe.v-2"], None);
+    let bare = "the qwen-xml format writes names bare: letters, digits, '_', '-' and '.' are possible";
+    check("qwen-xml", &["get weather"], Some(&format!("tool get weather can't be called: {bare}")));
+    check("hermes", &["a", "a"], Some("tool a can't be called: there are two tools of this name"));
+}
+
 /// Arguments without quotes are refused where their type could be read otherwise than it was meant.
 #[test]
 fn arguments_between_tags_read_back_or_are_refused() {
