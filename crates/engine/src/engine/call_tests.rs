@@ -244,7 +244,7 @@ fn check(format: &Format, request: &Request, events: Events, tally: &mut Tally) 
                 }
             }
             Event::Done { finish, .. } => {
-                let ended = finish != Finish::Length;
+                let ended = matches!(finish, Finish::Stop | Finish::ToolCalls);
                 assert!(
                     !must || !ended || calls > 0,
                     "{}: a turn without the call it must have",
