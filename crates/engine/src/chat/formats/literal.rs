@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the text; what is its beginning only, may become it.
-    fn expect(&mut self, text: &str) -> Read<()> {
+    fn take_all(&mut self, text: &str) -> Read<()> {
         match self.take(text) {
             true => Ok(()),
             false if text.starts_with(self.rest) => Err(Failure::Unfinished),
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
 
     fn string(&mut self) -> Read<String> {
         if self.peek()? == '<' {
-            self.expect(QUOTE)?;
+            self.take_all(QUOTE)?;
             let (text, rest) = self.rest.split_once(QUOTE).ok_or(Failure::Unfinished)?;
             self.rest = rest;
             return Ok(text.to_owned());
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self) -> Read<Vec<Value>> {
-        self.expect("[")?;
+        self.take_all("[")?;
         let mut list = Vec::new();
         loop {
             self.space();
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
     }
 
     fn items(&mut self, open: char, close: char, between: char) -> Read<Map<String, Value>> {
-        self.expect(open.encode_utf8(&mut [0; 4]))?;
+        self.take_all(open.encode_utf8(&mut [0; 4]))?;
         self.items_until(close, between)
     }
 
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
             }
             let key = self.key()?;
             self.space();
-            self.expect(between_text)?;
+            self.take_all(between_text)?;
             items.insert(key, self.value()?);
             self.space();
             if !self.take(",") && self.peek()? != close {

@@ -1,0 +1,126 @@
+//! The grammar and the parser agree: what one would misread, the other doesn't permit, or the schema is refused.
+
+use super::*;
+
+/// What the parser would take for something else than the grammar means can't be spelled, or is read as it is meant.
+#[test]
+fn free_text_can_not_become_a_call() {
+    let vocabulary = Vocabulary::get(Kind::Control);
+    let of = |name: &str, reasoning: Reasoning| {
+        let format = Format::from_name(name).unwrap();
+        Turn { format, thinking: Some(format.thinking), reasoning, ..turn(ToolChoice::Auto) }
+    };
+    let spelled = |turn: &Turn, text: &str, expected: bool| {
+        assert_eq!(vocabulary.permits(turn, text, true), expected, "{:?} {text}", turn.format);
+    };
+    // Messages end in thoughts as they do elsewhere.
+    let harmony = of("harmony", Reasoning::Open);
+    spelled(&harmony, "hm <|star", true);
+    spelled(&harmony, "hm <|start|>", false);
+    spelled(&harmony, "hm to=functions.", false);
+    // A key with an escape could be one that the parser knows.
+    let llama = of("llama3", Reasoning::Never);
+    spelled(&llama, "{\"answer\": 4}", true);
+    spelled(&llama, " { \"type\"", false);
+    spelled(&llama, "{\"\\u0074", false);
+    spelled(&llama, "<|python_tag|>", false);
+}
+
+#[test]
+fn json_between_tags_may_contain_the_tags() {
+    let items = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "items": {"type": "string"}}}});
+    let vocabulary = Vocabulary::get(Kind::Text);
+    let format = Format::from_name("qwen-xml").unwrap();
+    let tools = vec![Tool { name: "f".into(), description: String::new(), parameters: items }];
+    let turn = Turn { format, tools, ..turn(ToolChoice::Required) };
+    let value = json!({"a": ["x</parameter></function></tool_call>", "\"]</parameter>"]});
+    let arguments = value.as_object().unwrap().clone();
+    let text = format.render_call(&ToolCall { id: String::new(), name: "f".into(), arguments }).unwrap();
+    assert!(vocabulary.permits(&turn, &text, true), "{text}");
+    for chunk in [1, 7, text.len()] {
+        let mut parser = Parser::new(&turn);
+        let chunks = text.as_bytes().chunks(chunk).map(|bytes| std::str::from_utf8(bytes).unwrap());
+        let mut parsed: Vec<Parsed> = chunks.flat_map(|text| parser.push(text)).collect();
+        parsed.extend(parser.finish());
+        let calls: Vec<Value> = parsed
+            .into_iter()
+            .filter_map(|piece| match piece {
+                Parsed::ToolCall { arguments, .. } => Some(arguments.into()),
+                Parsed::Delta { .. } => None,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(calls, std::slice::from_ref(&value));
+    }
+}
+
+#[test]
+fn json_is_not_searched_for_markers() {
+    for name in ["llama3", "gemma4", "harmony", "hermes"] {
+        let format = Format::from_name(name).unwrap();
+        let schema = Some(json!({"type": "string"}));
+        let turn = Turn {
+            format,
+            schema,
+            tools: Vec::new(),
+            thinking: Some(format.thinking),
+            ..turn(ToolChoice::None)
+        };
+        let json = "\"a<|python_tag|>b<|tool_response>c<|end|>d<tool_call>e\"";
+        let text = format!("{}{json}", format.answer.0);
+        assert_eq!(parse(&turn, &text), [Parsed::Text(json.into())], "{name}");
+    }
+}
+
+#[test]
+fn names_that_a_format_can_not_express_are_refused() {
+    let tool = |name: &str| Tool { name: name.into(), description: String::new(), parameters: json!({}) };
+    let check = |format: &str, names: &[&str], expected: Option<&str>| {
+        let tools = names.iter().map(|name| tool(name)).collect();
+        let turn = Turn { tools, format: Format::from_name(format).unwrap(), ..turn(ToolChoice::Required) };
+        let refusal = Vocabulary::get(Kind::Text).constraint(&turn).err().map(|error| error.to_string());
+        match expected {
+            None => assert_eq!(refusal, None, "{format} {names:?}"),
+            Some(expected) => assert_eq!(refusal.as_deref(), Some(expected), "{format} {names:?}"),
+        }
+    };
+    check("hermes", &["get weather \"now\""], None);
+    check("qwen-xml", &["größe.v-2"], None);
+    let bare = "the qwen-xml format writes names bare: letters, digits, '_', '-' and '.' are possible";
+    check("qwen-xml", &["get weather"], Some(&format!("tool get weather can't be called: {bare}")));
+    check("hermes", &["a", "a"], Some("tool a can't be called: there are two tools of this name"));
+}
+
+/// Arguments without quotes are refused where their type could be read otherwise than it was meant.
+#[test]
+fn arguments_between_tags_read_back_or_are_refused() {
+    let check = |parameters: Value, expected: Option<&str>| {
+        let tools = vec![Tool { name: "f".into(), description: String::new(), parameters }];
+        let format = Format::from_name("qwen-xml").unwrap();
+        let turn = Turn { tools, format, ..turn(ToolChoice::Required) };
+        let refusal = Vocabulary::get(Kind::Text).constraint(&turn).err().map(|error| error.to_string());
+        match expected {
+            None => assert_eq!(refusal, None),
+            Some(expected) => {
+                assert!(refusal.as_ref().is_some_and(|text| text.contains(expected)), "{refusal:?}");
+            }
+        }
+    };
+    let of = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
+    check(of(json!({"type": "integer", "enum": [1, 2]})), None);
+    check(of(json!({"type": "string", "format": "date"})), None);
+    check(of(json!({"allOf": [{"type": "string"}, {"minLength": 2}]})), None);
+    check(of(json!({"anyOf": [{"type": "integer"}, {"enum": ["all", "7"]}]})), None);
+    check(of(json!({"anyOf": [{"type": "integer"}, {"enum": ["7"]}]})), Some("read like other values"));
+    check(of(json!({"enum": ["a", "</parameter>"]})), Some("contains"));
+    check(
+        json!({"type": "object", "properties": {"a>b": {"type": "string"}}}),
+        Some("can't express the key"),
+    );
+    let roundabout = json!({"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, false]});
+    check(roundabout, Some("roundabout"));
+    check(
+        json!({"type": "object", "minProperties": 1, "properties": {"a": {}, "b": {}}}),
+        Some("minProperties"),
+    );
+}
