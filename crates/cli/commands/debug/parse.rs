@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_engine::Tool;
-use alara_engine::chat::{Format, ParseOptions, Parsed, Parser, Thinking};
+use alara_engine::chat::{ChatTemplate, Format, ParseOptions, Parsed, Parser, Thinking};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
@@ -42,7 +42,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (format, thinking) = match (&args.format.template, args.format.format) {
         (Some(path), _) => {
             let source = read(path)?;
-            let Some(format) = Format::detect(&source) else {
+            let template = ChatTemplate::new(&source, "", "").with_context(|| path.display().to_string())?;
+            let Some(format) = template.format() else {
                 bail!("no known tool-call format in {}; name one with --format", path.display());
             };
             (format, format.thinking.in_template(&source))

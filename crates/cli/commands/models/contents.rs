@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use alara_engine::architecture::Architecture;
 use alara_engine::backend::{KvType, native};
-use alara_engine::chat::Format;
+use alara_engine::chat::ChatTemplate;
 use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
@@ -142,7 +142,10 @@ impl Contents {
             tokenizer: vocabulary(gguf, tokenizer.as_ref()),
             chat_template: Template {
                 characters: template.as_ref().map(|template| template.chars().count()),
-                tool_format: template.as_deref().and_then(Format::detect).map(|format| format.name),
+                tool_format: template
+                    .as_deref()
+                    .and_then(|source| ChatTemplate::new(source, "", "").ok()?.format())
+                    .map(|format| format.name),
             },
             problems,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },

@@ -444,8 +444,7 @@ fn history_begins_with_what_was_generated() {
         let format = Format::from_name(family.format).unwrap();
         for name in family.templates {
             let Some(template) = template(name) else { continue };
-            let house = template.knows_no_calls().then(Format::house);
-            let detected = house.or_else(|| Format::detect(template.source()));
+            let detected = template.format();
             assert_eq!(detected.map(|format| format.name), Some(family.format), "{name}");
             let template = template.with_calls(format);
             for case in Case::ALL.into_iter().filter(|case| !case.reasons() || family.reasoning.is_some()) {

@@ -137,9 +137,11 @@ impl ChatTemplate {
         ChatTemplate { calls: Some(format), dialect, ..self }
     }
 
-    /// Whether the template prints neither tools nor calls, so that they are described in texts.
-    pub fn knows_no_calls(&self) -> bool {
-        self.dialect.without_tools && self.dialect.without_calls
+    /// How the models that the template is written for write calls: in the house format if it prints neither tools nor calls;
+    /// `None` if it prints some in a way that we don't know.
+    pub fn format(&self) -> Option<&'static Format> {
+        let house = self.dialect.without_tools && self.dialect.without_calls;
+        if house { Some(Format::house()) } else { Format::detect(&self.source) }
     }
 
     /// The template's text.

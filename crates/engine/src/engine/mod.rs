@@ -133,9 +133,7 @@ impl Engine {
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
         let control = tokenizer.control_texts().map(String::from).collect();
         let template = chosen.template;
-        // Whose template prints no calls writes them in the house format.
-        let house = template.knows_no_calls().then(Format::house);
-        let format = options.tool_format.or(house).or_else(|| Format::detect(template.source()));
+        let format = options.tool_format.or_else(|| template.format());
         if let Some(format) = options.tool_format {
             check(format, &tokenizer, gguf.name())?;
         }

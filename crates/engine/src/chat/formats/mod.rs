@@ -146,7 +146,7 @@ impl std::fmt::Debug for Format {
 }
 
 impl Format {
-    /// All formats, in the order in which [`Format::detect`] tries them.
+    /// All formats, in the order in which templates are searched for their marks.
     pub fn all() -> &'static [&'static Format] {
         families::ALL
     }
@@ -161,14 +161,12 @@ impl Format {
         Format::all().iter().copied().find(|format| format.name == name)
     }
 
-    /// The format that a chat template is written for: the house format if it knows no tools, `None` if it has some and writes
-    /// their calls in a way that we don't know.
-    pub fn detect(template: &str) -> Option<&'static Format> {
+    /// The format whose marks a chat template shows.
+    pub(crate) fn detect(template: &str) -> Option<&'static Format> {
         let fits = |format: &&&Format| {
             format.templates.iter().any(|texts| texts.iter().all(|text| template.contains(text)))
         };
-        let house = (!template.contains("tools")).then(Format::house);
-        Format::all().iter().find(fits).copied().or(house)
+        Format::all().iter().find(fits).copied()
     }
 
     /// Whether the prompt has to describe the format, since the template doesn't.

@@ -255,7 +255,7 @@ fn fixtures_agree() {
         for record in records(file) {
             let source = template(record["template"].as_str().unwrap());
             let id = record["id"].as_str().unwrap();
-            let Some(format) = Format::detect(&source) else {
+            let Some(format) = crate::chat::ChatTemplate::new(&source, "", "").unwrap().format() else {
                 assert!(UNKNOWN.iter().any(|family| record["family"] == *family), "{id}");
                 unknown += 1;
                 continue;
