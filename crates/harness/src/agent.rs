@@ -2,17 +2,17 @@
 //!
 //! The loop keeps no state of its own: each request is folded from the trace. It must not know how a tool runs.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Finish, Message, Request, Sampling, Segment, Tool, ToolCall, Usage};
+use alara_engine::{Event, Finish, Message, Request, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::jinx::ToolResult;
+use crate::jinx::{Llm, Offer, ToolResult, Tools};
 use crate::model::ChatModel;
-use crate::sandbox::Sandbox;
+use crate::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team};
 use crate::tool;
 use crate::trace::{self, Record, Start, Trace};
@@ -53,69 +53,98 @@ pub enum Outcome {
     },
 }
 
-/// What happens during a run, for display.
-#[derive(Debug)]
-pub enum Notice<'a> {
-    /// A turn begins; the first is 1.
-    Turn(usize),
-    /// The model says or calls something, or its turn is over.
-    Event(&'a Event),
-    /// A call begins.
-    Call(&'a ToolCall),
-    /// A call has ended, after so long.
-    Result(&'a ToolCall, &'a ToolResult, Duration),
+impl Outcome {
+    /// Why a run ended without an answer, in words.
+    pub fn reason(&self) -> String {
+        match self {
+            Outcome::Answer { .. } => "it is done".to_owned(),
+            Outcome::TurnLimit { turns } => format!("stopped after {turns} turns, the NPC's limit"),
+            Outcome::Length => {
+                "stopped: a turn reached the limit on tokens or the end of the context".to_owned()
+            }
+            Outcome::Deadline => "the time is up".to_owned(),
+            Outcome::Cancelled => "cancelled".to_owned(),
+            Outcome::Repetition { call: Some(call) } => {
+                format!("stopped: the same call of {call} again and again")
+            }
+            Outcome::Repetition { call: None } => "stopped: the model went round in circles".to_owned(),
+            Outcome::Failed { error } => error.clone(),
+        }
+    }
 }
 
-/// Who is told what happens.
-pub type Observer<'a> = Box<dyn FnMut(Notice) + Send + 'a>;
-
 /// One NPC of a team at work on one conversation.
-pub struct Agent<'a> {
+pub struct Agent<'a, 's: 'a> {
+    session: &'a Session<'s>,
     team: &'a Team,
     npc: &'a Npc,
-    model: &'a dyn ChatModel,
-    sandbox: &'a Sandbox,
-    trace: Trace,
-    observer: Observer<'a>,
+    model: Arc<dyn ChatModel + 'a>,
+    tools: Vec<String>,
+    trace: &'a Trace,
+    scope: String,
+    depth: usize,
+    /// The records of this conversation only.
+    records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
 }
 
-impl<'a> Agent<'a> {
-    /// An agent that has not been told anything yet, and whose tokens are drawn by `sampling`. With `schema`, its answers are
-    /// JSON that is valid for it. `trace` gets its first record.
+/// What an agent gets beside its NPC.
+#[derive(Default)]
+struct Given {
+    /// The names of its tools.
+    tools: Vec<String>,
+    system: Vec<Segment>,
+    schema: Option<Value>,
+    scope: String,
+    depth: usize,
+}
+
+impl<'a, 's> Agent<'a, 's> {
+    /// An agent that has not been told anything yet. With `schema`, its answers are JSON that is valid for it. The session's trace
+    /// gets its first record.
     ///
     /// # Errors
-    /// The trace can't be written.
+    /// The model can't be had, or the trace can't be written.
     pub fn new(
+        session: &'a Session<'s>,
         team: &'a Team,
         npc: &'a Npc,
-        model: &'a dyn ChatModel,
-        sandbox: &'a Sandbox,
-        sampling: Sampling,
         schema: Option<Value>,
-        mut trace: Trace,
     ) -> Result<Self, Error> {
-        trace.push(Record::Start(Box::new(Start {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            team: team.name.clone(),
-            npc: npc.name.clone(),
-            model: model.name().to_owned(),
-            work: sandbox.work().to_owned(),
-            sandbox: sandbox.enforced().to_string(),
-            limits: npc.limits,
-            system: system(team, npc),
-            tools: tools(team, npc),
-            sampling,
-            schema,
-        })))?;
-        Ok(Agent { team, npc, model, sandbox, trace, observer: Box::new(|_| {}), deadline: None })
+        let tools = npc.jinxes.clone();
+        let given = Given { tools, system: system(team, npc), schema, ..Given::default() };
+        Agent::start(session, &session.trace, team, npc, given)
     }
 
-    /// Tells `observer` what happens.
-    #[must_use]
-    pub fn observed(mut self, observer: impl FnMut(Notice) + Send + 'a) -> Self {
-        self.observer = Box::new(observer);
-        self
+    fn start(
+        session: &'a Session<'s>,
+        trace: &'a Trace,
+        team: &'a Team,
+        npc: &'a Npc,
+        given: Given,
+    ) -> Result<Self, Error> {
+        let model = session.models.model(&npc.model).map_err(Error::Model)?;
+        let offer = offer(team, npc);
+        let listed = given.tools.iter().filter_map(|name| team.jinx(name));
+        let start = trace.push(
+            &given.scope,
+            Record::Start(Box::new(Start {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                team: team.name.clone(),
+                npc: npc.name.clone(),
+                model: model.name().to_owned(),
+                work: session.sandbox.work().to_owned(),
+                sandbox: session.sandbox.enforced().to_string(),
+                limits: npc.limits,
+                system: given.system,
+                tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
+                sampling: session.sampling.clone(),
+                schema: given.schema,
+            })),
+        )?;
+        let Given { tools, scope, depth, .. } = given;
+        let records = vec![start];
+        Ok(Agent { session, team, npc, model, tools, trace, scope, depth, records, deadline: None })
     }
 
     /// Ends every later run at `deadline` at the latest. The NPC's own limit counts from the start of each run.
@@ -125,14 +154,31 @@ impl<'a> Agent<'a> {
         self
     }
 
-    /// Everything that has happened so far.
-    pub fn trace(&self) -> &Trace {
-        &self.trace
+    /// Everything that has happened in this conversation so far.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().map(|record| &**record)
     }
 
-    /// What the turns so far cost together.
+    /// What the turns of this conversation cost so far.
     pub fn usage(&self) -> Usage {
-        trace::usage(self.trace.records())
+        trace::usage(self.records())
+    }
+
+    fn push(&mut self, record: Record) -> Result<(), Error> {
+        self.records.push(self.trace.push(&self.scope, record)?);
+        Ok(())
+    }
+
+    fn caller(&self, deadline: Option<Instant>) -> Caller<'_, 's> {
+        Caller {
+            session: self.session,
+            team: self.team,
+            npc: Some(self.npc),
+            trace: self.trace,
+            scope: &self.scope,
+            depth: self.depth,
+            deadline,
+        }
     }
 
     /// Says `task` and works until the model answers or a limit ends it. Called again, it continues the same
@@ -141,7 +187,7 @@ impl<'a> Agent<'a> {
     /// # Errors
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
-        self.trace.push(Record::User { text: task.to_owned() })?;
+        self.push(Record::User { text: task.to_owned() })?;
         let own = self.npc.limits.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let deadline = self.deadline.into_iter().chain(own).min();
         let outcome = self.turns(deadline);
@@ -149,15 +195,15 @@ impl<'a> Agent<'a> {
             Ok(outcome) => outcome.clone(),
             Err(error) => Outcome::Failed { error: chain(error) },
         };
-        self.trace.push(Record::End { outcome: recorded })?;
+        self.push(Record::End { outcome: recorded })?;
         outcome
     }
 
     fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
         let mut last: Vec<ToolCall> = Vec::new();
         for turn in 1..=self.npc.limits.turns {
-            (self.observer)(Notice::Turn(turn));
-            let request = trace::request(self.trace.records());
+            self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
+            let request = trace::request(self.records());
             let (message, finish) = match self.ask(request, deadline)? {
                 Ok(spoken) => spoken,
                 Err(stopped) => return Ok(stopped),
@@ -175,7 +221,7 @@ impl<'a> Agent<'a> {
             }
             let mut calls = message.tool_calls.as_slice();
             while let Some((call, rest)) = calls.split_first() {
-                if let Some(stopped) = self.stopped(deadline) {
+                if let Some(stopped) = self.caller(deadline).stopped() {
                     return self.leave(calls, stopped);
                 }
                 last.retain(|before| before.name == call.name && before.arguments == call.arguments);
@@ -183,10 +229,14 @@ impl<'a> Agent<'a> {
                 if last.len() == SAME_CALLS {
                     return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
                 }
-                self.execute(call, deadline)?;
+                let result = self.execute(call, deadline)?;
                 calls = rest;
+                if result.last {
+                    let text = result.output_text().into_owned();
+                    return self.leave(calls, Outcome::Answer { text });
+                }
             }
-            if let Some(stopped) = self.stopped(deadline) {
+            if let Some(stopped) = self.caller(deadline).stopped() {
                 return Ok(stopped);
             }
         }
@@ -201,10 +251,10 @@ impl<'a> Agent<'a> {
     ) -> Result<Result<(Message, Finish), Outcome>, Error> {
         let mut message = Message::assistant("", Vec::new());
         let mut reasoning = String::new();
-        let model = self.model;
+        let model = self.model.clone();
         for event in model.chat(request).map_err(Error::Model)? {
             let event = event.map_err(Error::Model)?;
-            (self.observer)(Notice::Event(&event));
+            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
             match event {
                 Event::Text { text } => message.content += &text,
                 Event::Reasoning { text } => reasoning += &text,
@@ -213,31 +263,33 @@ impl<'a> Agent<'a> {
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
-                    self.trace.push(Record::Assistant { message: message.clone(), finish, usage })?;
+                    self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }
             }
-            if let Some(stopped) = self.stopped(deadline) {
+            if let Some(stopped) = self.caller(deadline).stopped() {
                 return Ok(Err(stopped));
             }
         }
         Err(Error::NoEnd)
     }
 
-    fn execute(&mut self, call: &ToolCall, deadline: Option<Instant>) -> Result<(), Error> {
-        self.trace.push(Record::ToolCall { call: call.clone() })?;
-        (self.observer)(Notice::Call(call));
+    fn execute(&mut self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
+        self.push(Record::ToolCall { call: call.clone() })?;
+        let depth = self.depth;
+        self.session.notify(&Notice::Call { depth, call });
         let begun = Instant::now();
-        let place = tool::Place { sandbox: self.sandbox, model: Some(self.model), deadline };
-        let result = tool::execute(self.team, self.npc, call, &place)?;
-        (self.observer)(Notice::Result(call, &result, begun.elapsed()));
-        self.answer(call, result, begun.elapsed())
+        let result = tool::execute(&self.caller(deadline), &self.tools, call)?;
+        let took = begun.elapsed();
+        self.session.notify(&Notice::Result { depth, call, result: &result, took });
+        self.answer(call, result.clone(), took)?;
+        Ok(result)
     }
 
     fn answer(&mut self, call: &ToolCall, result: ToolResult, took: Duration) -> Result<(), Error> {
         let text = result.text(self.npc.limits.tool_output_bytes);
         let seconds = took.as_secs_f64();
-        self.trace.push(Record::ToolResult { call: call.clone(), result, text, seconds })
+        self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
 
     /// Ends with `calls` answered but not run, so that the conversation can go on.
@@ -247,19 +299,13 @@ impl<'a> Agent<'a> {
             Outcome::Repetition { call: None } => "not run: the turn went round in circles",
             Outcome::Cancelled => "not run: cancelled",
             Outcome::Length => "not run: the turn was cut off",
+            Outcome::Answer { .. } => "not run: another call of the turn ended the run",
             _ => "not run: the time is up",
         };
         for call in calls {
             self.answer(call, ToolResult::failed(reason), Duration::ZERO)?;
         }
         Ok(outcome)
-    }
-
-    fn stopped(&self, deadline: Option<Instant>) -> Option<Outcome> {
-        if self.sandbox.cancel_flag().load(Ordering::Relaxed) {
-            return Some(Outcome::Cancelled);
-        }
-        deadline.filter(|deadline| Instant::now() >= *deadline).map(|_| Outcome::Deadline)
     }
 }
 
@@ -274,7 +320,72 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
 
 /// The tools of an NPC, in the order of its list.
 pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
-    npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(crate::jinx::Jinx::tool).collect()
+    let offer = offer(team, npc);
+    npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
+}
+
+/// To whom an NPC may give work, and which skills it may look up.
+pub fn offer(team: &Team, npc: &Npc) -> Offer {
+    let members = team.npcs.iter().map(|member| &member.name).filter(|name| **name != npc.name);
+    let members = members.chain(team.teams.iter().map(|team| &team.name)).cloned().collect();
+    Offer { members, skills: npc.skills.catalog.clone() }
+}
+
+/// What an `llm` step does: an NPC of the caller's team (or a sub-team's first, or the caller) answers `prompt`, in a conversation
+/// of its own named `place`, with those of its tools that the step permits. `npc` is the name that the step gives.
+///
+/// # Errors
+/// The model or the sandbox failed, or the trace can't be written.
+pub fn answer(
+    caller: &Caller,
+    step: &Llm,
+    npc: Option<&str>,
+    prompt: &str,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let nobody = Npc { model: caller.team.model.clone(), ..Npc::default() };
+    let (team, npc) = match npc {
+        None => (caller.team, caller.npc.unwrap_or(&nobody)),
+        Some(name) => match caller.team.member(name) {
+            Some(found) => found,
+            None => {
+                let known = caller.npc.map(|npc| offer(caller.team, npc).members).unwrap_or_default();
+                let known = known.join(", ");
+                return Ok(ToolResult::failed(format!("there is no member `{name}` (members: {known})")));
+            }
+        },
+    };
+    let deepest = caller.npc.unwrap_or(npc).limits.depth;
+    if caller.depth >= deepest {
+        let error = format!(
+            "`{}` can't be asked: {deepest} conversations inside of each other are the limit",
+            npc.name
+        );
+        return Ok(ToolResult::failed(error));
+    }
+    let tools: Vec<String> = match &step.tools {
+        Tools::None => Vec::new(),
+        Tools::All => npc.jinxes.clone(),
+        Tools::Some(names) => npc.jinxes.iter().filter(|name| names.contains(name)).cloned().collect(),
+    };
+    let with_system = step.system.unwrap_or(step.npc.is_some() || !tools.is_empty());
+    let given = Given {
+        system: if with_system { system(team, npc) } else { Vec::new() },
+        schema: step.schema.clone(),
+        scope: if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) },
+        depth: caller.depth + 1,
+        tools,
+    };
+    let mut agent = Agent::start(caller.session, caller.trace, team, npc, given)?;
+    agent.deadline = caller.deadline;
+    Ok(match agent.run(prompt)? {
+        Outcome::Answer { text } if step.schema.is_some() => match serde_json::from_str::<Value>(&text) {
+            Ok(value) => ToolResult::succeeded(value),
+            Err(error) => ToolResult::failed(format!("the answer is no JSON: {error}")),
+        },
+        Outcome::Answer { text } => ToolResult::succeeded(text.trim()),
+        other => ToolResult::failed(other.reason()),
+    })
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

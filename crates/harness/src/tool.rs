@@ -1,38 +1,73 @@
 //! The one place where tools execute: the permission check stands here, and nothing runs that did not pass it.
 
-use std::time::Instant;
-
 use alara_engine::ToolCall;
 
+use crate::agent::offer;
 use crate::error::Error;
-use crate::jinx::{ToolResult, run};
-use crate::model::ChatModel;
-use crate::sandbox::Sandbox;
-use crate::team::{Npc, Team};
+use crate::jinx::Verdict;
+use crate::jinx::{Jinx, ToolResult, run};
+use crate::permission::{Answer, Question};
+use crate::session::Caller;
+use crate::trace::Record;
+use serde_json::{Map, Value};
 
-/// Where a call runs, and until when.
-#[derive(Clone, Copy)]
-pub struct Place<'a> {
-    /// Runs the steps' programs.
-    pub sandbox: &'a Sandbox,
-    /// Answers the `llm` steps.
-    pub model: Option<&'a dyn ChatModel>,
-    /// When the call must be over.
-    pub deadline: Option<Instant>,
-}
-
-/// Runs a call if `npc` may make it. A call that is refused, malformed or fails gives a result that says so.
+/// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
 ///
 /// # Errors
 /// The sandbox or a model failed: nothing that the caller could do better.
-pub fn execute(team: &Team, npc: &Npc, call: &ToolCall, place: &Place) -> Result<ToolResult, Error> {
-    let permitted = npc.jinxes.contains(&call.name).then(|| team.jinx(&call.name)).flatten();
+pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
+    let permitted = tools.contains(&call.name).then(|| caller.team.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
-        let list = npc.jinxes.join(", ");
+        let by = "the list".to_owned();
+        let record = Record::Permission { jinx: call.name.clone(), verdict: Verdict::Deny, by };
+        caller.trace.push(caller.scope, record)?;
+        let list = tools.join(", ");
         return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
     };
-    match jinx.arguments(&call.arguments) {
-        Ok(arguments) => run(jinx, arguments, place),
-        Err(reason) => Ok(ToolResult::failed(reason)),
+    self::call(caller, jinx, &call.arguments, &call.id)
+}
+
+/// Runs a jinx, for a model's call, a step or a person, if the rules permit it. `place` names the call in the trace.
+///
+/// # Errors
+/// As [`execute`].
+pub fn call(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let offer = caller.npc.map(|npc| offer(caller.team, npc)).unwrap_or_default();
+    let arguments = match jinx.arguments(arguments, &offer) {
+        Ok(arguments) => arguments,
+        Err(reason) => return Ok(ToolResult::failed(reason)),
+    };
+    if let Some(refused) = refused(caller, jinx, &arguments)? {
+        return Ok(refused);
     }
+    let scope = if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) };
+    run(jinx, arguments, &Caller { scope: &scope, ..*caller })
+}
+
+fn refused(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let session = caller.session;
+    let Some((verdict, by)) = session.permissions.verdict(&caller.team.rules, jinx, arguments) else {
+        return Ok(None);
+    };
+    let (verdict, by) = match verdict {
+        Verdict::Ask => match session.ask(&Question { npc: caller.name(), jinx, arguments }) {
+            Some(Answer::Yes | Answer::Session | Answer::Always) => (Verdict::Allow, "an answer".to_owned()),
+            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer".to_owned()),
+            None => (Verdict::Deny, format!("{by}; nobody is there to be asked")),
+        },
+        verdict => (verdict, by),
+    };
+    let record = Record::Permission { jinx: jinx.name.clone(), verdict, by: by.clone() };
+    caller.trace.push(caller.scope, record)?;
+    Ok((verdict == Verdict::Deny)
+        .then(|| ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))))
 }
