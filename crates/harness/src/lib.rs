@@ -12,10 +12,12 @@ pub mod permission;
 pub mod sandbox;
 pub mod scratch;
 pub mod session;
+pub mod source;
 pub mod store;
 pub mod team;
 pub mod tool;
 pub mod trace;
+pub mod yaml;
 
 pub use agent::{Agent, Outcome};
 pub use error::Error;
