@@ -2,8 +2,9 @@
 
 mod inputs;
 mod result;
+pub mod run;
 pub mod step;
-mod steps;
+pub mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use serde_json::{Map, Value, json};
 pub(crate) use inputs::read as read_inputs;
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use result::ToolResult;
+pub use run::{Memo, Responses, run};
 pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
-pub use steps::run;
 
 /// A tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
