@@ -372,7 +372,7 @@ pub fn answer(
     let given = Given {
         system: if with_system { system(team, npc) } else { Vec::new() },
         schema: step.schema.clone(),
-        scope: if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) },
+        scope: caller.scope_of(place),
         depth: caller.depth + 1,
         tools,
     };
