@@ -1,5 +1,6 @@
 //! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain words.
 
+pub mod check;
 mod inputs;
 mod read;
 mod result;
@@ -14,6 +15,7 @@ use alara_engine::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use check::{Known, check};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use read::read;
 pub use result::ToolResult;
