@@ -19,24 +19,25 @@ pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     }
 }
 
-/// Whether a model or a person is asked in a step, or in a jinx that it calls: then it matters in which order and how often it runs.
-pub fn asks(step: &Step, known: &Known) -> bool {
-    fn look(step: &Step, known: &Known, seen: &mut Vec<String>) -> bool {
-        match &step.action {
-            Action::Llm(_) => true,
-            Action::Call { jinx: name, .. } => {
-                let Some(jinx) = known.get(name) else { return true };
-                if jinx.permission.is_some() {
-                    return true;
-                }
-                if seen.contains(&jinx.name) {
-                    return false;
-                }
+/// Whether a step, or a jinx that it calls, does something of a kind. What can't be looked into might: jinxes that nobody knows, and
+/// those that a person may be asked about.
+pub fn reaches(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool) -> bool {
+    fn look(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool, seen: &mut Vec<String>) -> bool {
+        if kind(&step.action) {
+            return true;
+        }
+        let Action::Call { jinx, .. } = &step.action else {
+            return blocks(&step.action).into_iter().flatten().any(|step| look(step, known, kind, seen));
+        };
+        match known.get(jinx) {
+            Some(jinx) if jinx.permission.is_some() => true,
+            Some(jinx) if seen.contains(&jinx.name) => false,
+            Some(jinx) => {
                 seen.push(jinx.name.clone());
-                jinx.steps.iter().any(|step| look(step, known, seen))
+                jinx.steps.iter().any(|step| look(step, known, kind, seen))
             }
-            other => blocks(other).into_iter().flatten().any(|step| look(step, known, seen)),
+            None => true,
         }
     }
-    look(step, known, &mut Vec::new())
+    look(step, known, kind, &mut Vec::new())
 }

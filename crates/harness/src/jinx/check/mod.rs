@@ -18,7 +18,7 @@ use super::{Jinx, Place, Step};
 use crate::source::{Diagnostic, Severity};
 use crate::team::nearest;
 
-pub(super) use effects::{asks, effect};
+pub(super) use effects::{effect, reaches};
 pub(super) use names::{Text, blocks, constant, root, texts, words};
 
 /// Jinxes by name and by reference.
