@@ -1,6 +1,7 @@
 //! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain words.
 
 mod inputs;
+mod read;
 mod result;
 pub mod step;
 mod steps;
@@ -12,8 +13,8 @@ use alara_engine::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-pub(crate) use inputs::read as read_inputs;
 pub use inputs::{Choices, Input, Kind, Offer};
+pub use read::read;
 pub use result::ToolResult;
 pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
 pub use steps::run;
@@ -30,7 +31,7 @@ pub struct Jinx {
     pub description: String,
     /// Its arguments, in the order of the file.
     pub inputs: Vec<Input>,
-    /// What it does to the world.
+    /// What it does to the world. Default: none if its steps only compute, else write.
     pub effect: Effect,
     /// Whether its steps need the network. Default false.
     pub network: bool,
