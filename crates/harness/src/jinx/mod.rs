@@ -3,8 +3,9 @@
 mod inputs;
 mod read;
 mod result;
+pub mod run;
 pub mod step;
-mod steps;
+pub mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use serde_json::{Map, Value, json};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use read::read;
 pub use result::ToolResult;
+pub use run::{Memo, Responses, run};
 pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
-pub use steps::run;
 
 /// A tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
