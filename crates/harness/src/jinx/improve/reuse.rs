@@ -29,7 +29,9 @@ impl Improve<'_> {
         let Action::Call { jinx, .. } = &step.action else { return false };
         let ends_run = self.known.get(jinx).is_none_or(|jinx| jinx.last);
         let matters = |action: &Action| matches!(action, Action::Llm(_) | Action::Emit { .. });
-        !ends_run && effect(step, self.jinx, self.known) < Effect::Write && !reaches(step, self.known, &matters)
+        !ends_run
+            && effect(step, self.jinx, self.known) < Effect::Write
+            && !reaches(step, self.known, &matters)
     }
 
     /// Whether nothing between two equal calls can make a difference. What reads may see another world after anything that takes

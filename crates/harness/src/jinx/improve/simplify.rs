@@ -31,7 +31,11 @@ impl Improve<'_> {
         }
         let rest = left.len();
         if let Some(first) = left.next() {
-            let what = if rest == 1 { "this is left out".to_owned() } else { format!("these {rest} steps are left out") };
+            let what = if rest == 1 {
+                "this is left out".to_owned()
+            } else {
+                format!("these {rest} steps are left out")
+            };
             self.say(first.place, format!("{what}: the step before ends the jinx"));
         }
         *steps = kept;
@@ -45,7 +49,9 @@ impl Improve<'_> {
             match (fused.last_mut(), step) {
                 (
                     Some(before @ Step { action: Action::Set { .. }, .. }),
-                    Step { action: Action::Set { set: more }, name, retry: None, timeout: None, place, .. },
+                    Step {
+                        action: Action::Set { set: more }, name, retry: None, timeout: None, place, ..
+                    },
                 ) if plain(before) && name.is_empty() && differ(&before.action, &more) => {
                     if let Action::Set { set } = &mut before.action {
                         set.extend(more);
@@ -80,7 +86,11 @@ fn ends(step: &Step) -> bool {
 /// Whether any of the steps gives a result.
 pub(super) fn gives(steps: &[Step]) -> bool {
     steps.iter().any(|step| match &step.action {
-        Action::Bash { .. } | Action::Python { .. } | Action::Text { .. } | Action::Llm(_) | Action::Call { .. } => true,
+        Action::Bash { .. }
+        | Action::Python { .. }
+        | Action::Text { .. }
+        | Action::Llm(_)
+        | Action::Call { .. } => true,
         Action::For { .. } if !step.name.is_empty() => true,
         Action::Try { steps, catch, .. } => gives(steps) || gives(catch),
         other => blocks(other).into_iter().any(gives),

@@ -104,7 +104,9 @@ fn what_only_reads_runs_side_by_side() {
         let mut improved = jinxes(&format!("effect: read\ninputs: [q]\nsteps: {text}"));
         improve(&mut improved);
         let names = |step: &Step| match &step.action {
-            Action::Together { steps } => Some(steps.iter().map(|step| step.name.clone()).collect::<Vec<_>>()),
+            Action::Together { steps } => {
+                Some(steps.iter().map(|step| step.name.clone()).collect::<Vec<_>>())
+            }
             _ => None,
         };
         let found: Vec<_> = improved[0].steps.iter().filter_map(names).collect();
@@ -119,7 +121,10 @@ fn what_only_reads_runs_side_by_side() {
     groups("[{name: a, engine: bash, code: ls}, {name: b, engine: python, code: print(context)}]", &[]);
     groups("[{name: a, engine: look, x: 1}, {name: b, engine: look, x: '{{ output }}'}]", &[]);
     groups("[{name: a, engine: look, x: 1}, {name: a, engine: look, x: 2}]", &[]);
-    groups("[{name: a, engine: look, x: 1}, {name: b, engine: change, x: 2}, {name: c, engine: look, x: 3}]", &[]);
+    groups(
+        "[{name: a, engine: look, x: 1}, {name: b, engine: change, x: 2}, {name: c, engine: look, x: 3}]",
+        &[],
+    );
     groups("[{name: a, engine: ask, x: 1}, {name: b, engine: ask, x: 2}]", &[]);
     let mut writes = jinxes("steps: [{engine: bash, code: ls}, {engine: bash, code: ls}]");
     assert_eq!(improve(&mut writes), []);
@@ -148,7 +153,8 @@ fn steps() -> impl Strategy<Value = Vec<Value>> {
     let leaf = prop_oneof![
         (name(), value()).prop_map(|(name, value)| json!({"name": name, "engine": "text", "text": value})),
         (name(), value()).prop_map(|(name, value)| json!({"set": {name: value}})),
-        (name(), called, 0..3).prop_map(|(name, jinx, x)| json!({"name": name, "engine": jinx, "with": {"x": x}})),
+        (name(), called, 0..3)
+            .prop_map(|(name, jinx, x)| json!({"name": name, "engine": jinx, "with": {"x": x}})),
         (name(), value()).prop_map(|(name, x)| json!({"name": name, "engine": "look", "with": {"x": x}})),
         value().prop_map(|value| json!({"emit": {"type": "log", "content": value}})),
         value().prop_map(|value| json!({"return": value})),
@@ -163,8 +169,9 @@ fn steps() -> impl Strategy<Value = Vec<Value>> {
                 Some(name) => json!({"name": name, "for": "b", "in": "[1, 2]", "do": block}),
                 None => json!({"for": "b", "in": "[1, 2]", "do": block}),
             }),
-            (block.clone(), block.clone(), block)
-                .prop_map(|(tried, catch, finally)| json!({"try": tried, "catch": catch, "finally": finally})),
+            (block.clone(), block.clone(), block).prop_map(
+                |(tried, catch, finally)| json!({"try": tried, "catch": catch, "finally": finally})
+            ),
         ]
     });
     prop::collection::vec(step, 1..7)

@@ -6,8 +6,8 @@ use crate::jinx::{Action, Effect, Step, Steps};
 
 /// Words of bash programs that may look at any variable, or run something that does.
 const LOOKS_AROUND: [&str; 22] = [
-    "awk", "bash", "compgen", "declare", "env", "eval", "exec", "export", "jq", "make", "node", "npm", "perl", "printenv",
-    "python", "python3", "ruby", "set", "sh", "source", "typeset", "xargs",
+    "awk", "bash", "compgen", "declare", "env", "eval", "exec", "export", "jq", "make", "node", "npm",
+    "perl", "printenv", "python", "python3", "ruby", "set", "sh", "source", "typeset", "xargs",
 ];
 
 impl Improve<'_> {
@@ -57,7 +57,8 @@ impl Improve<'_> {
 /// Whether a step may look at the result of one before it, or has the same name.
 fn needs(step: &Step, before: &Step) -> bool {
     let results = [before.name.as_str(), "output"];
-    let looks = |code: &str, around: bool| around || results.iter().any(|name| words(code, name).next().is_some());
+    let looks =
+        |code: &str, around: bool| around || results.iter().any(|name| words(code, name).next().is_some());
     let implicit = match &step.action {
         Action::Bash { code } => {
             let around = LOOKS_AROUND.iter().any(|word| words(code, word).next().is_some());
@@ -71,8 +72,8 @@ fn needs(step: &Step, before: &Step) -> bool {
         _ => false,
     };
     let uses = texts(step).into_iter().map(|text| text.uses());
-    let explicit = uses.into_iter().any(|used| {
-        used.map_or(true, |used| used.iter().any(|used| results.contains(&root(&used.path))))
-    });
+    let explicit = uses
+        .into_iter()
+        .any(|used| used.map_or(true, |used| used.iter().any(|used| results.contains(&root(&used.path)))));
     implicit || explicit || step.name == before.name
 }
