@@ -90,6 +90,14 @@ pub enum Error {
     /// A file that can't be used.
     #[error("{}", .0.plain())]
     Invalid(Diagnostic),
+    /// The file of answers about permissions.
+    #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
+    Answers {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A trace file that can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {

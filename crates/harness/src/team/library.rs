@@ -38,7 +38,7 @@ impl Layer {
             let Some(source) = file.file.read(said) else { continue };
             let read = match file.is_skill() {
                 true => skill::read(&source, &file.stem(), file.beside.clone(), said),
-                false => super::read::jinx(&source, said),
+                false => crate::jinx::read(&source, said),
             };
             let Some(jinx) = read else {
                 self.broken.extend(said_name(&source.text));

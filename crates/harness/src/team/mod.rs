@@ -10,7 +10,6 @@ mod library;
 mod model;
 mod nearest;
 mod npc;
-mod read;
 mod rules;
 mod search;
 mod stock;
@@ -30,7 +29,8 @@ use crate::skill;
 use crate::source::{Diagnostic, Severity, Source};
 use crate::store::Access;
 use assemble::Above;
-use files::{Folder, Listing, Watch};
+pub use files::Watch;
+use files::{Folder, Listing};
 use library::{Layer, Library};
 pub(crate) use nearest::nearest;
 use nearest::unknown;
@@ -77,7 +77,7 @@ pub struct Team {
     pub diagnostics: Vec<Diagnostic>,
     /// What it was read from.
     #[serde(skip)]
-    watch: Watch,
+    pub watch: Watch,
 }
 
 /// An agent's description.
@@ -247,7 +247,7 @@ pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
         let beside = files.into_iter().next().map(|file| file.beside).unwrap_or_default();
         skill::read(&source, &folder.name(), beside, &mut said)
     } else {
-        read::jinx(&source, &mut said)
+        crate::jinx::read(&source, &mut said)
     };
     match jinx {
         Some(jinx) => Ok((jinx, said)),
