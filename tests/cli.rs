@@ -17,6 +17,7 @@ fn the_whole_help() {
     let commands = [
         "",
         "run",
+        "check",
         "bench",
         "bench tasks",
         "bench speed",

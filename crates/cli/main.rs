@@ -22,6 +22,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    Check(commands::check::Args),
     Bench(commands::bench::Args),
     Models(commands::models::Args),
     Debug(commands::debug::Args),
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Check(args) => commands::check::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Debug(args) => commands::debug::run(&args),

@@ -1,6 +1,7 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod check;
 pub mod debug;
 pub mod models;
 pub mod run;
