@@ -9,6 +9,7 @@ mod ground;
 pub mod jinx;
 pub mod model;
 pub mod permission;
+pub mod replay;
 pub mod sandbox;
 pub mod scratch;
 pub mod session;

@@ -2,6 +2,7 @@
 //!
 //! This module must not know how turns are made or how a jinx runs.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,6 +85,8 @@ pub struct Session<'a> {
     pub store: Store,
     /// What has happened.
     pub trace: Trace,
+    /// Results that calls get instead of being run, by the scope of the call; for a replay.
+    pub stand_ins: BTreeMap<String, ToolResult>,
     ask: Option<Asked<'a>>,
     observer: Mutex<Observer<'a>>,
 }
@@ -99,6 +102,7 @@ impl<'a> Session<'a> {
             permissions: Permissions::default(),
             store: Store::default(),
             trace: Trace::in_memory(),
+            stand_ins: BTreeMap::new(),
             ask: None,
             observer: Mutex::new(Box::new(|_| {})),
         }

@@ -46,6 +46,9 @@ pub fn call(
         return Ok(refused);
     }
     let scope = if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) };
+    if let Some(result) = caller.session.stand_ins.get(&scope) {
+        return Ok(result.clone());
+    }
     run(jinx, arguments, &Caller { scope: &scope, ..*caller })
 }
 
