@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_engine::{Event, Finish, Message, Request, Usage};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::agent::{Agent, Outcome};
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::jinx::{ToolResult, Verdict};
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
-use crate::session::{Caller, Session};
+use crate::session::Session;
 use crate::team::Team;
 use crate::tool;
 use crate::trace::{self, Entry, PERSON, Record};
@@ -167,9 +168,7 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
                 conversations.entry(scope).or_insert((&team.forenpc, Vec::new())).1.push(record);
             }
             Record::ToolCall { call } if scope == PERSON => {
-                if let Some(jinx) = team.jinx(&call.name) {
-                    person(session, team, jinx, call)?;
-                }
+                tool::person(session, team, call)?;
             }
             _ => {}
         }
@@ -177,30 +176,8 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
     Ok(())
 }
 
-/// Runs a jinx for the person, beside all conversations, and records it.
-///
-/// # Errors
-/// The sandbox or a model failed, or the trace can't be written.
-pub fn person(
-    session: &Session,
-    team: &Team,
-    jinx: &crate::Jinx,
-    call: &alara_engine::ToolCall,
-) -> Result<ToolResult, Error> {
-    session.trace.push(PERSON, Record::ToolCall { call: call.clone() })?;
-    let begun = std::time::Instant::now();
-    let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
-    let result = tool::call(&caller, jinx, &call.arguments, &call.id)?;
-    let text = result.text(crate::team::Limits::default().tool_output_bytes);
-    let seconds = begun.elapsed().as_secs_f64();
-    session
-        .trace
-        .push(PERSON, Record::ToolResult { call: call.clone(), result: result.clone(), text, seconds })?;
-    Ok(result)
-}
-
 /// Where two runs part.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// How many records are the same.
     pub same: usize,

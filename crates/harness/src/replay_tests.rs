@@ -20,7 +20,7 @@ fn recorded(ground: &Ground, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry
         name: "shell".into(),
         arguments: json!({"command": "echo mine"}).as_object().cloned().unwrap(),
     };
-    person(&session, &ground.team, ground.team.jinx("shell").unwrap(), &call).unwrap();
+    tool::person(&session, &ground.team, &call).unwrap();
     // The script may be over.
     let _ = agent.run("and more");
     session.trace.entries()

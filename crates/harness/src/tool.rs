@@ -1,15 +1,18 @@
 //! The one place where tools execute: the permission check stands here, and nothing runs that did not pass it.
 
+use std::time::Instant;
+
 use alara_engine::ToolCall;
+use serde_json::{Map, Value};
 
 use crate::agent::offer;
 use crate::error::Error;
 use crate::jinx::Verdict;
 use crate::jinx::{Jinx, ToolResult, run};
 use crate::permission::{Answer, Question};
-use crate::session::Caller;
-use crate::trace::Record;
-use serde_json::{Map, Value};
+use crate::session::{Caller, Session};
+use crate::team::{Limits, Team};
+use crate::trace::{PERSON, Record};
 
 /// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
 ///
@@ -50,6 +53,25 @@ pub fn call(
         return Ok(result.clone());
     }
     run(jinx, arguments, &Caller { scope: &scope, ..*caller })
+}
+
+/// Runs a call that the person makes beside all conversations, and records it.
+///
+/// # Errors
+/// As [`execute`].
+pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolResult, Error> {
+    session.trace.push(PERSON, Record::ToolCall { call: call.clone() })?;
+    let begun = Instant::now();
+    let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
+    let result = match team.jinx(&call.name) {
+        Some(jinx) => self::call(&caller, jinx, &call.arguments, &call.id)?,
+        None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
+    };
+    let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
+    session
+        .trace
+        .push(PERSON, Record::ToolResult { call: call.clone(), result: result.clone(), text, seconds })?;
+    Ok(result)
 }
 
 fn refused(
