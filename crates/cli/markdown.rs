@@ -153,7 +153,8 @@ impl Markdown {
             return self.show(c);
         }
         let is_mark = c == '`' || (self.style.code.is_none() && (c == '*' || c == '_'));
-        if !self.run.is_empty() && !(is_mark && self.run.starts_with(c)) {
+        let goes_on = is_mark && self.run.starts_with(c);
+        if !goes_on {
             self.resolve(c);
         }
         match c {

@@ -16,7 +16,7 @@ use crate::jinx::{ToolResult, Verdict};
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
 use crate::session::Session;
-use crate::team::Team;
+use crate::team::{Npc, Team};
 use crate::tool;
 use crate::trace::{self, Entry, PERSON, Record};
 
@@ -31,10 +31,8 @@ pub struct Replay {
     replies: Mutex<HashMap<String, VecDeque<Reply>>>,
 }
 
-enum Reply {
-    Said { message: Message, finish: Finish, usage: Usage },
-    Failed(String),
-}
+/// The events of a turn, or the model's own words about why there was none.
+type Reply = Result<Vec<Event>, String>;
 
 impl Replay {
     /// The model of the trace that consists of `entries`.
@@ -44,11 +42,9 @@ impl Replay {
         for entry in entries {
             let records = scopes.entry(&entry.scope).or_default();
             let reply = match &*entry.record {
-                Record::Assistant { message, finish, usage } => {
-                    Some(Reply::Said { message: message.clone(), finish: *finish, usage: *usage })
-                }
+                Record::Assistant { message, finish, usage } => Some(Ok(events(message, *finish, *usage))),
                 Record::End { outcome: Outcome::Failed { error } } => {
-                    error.strip_prefix(MODEL_FAILED).map(|error| Reply::Failed(error.to_owned()))
+                    error.strip_prefix(MODEL_FAILED).map(|error| Err(error.to_owned()))
                 }
                 Record::Start(start) if replay.name.is_empty() => {
                     replay.name.clone_from(&start.model);
@@ -68,6 +64,14 @@ impl Replay {
     }
 }
 
+fn events(message: &Message, finish: Finish, usage: Usage) -> Vec<Event> {
+    let reasoning = message.reasoning_content.iter().map(|text| Event::Reasoning { text: text.clone() });
+    let said = Some(&message.content).filter(|text| !text.is_empty());
+    let text = said.map(|text| Event::Text { text: text.clone() });
+    let calls = message.tool_calls.iter().cloned().map(Event::ToolCall);
+    reasoning.chain(text).chain(calls).chain([Event::Done { finish, usage }]).collect()
+}
+
 /// What a conversation is known by.
 fn key(request: &Request) -> String {
     let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
@@ -83,15 +87,8 @@ impl ChatModel for Replay {
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
         let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         match replies.get_mut(&key(&request)).and_then(VecDeque::pop_front) {
-            Some(Reply::Said { message, finish, usage }) => {
-                let mut events = Vec::new();
-                events.extend(message.reasoning_content.map(|text| Event::Reasoning { text }));
-                events.extend((!message.content.is_empty()).then_some(Event::Text { text: message.content }));
-                events.extend(message.tool_calls.into_iter().map(Event::ToolCall));
-                events.push(Event::Done { finish, usage });
-                Ok(Box::new(events.into_iter().map(Ok)))
-            }
-            Some(Reply::Failed(error)) => Err(ModelError::new(error)),
+            Some(Ok(events)) => Ok(Box::new(events.into_iter().map(Ok))),
+            Some(Err(error)) => Err(ModelError::new(error)),
             None => Err(ModelError::new("the trace has no further turn of such a conversation")),
         }
     }
@@ -153,7 +150,7 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
             }
             Record::User { text } if entry.is_the_users() => {
                 let (name, records) = conversations.entry(scope).or_insert((&team.forenpc, Vec::new()));
-                let (team, npc) = match team.member(name) {
+                let (team, npc) = match member(team, scope.strip_prefix('@').unwrap_or(name)) {
                     Some(member) => member,
                     None => (team, team.npc(Some(name))?),
                 };
@@ -174,6 +171,11 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
         }
     }
     Ok(())
+}
+
+/// The member of this name, or that of a team below.
+fn member<'a>(team: &'a Team, name: &str) -> Option<(&'a Team, &'a Npc)> {
+    team.member(name).or_else(|| team.teams.iter().find_map(|team| member(team, name)))
 }
 
 /// Where two runs part.
