@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod bench;
+mod chat;
 mod cli;
 mod harness;
 mod hub;
