@@ -65,15 +65,6 @@ impl Place {
         ])
     }
 
-    /// Runs the script; returns what the model got to read, as JSON objects.
-    fn results(&self) -> Vec<Value> {
-        let output = self.task().output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let of_kind = |record: &Value| record["record"] == "tool_result";
-        let results = self.trace().into_iter().filter(of_kind);
-        results.map(|record| serde_json::from_str(record["text"].as_str().unwrap()).unwrap()).collect()
-    }
-
     fn trace(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("trace.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Enforced {
     /// A user namespace: the ground for the other namespaces, and the process limit counts only the sandbox.
     pub user: bool,
-    /// A mount namespace: hidden home directory, credentials and sockets, private `/tmp` and `/dev/shm`.
+    /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only, private `/dev/shm`.
     pub mounts: bool,
     /// A network namespace without any interface.
     pub network: bool,
@@ -42,7 +42,9 @@ impl Enforced {
             gaps.push(if self.landlock >= 4 { "use the network other than TCP" } else { "use the network" });
         }
         if !self.mounts {
-            gaps.push("read the home directory and talk to local services");
+            gaps.push(
+                "read the home directory, change the permissions of files outside and talk to local services",
+            );
         }
         if !self.processes {
             gaps.push("see other processes");

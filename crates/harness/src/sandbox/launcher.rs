@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::supervise::{self, Limits, Scope};
 use super::view::View;
-use super::{Enforced, Output, enforced, syscalls, walls};
+use super::{Enforced, Output, enforced, mounts, syscalls, walls};
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
@@ -128,7 +128,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     // The change of credentials may have made the kernel forget the request.
     die_with(plan.parent);
     if plan.layers.mounts {
-        walls::mount(&plan).unwrap_or_else(|(what, error)| fail(&what, error));
+        mounts::mount(&plan).unwrap_or_else(|(what, error)| fail(&what, error));
     }
     let namespace = plan.layers.processes;
     if !namespace {
@@ -184,9 +184,9 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     } else {
         die_with(plan.parent);
     }
-    let own_terminals = plan.layers.mounts && walls::mount_terminals();
+    let own_terminals = plan.layers.mounts && mounts::mount_terminals();
     if plan.layers.proc {
-        walls::mount_proc().unwrap_or_else(|error| fail("/proc", error));
+        mounts::mount_proc().unwrap_or_else(|error| fail("/proc", error));
         walls::bound_numbers(plan);
     }
     std::env::set_current_dir(&plan.work_inside).unwrap_or_else(|error| fail("the work directory", error));
@@ -258,7 +258,7 @@ fn probe_outer() -> ! {
 }
 
 fn probe_inner(mut found: Enforced) -> ! {
-    found.proc = found.mounts && found.processes && walls::mount_proc().is_ok();
+    found.proc = found.mounts && found.processes && mounts::mount_proc().is_ok();
     found.limits = walls::limit_core().is_ok();
     found.supervised = supervise::works();
     found.landlock = walls::landlock_version();

@@ -1,21 +1,18 @@
-//! The walls themselves: namespaces, mounts, limits, Landlock. Called by the launcher's process on itself only.
+//! The walls themselves: namespaces, limits, Landlock. Called by the launcher's process on itself only.
 
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
-use nix::fcntl::{OFlag, open};
-use nix::mount::{MsFlags, mount as mount_at};
 use nix::sched::CloneFlags;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::stat::Mode;
 use nix::unistd::{getgid, getuid};
 
 use super::Enforced;
 use super::launcher::Plan;
+use super::mounts::{self, SHM};
 
 /// The newest Landlock version that we know how to use; an older kernel does what it can.
 const LANDLOCK: ABI = ABI::V7;
@@ -23,14 +20,9 @@ const LANDLOCK: ABI = ABI::V7;
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// Those of terminals, if they are the program's own.
 const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
-/// Where shared memory lives: private to each run.
-const SHM: &str = "/dev/shm";
-/// How an empty directory is mounted over another.
-const COVER: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 /// How many more processes the kernel admits than the watch: it ends a program long before, except one that is faster
 /// than the watch looks.
 const HEADROOM: u64 = 1024;
-const NONE: Option<&str> = None;
 
 /// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
 pub fn unshare(plan: &Plan) -> nix::Result<()> {
@@ -74,100 +66,6 @@ fn map_ids(user: (u32, u32), group: (u32, u32)) -> nix::Result<()> {
     write("/proc/self/uid_map", format!("{} {} 1", user.0, user.1))?;
     write("/proc/self/setgroups", "deny".to_owned())?;
     write("/proc/self/gid_map", format!("{} {} 1", group.0, group.1))
-}
-
-/// Private mounts: what the view hides, private `/tmp`, `/dev/shm` and terminals. An error says which.
-pub fn mount(plan: &Plan) -> Result<(), (String, nix::Error)> {
-    let at = |path: &Path| {
-        let what = path.display().to_string();
-        move |error| (what, error)
-    };
-    separate().map_err(at(Path::new("/")))?;
-    let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
-    // What lies below a place that is about to be covered is held open and mounted again.
-    let covered = |path: &Path| {
-        let within = |place: &Path| path != place && path.starts_with(place);
-        within(Path::new(SHM)) || plan.private_tmp.is_some() && within(Path::new("/tmp"))
-    };
-    let seen_outside = [(&plan.work, &plan.work_inside), (&plan.home, &plan.home_inside)]
-        .into_iter()
-        .filter(|(path, inside)| path == inside && covered(path))
-        .map(|(path, _)| path);
-    // Below a private `/tmp` there is nothing of the machine's own.
-    let below_tmp = |path: &Path| plan.private_tmp.is_some() && path.starts_with("/tmp");
-    let shown = plan.view.shown.iter().filter(|path| !below_tmp(path));
-    let mut shown: Vec<&PathBuf> = shown.chain(seen_outside).collect();
-    shown.sort();
-    shown.dedup();
-    let shown: Vec<_> = shown
-        .into_iter()
-        .map(|path| Ok((path, handle(path)?)))
-        .collect::<Result<_, (String, nix::Error)>>()?;
-    let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
-
-    for path in &plan.view.hidden {
-        hide(path).map_err(at(path))?;
-    }
-    if let Some(handle) = private_tmp {
-        bind(&handle, Path::new("/tmp")).map_err(at(Path::new("/tmp")))?;
-    }
-    if Path::new(SHM).is_dir() {
-        let options = format!("mode=1777,size={}", plan.limits.memory_bytes);
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount_at(Some("shm"), SHM, Some("tmpfs"), flags, Some(options.as_str()))
-            .map_err(at(Path::new(SHM)))?;
-    }
-    for (path, handle) in &shown {
-        make_place(path)
-            .map_err(|error| error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
-            .map_err(at(path))?;
-        bind(handle, path).map_err(at(path))?;
-    }
-    for path in plan.view.hidden.iter().filter(|path| path.is_dir() && !below_tmp(path)) {
-        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | COVER;
-        mount_at(NONE, path, NONE, flags, NONE).map_err(at(path))?;
-    }
-    for path in plan.view.secrets.iter().filter(|path| path.exists()) {
-        hide(path).map_err(at(path))?;
-    }
-    Ok(())
-}
-
-/// Terminals of the program's own, instead of those on which the user types elsewhere. Not every system has them.
-pub fn mount_terminals() -> bool {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-    mount_at(Some("devpts"), "/dev/pts", Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=600"))
-        .is_ok()
-}
-
-/// Makes what is behind a handle visible at `path`.
-fn bind(handle: &impl AsRawFd, path: &Path) -> nix::Result<()> {
-    let source = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    mount_at(Some(source.as_str()), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
-}
-
-/// An empty directory where a mount of one can go, if there is none. Files are shown only where they exist.
-fn make_place(path: &Path) -> std::io::Result<()> {
-    if path.exists() { Ok(()) } else { std::fs::create_dir_all(path) }
-}
-
-/// From here on, mounts are seen in this namespace only.
-fn separate() -> nix::Result<()> {
-    mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
-}
-
-fn hide(path: &Path) -> nix::Result<()> {
-    if path.is_dir() {
-        mount_at(Some("hidden"), path, Some("tmpfs"), COVER, Some("mode=0755,size=4k"))
-    } else {
-        mount_at(Some("/dev/null"), path, NONE, MsFlags::MS_BIND, NONE)
-    }
-}
-
-/// A `/proc` of the own process namespace.
-pub fn mount_proc() -> nix::Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount_at(Some("proc"), "/proc", Some("proc"), flags, NONE)
 }
 
 /// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a limit on processes that
@@ -249,9 +147,7 @@ pub fn probe_namespaces() -> Enforced {
     let user = enter(CloneFlags::CLONE_NEWUSER)
         && map_ids((0, user), (0, group)).is_ok()
         && enter(CloneFlags::CLONE_NEWIPC);
-    let mounts = enter(CloneFlags::CLONE_NEWNS)
-        && separate().is_ok()
-        && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok();
+    let mounts = enter(CloneFlags::CLONE_NEWNS) && mounts::works();
     let network = enter(CloneFlags::CLONE_NEWNET);
     let processes = enter(CloneFlags::CLONE_NEWPID);
     Enforced { user, mounts, network, processes, ..Enforced::default() }
