@@ -143,7 +143,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
         move || match runs.get() {
             // The end of process 1 ends the others. An error means that it is over already.
             Some(inner) if namespace => drop(kill(*inner, Signal::SIGKILL)),
-            Some(_) => supervise::kill_descendants(),
+            Some(inner) => supervise::kill_descendants(*inner),
             None => exit(FAILED),
         }
     };
@@ -152,8 +152,9 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let (told, ended) = (request, end.clone());
     std::thread::spawn(move || told.wait().map(|_| ended()));
     if plan.layers.supervised {
-        let (limits, scope, broken) = (plan.limits.clone(), Scope::new(plan.layers.proc), broken.clone());
-        std::thread::spawn(move || supervise::watch(scope, &limits, &broken, end));
+        let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
+        let (group, broken) = (program_runs.clone(), broken.clone());
+        std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
     }
     if namespace {
         walls::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
@@ -161,14 +162,14 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     plan.parent = std::process::id();
     // The program would inherit the blocked signal. Until it runs, the signal may end this process.
     let _ = request.thread_unblock();
-    let child = again(None, &Stage::Inner(plan)).args(program).spawn();
+    let child = again(None, &Stage::Inner(plan)).args(program).process_group(0).spawn();
     let _ = request.thread_block();
     let inner =
         child.map(|child| Pid::from_raw(child.id() as i32)).unwrap_or_else(|error| fail("process 1", error));
     let _ = program_runs.set(inner);
     let status = status_of(inner);
     if !namespace {
-        supervise::kill_descendants();
+        supervise::kill_descendants(inner);
     }
     let broken = *broken.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(limit) = broken {

@@ -5,10 +5,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ use super::contract::bytes;
 
 /// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long to go after processes that start others as fast as they are killed.
+const GIVE_UP: Duration = Duration::from_secs(2);
 /// A look may take this part of the time.
 const SHARE: u32 = 20;
 
@@ -73,14 +75,17 @@ impl Limits {
 pub enum Scope {
     /// Everything in a `/proc` of the program's own, which replaces the one on this device as soon as it is mounted.
     Namespace { before: u64 },
-    /// The descendants of this process.
-    Descendants,
+    /// The descendants of this process, on a machine with so many other processes.
+    Descendants { others: u64 },
 }
 
 impl Scope {
     /// The scope for a program with or without a `/proc` of its own, which is not mounted yet.
     pub fn new(own_proc: bool) -> Scope {
-        if own_proc { Scope::Namespace { before: device() } } else { Scope::Descendants }
+        match own_proc {
+            true => Scope::Namespace { before: device() },
+            false => Scope::Descendants { others: numbers().len() as u64 },
+        }
     }
 
     /// The numbers of the processes, in the numbering of `/proc`.
@@ -88,8 +93,13 @@ impl Scope {
         match self {
             Scope::Namespace { before } if device() == before => Vec::new(),
             Scope::Namespace { .. } => numbers(),
-            Scope::Descendants => descendants(std::process::id()),
+            Scope::Descendants { .. } => descendants(std::process::id()),
         }
+    }
+
+    /// Whether there may be more processes than this, found out as fast as they can be started.
+    fn crowded(self, processes: u64) -> bool {
+        matches!(self, Scope::Descendants { others } if numbers().len() as u64 > others + processes)
     }
 }
 
@@ -104,7 +114,9 @@ fn numbers() -> Vec<u32> {
 }
 
 fn descendants(root: u32) -> Vec<u32> {
-    let parent = |number: u32| Stat::read(number).map(|stat| (number, stat.parent));
+    // What has ended and was not waited for has no threads, and no children any more.
+    let parent =
+        |number: u32| Stat::read(number).filter(|stat| stat.threads > 0).map(|stat| (number, stat.parent));
     let mut rest: Vec<(u32, u32)> = numbers().into_iter().filter_map(parent).collect();
     let mut found = vec![root];
     let mut next = 0;
@@ -118,32 +130,44 @@ fn descendants(root: u32) -> Vec<u32> {
 }
 
 /// Kills every descendant of this process, also those that are started meanwhile.
-pub fn kill_descendants() {
+pub fn kill_descendants(group: Pid) {
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(2) {
-        let alive = descendants(std::process::id());
-        if alive.is_empty() {
+    loop {
+        // At once for the group, which can't outrun it by starting more; then those that have left the group. Errors
+        // mean that nobody is there.
+        let _ = killpg(group, Signal::SIGKILL);
+        let alive: Vec<u32> = descendants(std::process::id());
+        if alive.is_empty() || begun.elapsed() > GIVE_UP {
             return;
         }
         for number in alive {
-            // It may have ended by now.
             let _ = kill(Pid::from_raw(number as i32), Signal::SIGKILL);
-        }
-        while matches!(nix::sys::wait::waitpid(None, Some(nix::sys::wait::WaitPidFlag::WNOHANG)), Ok(status) if status.pid().is_some())
-        {
         }
     }
 }
 
-/// Looks again and again, and calls `end` when a limit is broken.
-pub fn watch(scope: Scope, limits: &Limits, broken: &Mutex<Option<Limit>>, end: impl Fn()) {
+/// Looks again and again at a program, by the number of the group that it was started in, and calls `end` when it has
+/// broken a limit.
+pub fn watch(
+    scope: Scope,
+    limits: &Limits,
+    group: &OnceLock<Pid>,
+    broken: &Mutex<Option<Limit>>,
+    end: impl Fn(),
+) {
     let mut pause = PAUSE;
     loop {
         std::thread::sleep(pause);
+        let Some(group) = group.get() else { continue };
         let begun = Instant::now();
+        // Counting descendants takes longer than starting some, so nothing is started meanwhile.
+        let crowded = scope.crowded(limits.processes) && killpg(*group, Signal::SIGSTOP).is_ok();
         if let Some(limit) = look(scope, limits) {
             *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
             return end();
+        }
+        if crowded {
+            let _ = killpg(*group, Signal::SIGCONT);
         }
         pause = PAUSE.max(begun.elapsed() * SHARE);
     }
