@@ -24,6 +24,7 @@ enum Command {
     Run(commands::run::Args),
     Bench(commands::bench::Args),
     Models(commands::models::Args),
+    Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };
     match outcome {

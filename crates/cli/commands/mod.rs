@@ -2,5 +2,6 @@
 
 pub mod bench;
 pub mod debug;
+pub mod doctor;
 pub mod models;
 pub mod run;

@@ -164,6 +164,10 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let _ = request.thread_unblock();
     let child = again(None, &Stage::Inner(plan)).args(program).process_group(0).spawn();
     let _ = request.thread_block();
+    if !namespace {
+        // The death of the parent must end the descendants too, and they have no process 1 to die with.
+        let _ = prctl::set_pdeathsig(Signal::SIGTERM);
+    }
     let inner =
         child.map(|child| Pid::from_raw(child.id() as i32)).unwrap_or_else(|error| fail("process 1", error));
     let _ = program_runs.set(inner);
