@@ -228,11 +228,9 @@ fn programs_are_killed_at_their_limits() {
         ),
         ("endless output", "yes".to_owned(), "killed: more than 16 MiB of output"),
     ] {
-        let begun = Instant::now();
         let output = ground.bash(&code);
         let killed = output.killed.as_deref();
         assert_eq!((killed, output.exit), (Some(expected), None), "{what} gave {output:?}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what} took {:?}", begun.elapsed());
     }
 }
 

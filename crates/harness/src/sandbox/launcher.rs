@@ -121,7 +121,7 @@ fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
 
 #[expect(clippy::zombie_processes, reason = "`status_of` waits for every child")]
 fn outer(mut plan: Plan, program: &[OsString]) -> ! {
-    // Fails only for the leader of a process group, which is then as good.
+    // Away from the terminal. Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
     die_with(plan.parent);
     walls::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
@@ -162,7 +162,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     plan.parent = std::process::id();
     // The program would inherit the blocked signal. Until it runs, the signal may end this process.
     let _ = request.thread_unblock();
-    let child = again(None, &Stage::Inner(plan)).args(program).process_group(0).spawn();
+    let child = again(None, &Stage::Inner(plan)).args(program).spawn();
     let _ = request.thread_block();
     if !namespace {
         // The death of the parent must end the descendants too, and they have no process 1 to die with.
@@ -184,6 +184,8 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
 
 #[expect(clippy::zombie_processes, reason = "process 1 waits for every child, its own and the orphans")]
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
+    // A group to be killed at once, and a session whose turns with the processor are counted apart from the watch's.
+    let _ = setsid();
     if plan.layers.processes {
         die_with_outer(plan.parent);
     } else {

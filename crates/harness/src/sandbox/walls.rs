@@ -22,7 +22,7 @@ const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
 /// How many more processes the kernel admits than the watch: it ends a program long before, except one that is faster
 /// than the watch looks.
-const HEADROOM: u64 = 1024;
+const HEADROOM: u64 = 256;
 
 /// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
 pub fn unshare(plan: &Plan) -> nix::Result<()> {
