@@ -2,10 +2,14 @@
 
 mod local;
 mod scripted;
+mod spec;
+
+use std::sync::Arc;
 
 use alara_engine::{Event, Request};
 
 pub use scripted::{Reply, Scripted};
+pub use spec::ModelSpec;
 
 /// The events of one turn, in order; `Event::Done` comes last. Dropping it cancels the turn.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ModelError>> + Send + 'a>;
@@ -20,6 +24,43 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// The request can't be served, for example because it is longer than the model's context.
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError>;
+
+    /// Most tokens of a conversation; `None` = not known.
+    fn context(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl<M: ChatModel + ?Sized> ChatModel for &M {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        (**self).chat(request)
+    }
+
+    fn context(&self) -> Option<usize> {
+        (**self).context()
+    }
+}
+
+/// Where models come from: an NPC may name its own.
+pub trait ModelSource: Sync {
+    /// The model that `spec` means; loads it if need be.
+    ///
+    /// # Errors
+    /// There is none, or it can't be loaded.
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
+}
+
+/// One model, whatever is asked for.
+pub struct Single<'a>(pub &'a dyn ChatModel);
+
+impl ModelSource for Single<'_> {
+    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(self.0))
+    }
 }
 
 /// Why a model could not answer, in the model's own words.
@@ -31,6 +72,11 @@ impl ModelError {
     /// Wraps any error, or a text.
     pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         ModelError(error.into())
+    }
+
+    /// Whether the conversation was too long for the model.
+    pub fn too_long(&self) -> bool {
+        matches!(self.cause().downcast_ref(), Some(alara_engine::Error::PromptTooLong { .. }))
     }
 
     /// The model's own error.
