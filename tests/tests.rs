@@ -7,4 +7,5 @@ mod cli;
 mod harness;
 mod hub;
 mod models;
+mod sandbox;
 mod verify;
