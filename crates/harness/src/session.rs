@@ -180,6 +180,11 @@ impl<'a, 's> Caller<'a, 's> {
         self.npc.map_or("you", |npc| &npc.name)
     }
 
+    /// The scope of something named `place` inside of this one.
+    pub fn scope_of(&self, place: &str) -> String {
+        if self.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", self.scope) }
+    }
+
     /// Why it must stop now, if it must.
     pub fn stopped(&self) -> Option<Outcome> {
         if self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {

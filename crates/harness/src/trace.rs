@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_engine::{Finish, Message, Request, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::agent::Outcome;
 use crate::error::Error;
@@ -62,6 +62,19 @@ pub enum Record {
         verdict: Verdict,
         /// By what: a rule and where it stands, the list, or a person's answer.
         by: String,
+    },
+    /// A step or a person ran a jinx.
+    Jinx {
+        /// Its name.
+        jinx: String,
+        /// Where: the step's name.
+        place: String,
+        /// With what.
+        arguments: Map<String, Value>,
+        /// What it did.
+        result: ToolResult,
+        /// How long it took, in seconds.
+        seconds: f64,
     },
     /// A jinx gave a response to whoever watches.
     Emit {
@@ -214,6 +227,21 @@ impl Trace {
         self.lock().entries.clone()
     }
 
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What has happened after the first `count` entries.
+    pub fn since(&self, count: usize) -> Vec<Entry> {
+        self.lock().entries[count..].to_vec()
+    }
+
     /// What all turns of the run cost together, those of conversations inside of it too.
     pub fn usage(&self) -> Usage {
         usage(self.lock().entries.iter().map(|entry| &*entry.record))
@@ -269,6 +297,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             }
             Record::ToolCall { .. }
             | Record::Permission { .. }
+            | Record::Jinx { .. }
             | Record::Emit { .. }
             | Record::End { .. } => {}
         }

@@ -71,6 +71,15 @@ pub struct Skill {
     pub files: Vec<String>,
 }
 
+impl Skill {
+    /// All that it says.
+    pub fn text(&self) -> String {
+        let sections = self.sections.iter().map(|(title, text)| format!("## {title}\n\n{}", text.trim()));
+        let parts = std::iter::once(self.introduction.trim().to_owned()).chain(sections);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
 /// Whether something may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
