@@ -6,4 +6,5 @@ mod cli;
 mod harness;
 mod hub;
 mod models;
+mod stock;
 mod verify;
