@@ -12,7 +12,7 @@ use crate::team::Npc;
 /// of its own named `place`, with those of its tools that the step permits. `npc` is the name that the step gives.
 ///
 /// # Errors
-/// The model or the sandbox failed, or the trace can't be written.
+/// The sandbox failed, or the trace can't be written.
 pub fn answer(
     caller: &Caller,
     step: &Llm,
@@ -54,9 +54,17 @@ pub fn answer(
         depth: caller.depth + 1,
         tools,
     };
-    let mut agent = Agent::start(caller.session, caller.trace, team, npc, given)?;
-    agent.deadline = caller.deadline;
-    Ok(match agent.run(prompt)? {
+    let run = Agent::start(caller.session, caller.trace, team, npc, given).and_then(|mut agent| {
+        agent.deadline = caller.deadline;
+        agent.run(prompt)
+    });
+    let outcome = match run {
+        Ok(outcome) => outcome,
+        // A step that fails may be tried again, or caught.
+        Err(error @ Error::Model(_)) => return Ok(ToolResult::failed(super::chain(&error))),
+        Err(error) => return Err(error),
+    };
+    Ok(match outcome {
         Outcome::Answer { text } if step.schema.is_some() => match serde_json::from_str::<Value>(&text) {
             Ok(value) => ToolResult::succeeded(value),
             Err(error) => ToolResult::failed(format!("the answer is no JSON: {error}")),

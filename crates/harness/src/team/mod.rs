@@ -21,6 +21,7 @@ use crate::permission::Rule;
 use crate::store::Access;
 pub use files::Diagnostic;
 use files::{Files, Source};
+pub(crate) use nearest::nearest;
 use nearest::unknown;
 
 /// A team.

@@ -1,7 +1,6 @@
 //! From the texts of a team's files to a [`Team`]: keys, defaults and what can be wrong.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +10,7 @@ use super::files::{Diagnostic, Files, Source};
 use super::nearest::{nearest, unknown};
 use super::{Limits, Npc, Team};
 use crate::error::Error;
-use crate::jinx::{Action, Effect, Jinx, Llm, Place, Step, read_inputs};
+use crate::jinx::{Jinx, Place};
 use crate::model::ModelSpec;
 
 /// Keys of files in the wild that are understood as harmless but have no effect here.
@@ -42,7 +41,6 @@ const NPC_WITHOUT_EFFECT: [&str; 9] = [
     "memory",
     "plain_system_message",
 ];
-const JINX_WITHOUT_EFFECT: [&str; 6] = ["permissions", "npc", "tests", "sections", "file_context", "aliases"];
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -78,41 +76,6 @@ impl Default for List {
     fn default() -> Self {
         List::Names(Vec::new())
     }
-}
-
-#[derive(Deserialize)]
-struct RawJinx {
-    #[serde(alias = "name")]
-    jinx_name: Option<String>,
-    #[serde(default)]
-    description: String,
-    #[serde(default)]
-    inputs: Value,
-    #[serde(default)]
-    effect: Effect,
-    #[serde(default)]
-    network: bool,
-    timeout: Option<f64>,
-    steps: Vec<RawStep>,
-}
-
-/// Who runs a step.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Engine {
-    Bash,
-    Python,
-    #[serde(alias = "natural")]
-    Llm,
-}
-
-#[derive(Deserialize)]
-struct RawStep {
-    name: Option<String>,
-    engine: Engine,
-    #[serde(alias = "prompt")]
-    code: String,
-    schema: Option<Value>,
 }
 
 /// Puts a team together. `stock` jinxes are replaced by the team's own of the same name.
@@ -233,57 +196,18 @@ fn jinxes(sources: &[Source], diagnostics: &mut Vec<Diagnostic>) -> Result<BTree
 
 /// Reads one jinx.
 pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, Error> {
-    let raw: RawJinx = parse(source)?;
-    let known = ["jinx_name", "name", "description", "inputs", "effect", "network", "timeout", "steps"];
-    check_keys(source, &[], &known, &JINX_WITHOUT_EFFECT, diagnostics)?;
-    check_keys(source, &["steps"], &["name", "engine", "code", "prompt", "schema"], &["npc"], diagnostics)?;
-    let name = raw.jinx_name.unwrap_or_else(|| source.stem());
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
-        let message = format!("the name `{name}` is not made of letters, digits, `_` and `-`");
-        return Err(wrong(source, "jinx_name", message));
-    }
-    if raw.steps.is_empty() {
-        return Err(wrong(source, "steps", format!("the jinx `{name}` has no steps")));
-    }
-    let timeout = match raw.timeout.map(Duration::try_from_secs_f64) {
-        None => Duration::from_secs(60),
-        Some(Ok(timeout)) if !timeout.is_zero() => timeout,
-        Some(_) => {
-            return Err(wrong(source, "timeout", "a timeout is a number of seconds above 0".to_owned()));
+    let source = crate::source::Source { path: source.path.clone(), text: source.text.clone() };
+    let mut found = Vec::new();
+    let jinx = crate::jinx::read(&source, &mut found);
+    for problem in found {
+        let crate::source::Diagnostic { path, place: Place { line, .. }, severity, message } = problem;
+        if severity == crate::source::Severity::Error {
+            return Err(Error::Invalid { path, line, message });
         }
-    };
-    let inputs = read_inputs(raw.inputs).map_err(|message| wrong(source, "inputs", message))?;
-    let scripted = |step: &RawStep| step.engine != Engine::Llm && step.schema.is_some();
-    if let Some(at) = raw.steps.iter().position(scripted) {
-        let message =
-            format!("step {} has a schema, but only an llm step's answer can be held to one", at + 1);
-        return Err(wrong(source, "steps", message));
+        diagnostics.push(Diagnostic { path, line, message });
     }
-    let step = |(index, raw): (usize, RawStep)| Step {
-        name: raw.name.unwrap_or_else(|| format!("step_{}", index + 1)),
-        action: match raw.engine {
-            Engine::Bash => Action::Bash { code: raw.code },
-            Engine::Python => Action::Python { code: raw.code },
-            Engine::Llm => {
-                Action::Llm(Llm { prompt: Value::from(raw.code), schema: raw.schema, ..Llm::default() })
-            }
-        },
-        retry: None,
-        cache: None,
-        timeout: None,
-        place: Place::default(),
-    };
-    Ok(Jinx {
-        name,
-        description: raw.description.trim().to_owned(),
-        inputs,
-        effect: raw.effect,
-        network: raw.network,
-        timeout,
-        steps: raw.steps.into_iter().enumerate().map(step).collect(),
-        path: source.path.clone(),
-        ..Jinx::default()
-    })
+    let message = "the jinx can't be used".to_owned();
+    jinx.ok_or(Error::Invalid { path: source.path, line: 0, message })
 }
 
 fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, Error> {
