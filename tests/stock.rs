@@ -9,7 +9,9 @@ use alara_engine::ToolCall;
 use alara_harness::model::Reply;
 use alara_harness::sandbox::Isolation;
 use alara_harness::trace::Record;
-use alara_harness::{Agent, Caller, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, tool};
+use alara_harness::{
+    Agent, Caller, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, tool,
+};
 use serde_json::{Value, json};
 
 /// A stock team with a place to work, and what its model says.
@@ -104,11 +106,13 @@ fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> Stri
             let request = String::from_utf8_lossy(&request).into_owned();
             let path = request.split(' ').nth(1).unwrap_or_default();
             let found = answers.iter().find(|(begin, ..)| path.starts_with(begin));
-            let (status, kind, body) =
-                found.map_or(("404 Not Found", "text/plain", "nothing"), |(_, kind, body)| ("200 OK", kind, body));
+            let (status, kind, body) = found
+                .map_or(("404 Not Found", "text/plain", "nothing"), |(_, kind, body)| ("200 OK", kind, body));
             let body = body.replace("{request}", &request.replace(['\r', '\n', '"'], " "));
             let length = body.len();
-            let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            );
             stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
         }
     });
@@ -144,7 +148,8 @@ fn every_team_is_whole() {
 #[test]
 fn load_file_takes_each_kind() {
     let place = Place::new();
-    let load = |path: &str, expected: Value| place.check("analyst", "load_file", json!({"path": path}), expected);
+    let load =
+        |path: &str, expected: Value| place.check("analyst", "load_file", json!({"path": path}), expected);
     place.write("a.txt", "one\ntwo\n");
     load("a.txt", json!("one\ntwo"));
     place.write("empty.md", "");
@@ -174,7 +179,9 @@ fn load_file_takes_each_kind() {
     place.write("n.ipynb", cells.to_string());
     load(
         "n.ipynb",
-        json!("[1] markdown\n# Title\ntext\n\n[2] code\n6 * 7\n\n[2] output\n42\n\n[2] output\nsaid\n\n[2] output\n(image/png)\n\n[2] output\ndivision by zero"),
+        json!(
+            "[1] markdown\n# Title\ntext\n\n[2] code\n6 * 7\n\n[2] output\n42\n\n[2] output\nsaid\n\n[2] output\n(image/png)\n\n[2] output\ndivision by zero"
+        ),
     );
     place.write("bad.json", "{\"a\": ");
     load("bad.json", failed("bad.json is no JSON: Expecting value: line 1 column 7 (char 6)"));
@@ -210,7 +217,10 @@ fn load_file_gives_long_files_in_parts() {
     place.write("long.json", json!((0..20_000).collect::<Vec<u32>>()).to_string());
     let shown = place.call("analyst", "load_file", json!({"path": "long.json"})).output;
     let shown = shown.as_str().unwrap();
-    assert!(shown.starts_with("[\n 0,\n 1,") && shown.ends_with("[lines 1 to 200 of 20002; go on with first=201]"));
+    assert!(
+        shown.starts_with("[\n 0,\n 1,")
+            && shown.ends_with("[lines 1 to 200 of 20002; go on with first=201]")
+    );
 }
 
 #[test]
@@ -249,7 +259,8 @@ fn file_search_finds_by_name_and_text() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret.py"), "hello").unwrap();
     std::os::unix::fs::symlink(outside.path(), place.work.path().join("away")).unwrap();
-    std::os::unix::fs::symlink(outside.path().join("secret.py"), place.work.path().join("src/out.py")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("secret.py"), place.work.path().join("src/out.py"))
+        .unwrap();
     std::os::unix::fs::symlink("..", place.work.path().join("src/up")).unwrap();
     let find = |arguments: Value, expected: Value| place.check("coder", "file_search", arguments, expected);
     find(json!({"name": "*.py"}), json!("src/lib/util.py\nsrc/main.py"));
@@ -261,7 +272,10 @@ fn file_search_finds_by_name_and_text() {
         json!("notes.md:1: hello there\nsrc/lib/util.py:1: def hello():\nsrc/main.py:2: print('Hello')"),
     );
     find(json!({"text": "hello", "name": "*.md"}), json!("notes.md:1: hello there"));
-    find(json!({"text": "hello", "limit": 1}), json!("notes.md:1: hello there\n[the first 1; there are more]"));
+    find(
+        json!({"text": "hello", "limit": 1}),
+        json!("notes.md:1: hello there\n[the first 1; there are more]"),
+    );
     find(json!({"text": "$(id) `id` '"}), json!("nothing found"));
     find(json!({}), failed("nothing to look for: give a `name`, a `text` or both"));
     find(json!({"name": "x", "path": "none"}), failed("there is no folder none"));
@@ -294,7 +308,12 @@ fn web_search_offline_finds_the_facts() {
     }
     let one = place.call("research/scout", "web_search", json!({"query": "Python", "max_results": 1})).output;
     assert_eq!(one["results"].as_array().unwrap().len(), 1);
-    place.check("research/scout", "web_search", json!({"max_results": 1}), failed("argument `query` is missing"));
+    place.check(
+        "research/scout",
+        "web_search",
+        json!({"max_results": 1}),
+        failed("argument `query` is missing"),
+    );
 }
 
 /// The stock team with a setting for `web_search`.
@@ -307,12 +326,20 @@ fn searching(setting: Value) -> Place {
 #[test]
 fn web_search_asks_the_provider_that_the_team_names() {
     let server = serve(&[
-        ("/search?q=two+words&format=json", "application/json", r#"{"results": [
+        (
+            "/search?q=two+words&format=json",
+            "application/json",
+            r#"{"results": [
             {"title": "First", "url": "https://a.example", "content": "an   excerpt\n"},
-            {"title": "Second", "url": "https://b.example", "content": null}]}"#),
+            {"title": "Second", "url": "https://b.example", "content": null}]}"#,
+        ),
         ("/search?q=html", "text/html", "<p>busy</p>"),
-        ("/duck?q=two+words", "text/html", r#"<div><a class="result__a" href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fc.example%2F">A <b>duck</b></a>
-            <a class="result__snippet">swims &amp; dives</a></div><a class="result__a" href="https://d.example">No more</a>"#),
+        (
+            "/duck?q=two+words",
+            "text/html",
+            r#"<div><a class="result__a" href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fc.example%2F">A <b>duck</b></a>
+            <a class="result__snippet">swims &amp; dives</a></div><a class="result__a" href="https://d.example">No more</a>"#,
+        ),
     ]);
     let check = |setting: Value, query: &str, expected: Value| {
         searching(setting).check("lead", "web_search", json!({"query": query, "max_results": 2}), expected);
@@ -334,7 +361,11 @@ fn web_search_asks_the_provider_that_the_team_names() {
     check(searxng(&server), "html", failed("searxng answers, but not with JSON"));
     check(searxng(&server), "other", failed("searxng answers 404 Not Found"));
     check(searxng("file:///etc"), "x", failed("the address of searxng must begin with http:// or https://"));
-    check(json!({"provider": "searxng"}), "x", failed("web_search.url in the team's .ctx must name the searxng instance"));
+    check(
+        json!({"provider": "searxng"}),
+        "x",
+        failed("web_search.url in the team's .ctx must name the searxng instance"),
+    );
     check(
         json!({"provider": "brave", "url": server}),
         "x",
@@ -357,12 +388,23 @@ fn web_search_reads_a_folder_of_documents() {
         failed("there is no folder docs, which the team's web_search.corpus names"),
     );
     place.write("docs/owl.md", "# Owls\nOwls hunt at night.");
-    place.write("docs/more.json", r#"[{"title": "Bees", "url": "https://bees.example", "text": "Bees dance."}]"#);
+    place.write(
+        "docs/more.json",
+        r#"[{"title": "Bees", "url": "https://bees.example", "text": "Bees dance."}]"#,
+    );
     for (query, expected) in [
-        ("when do owls hunt", json!({"title": "Owls", "url": "docs/owl.md", "text": "# Owls\nOwls hunt at night."})),
+        (
+            "when do owls hunt",
+            json!({"title": "Owls", "url": "docs/owl.md", "text": "# Owls\nOwls hunt at night."}),
+        ),
         ("bees", json!({"title": "Bees", "url": "https://bees.example", "text": "Bees dance."})),
     ] {
-        place.check("lead", "web_search", json!({"query": query}), json!({"provider": "offline", "results": [expected]}));
+        place.check(
+            "lead",
+            "web_search",
+            json!({"query": query}),
+            json!({"provider": "offline", "results": [expected]}),
+        );
     }
 }
 
@@ -370,7 +412,11 @@ fn web_search_reads_a_folder_of_documents() {
 fn fetch_page_gives_the_text_of_a_page() {
     let place = Place::new();
     let server = serve(&[
-        ("/page", "text/html; charset=utf-8", "<head><title>Tïtle</title><style>p {}</style></head><p>One <b>bold</b> word</p><script>no()</script><ul><li>a<li>b</ul>"),
+        (
+            "/page",
+            "text/html; charset=utf-8",
+            "<head><title>Tïtle</title><style>p {}</style></head><p>One <b>bold</b> word</p><script>no()</script><ul><li>a<li>b</ul>",
+        ),
         ("/plain", "text/plain", "as it\n  is"),
         ("/image", "image/png", "…"),
     ]);
@@ -382,7 +428,11 @@ fn fetch_page_gives_the_text_of_a_page() {
     fetch("/page", json!({}), json!("Tïtle\nOne bold word\na\nb"));
     fetch("/plain", json!({}), json!("as it\n  is"));
     fetch("/plain", json!({"limit": 2}), json!("as\n[2 of 10 characters]"));
-    fetch("/image", json!({}), failed(&format!("{server}/image is of the type image/png, there is no text to give")));
+    fetch(
+        "/image",
+        json!({}),
+        failed(&format!("{server}/image is of the type image/png, there is no text to give")),
+    );
     fetch("/none", json!({}), failed(&format!("{server}/none answers 404 Not Found")));
     let wrong = failed("an address begins with http:// or https://");
     place.check("research/scout", "fetch_page", json!({"url": "file:///etc/passwd"}), wrong);
@@ -563,9 +613,9 @@ fn convene_is_the_same_for_the_same_seed() {
 fn skills_are_looked_up_by_section() {
     let place = Place::new();
     let look = |arguments: Value| place.call("coder", "skill", arguments);
-    let text = |topic: &str| {
-        let result = look(json!({"name": "git-workflow", "topic": topic}));
-        assert!(result.ok, "{topic}: {result:?}");
+    let text = |section: &str| {
+        let result = look(json!({"name": "git-workflow", "section": section}));
+        assert!(result.ok, "{section}: {result:?}");
         result.output_text().into_owned()
     };
     assert!(text("Commits").contains("One commit is one thought"));
@@ -580,15 +630,21 @@ fn skills_are_looked_up_by_section() {
     }
     let all = look(json!({"name": "git-workflow"})).output_text().into_owned();
     assert_eq!(all, text("all"));
-    let missing = look(json!({"name": "git-workflow", "topic": "cooking"}));
-    assert!(missing.complaint().contains("Commits") || missing.output_text().contains("Commits"), "{missing:?}");
+    let missing = look(json!({"name": "git-workflow", "section": "cooking"}));
+    assert!(
+        missing.complaint().contains("Commits") || missing.output_text().contains("Commits"),
+        "{missing:?}"
+    );
     let unlisted = look(json!({"name": "technical-writing"}));
     assert!(unlisted.complaint().starts_with("argument `name` must be one of ["), "{unlisted:?}");
     // As a jinx of its own, and the description names the sections.
     let own = place.call("coder", "debugging", json!({"section": "Narrow"}));
     assert!(own.output_text().contains("git bisect"), "{own:?}");
     let description = &place.team.jinx("debugging").unwrap().description;
-    assert!(description.ends_with("[Sections: Reproduce, Read, Narrow, Usual suspects, Fix]"), "{description}");
+    assert!(
+        description.ends_with("[Sections: Reproduce, Read, Narrow, Usual suspects, Fix]"),
+        "{description}"
+    );
 }
 
 #[test]
@@ -601,7 +657,9 @@ fn a_plan_is_made_shown_marked_and_revised() {
         &[
             plan(json!({})),
             plan(json!({"action": "create", "goal": "A report"})),
-            plan(json!({"action": "create", "goal": "A report", "steps": ["read {{ x }}", "count", "write"]})),
+            plan(
+                json!({"action": "create", "goal": "A report", "steps": ["read {{ x }}", "count", "write"]}),
+            ),
             plan(json!({"action": "mark", "step": 1})),
             plan(json!({"action": "mark", "step": 4})),
             plan(json!({"action": "revise", "steps": ["count twice", "send"]})),
@@ -609,7 +667,8 @@ fn a_plan_is_made_shown_marked_and_revised() {
             plan(json!({"action": "burn"})),
         ],
     );
-    let said: Vec<String> = results.iter().map(|result| format!("{}{}", result.output_text(), result.complaint())).collect();
+    let said: Vec<String> =
+        results.iter().map(|result| format!("{}{}", result.output_text(), result.complaint())).collect();
     let revised = "Goal: A report\n1. [x] read {{ x }}\n2. [ ] count twice\n3. [ ] send";
     assert_eq!(
         said,
@@ -624,7 +683,10 @@ fn a_plan_is_made_shown_marked_and_revised() {
             "argument `action` must be one of [\"show\",\"create\",\"mark\",\"revise\"]",
         ]
     );
-    assert_eq!(place.call("lead", "plan", json!({"action": "mark", "step": 1})).complaint(), "there is no plan yet; create it first");
+    assert_eq!(
+        place.call("lead", "plan", json!({"action": "mark", "step": 1})).complaint(),
+        "there is no plan yet; create it first"
+    );
 }
 
 #[test]
@@ -663,9 +725,11 @@ fn compress_asks_the_agent_to_sum_up() {
     let source = Single(&script);
     let session = Session::new(&source, &place.sandbox);
     let compress = place.team.jinx("compress").unwrap();
-    let result = tool::call(&Caller::person(&session, &place.team), compress, &Default::default(), "c").unwrap();
+    let result =
+        tool::call(&Caller::person(&session, &place.team), compress, &Default::default(), "c").unwrap();
     assert!(result.ok, "{result:?}");
-    let asks = |record: &Record| matches!(record, Record::Emit { response } if response["type"] == "compaction");
+    let asks =
+        |record: &Record| matches!(record, Record::Emit { response } if response["type"] == "compaction");
     assert!(session.trace.entries().iter().any(|entry| asks(&entry.record)));
 }
 
@@ -683,11 +747,22 @@ fn stock_jinxes_run_from_the_command_line() {
         let output = run(file, arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         let (code, out, error) = (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr));
-        assert!(code == expected.0 && out == expected.1 && error.ends_with(expected.2), "{file} {arguments:?}: {output:?}");
+        assert!(
+            code == expected.0 && out == expected.1 && error.ends_with(expected.2),
+            "{file} {arguments:?}: {output:?}"
+        );
     };
-    check("files/load_file.jinx", &["path=t.csv"], (0, r#"{"columns":["a","b"],"total_rows":1,"rows":[["1","2"]]}"#, ""));
+    check(
+        "files/load_file.jinx",
+        &["path=t.csv"],
+        (0, r#"{"columns":["a","b"],"total_rows":1,"rows":[["1","2"]]}"#, ""),
+    );
     check("files/load_file.jinx", &["path=none"], (1, "", "there is no file none"));
-    check("files/load_file.jinx", &["path=t.csv", "limit=x"], (2, "", "argument `limit` must be of type integer"));
+    check(
+        "files/load_file.jinx",
+        &["path=t.csv", "limit=x"],
+        (2, "", "argument `limit` must be of type integer"),
+    );
     check("files/file_search.jinx", &["name=csv"], (0, "t.csv", ""));
     check("core/py.jinx", &["code=print(1 + 1)"], (0, "2", ""));
     check("team/chat.jinx", &["message=Hello"], (0, "Hello", ""));
