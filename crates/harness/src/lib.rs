@@ -15,7 +15,7 @@ pub mod trace;
 pub use agent::{Agent, Notice, Outcome};
 pub use error::Error;
 pub use jinx::{Jinx, ToolResult};
-pub use model::{ChatModel, Events, ModelError, Scripted};
+pub use model::{ChatModel, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single};
 pub use sandbox::{Policy, Sandbox};
 pub use team::{Npc, Team};
 pub use trace::Trace;
