@@ -3,6 +3,7 @@
 
 mod bench;
 mod cli;
+mod endpoint;
 mod harness;
 mod hub;
 mod models;

@@ -118,6 +118,18 @@ fn a_load_that_fails_keeps_nobody_waiting() {
 }
 
 #[test]
+fn a_load_that_panics_keeps_nobody_waiting() {
+    let tries = AtomicUsize::new(0);
+    let models = Models::new(None, move |_| {
+        assert!(tries.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
+        Ok(Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(Scripted::default()))) })
+    });
+    let panicked = std::thread::scope(|scope| scope.spawn(|| models.model(&spec("a")).is_ok()).join());
+    assert!(panicked.is_err());
+    models.model(&spec("a")).unwrap();
+}
+
+#[test]
 fn many_threads_stay_within_the_budget() {
     let memory = Arc::new(Memory::default());
     let models = models(&memory, Some(10), Duration::from_millis(1));

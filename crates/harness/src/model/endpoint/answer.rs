@@ -9,63 +9,9 @@ use std::time::Instant;
 
 use alara_engine::chat::{Format, Parsed, Parser, Reasoning, Turn};
 use alara_engine::{Event, Finish, Request, ToolCall, Usage};
-use serde::Deserialize;
 use serde_json::Value;
 
-/// A piece of an answer, or a whole one.
-#[derive(Debug, Deserialize)]
-struct Chunk {
-    #[serde(default)]
-    choices: Option<Vec<Choice>>,
-    usage: Option<Told>,
-    error: Option<Value>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Choice {
-    delta: Option<Delta>,
-    /// In place of `delta`, if the answer is not streamed.
-    message: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Delta {
-    content: Option<String>,
-    refusal: Option<String>,
-    reasoning_content: Option<String>,
-    /// The same, by another name.
-    reasoning: Option<String>,
-    tool_calls: Option<Vec<CallDelta>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct CallDelta {
-    index: Option<usize>,
-    id: Option<String>,
-    function: Option<FunctionDelta>,
-}
-
-#[derive(Debug, Deserialize)]
-struct FunctionDelta {
-    name: Option<String>,
-    /// A piece of JSON text; some servers give the object itself.
-    arguments: Option<Value>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Told {
-    #[serde(default)]
-    prompt_tokens: usize,
-    #[serde(default)]
-    completion_tokens: usize,
-    prompt_tokens_details: Option<Details>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Details {
-    cached_tokens: Option<usize>,
-}
+use super::chunk::{CallDelta, Chunk, Delta, Told, words};
 
 /// Why an answer can't be taken.
 #[derive(Debug, PartialEq)]
@@ -196,7 +142,7 @@ impl Answer {
 
     fn call(&mut self, delta: CallDelta, out: &mut Vec<Event>) {
         let id = delta.id.unwrap_or_default();
-        let function = delta.function.unwrap_or(FunctionDelta { name: None, arguments: None });
+        let function = delta.function.unwrap_or_default();
         let name = function.name.unwrap_or_default();
         // Which call it goes on with. Some servers number none, or all alike, but give each an id, or a name once.
         let known = match delta.index {
@@ -305,8 +251,8 @@ impl Answer {
             ..Usage::default()
         };
         if let Some(told) = self.told {
-            usage.prompt_tokens = told.prompt_tokens;
-            usage.completion_tokens = told.completion_tokens;
+            usage.prompt_tokens = told.prompt_tokens.unwrap_or(0);
+            usage.completion_tokens = told.completion_tokens.unwrap_or(0);
             usage.cached_tokens =
                 told.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
         }
@@ -326,16 +272,6 @@ impl Answer {
                 return id;
             }
         }
-    }
-}
-
-/// An error in the words of a server: of `{message}`, or whatever it is.
-pub(super) fn words(error: &Value) -> String {
-    let inner = ["error", "message", "detail"].into_iter().find_map(|key| error.get(key));
-    match (inner, error) {
-        (Some(inner), _) => words(inner),
-        (None, Value::String(text)) => text.clone(),
-        (None, other) => other.to_string(),
     }
 }
 

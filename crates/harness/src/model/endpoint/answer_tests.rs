@@ -38,7 +38,10 @@ fn check(chunks: &[Value], expected: &str) {
 }
 
 fn delta(delta: Value) -> Value {
-    json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
+    let mut chunk = end("");
+    chunk["choices"][0] = json!({"index": 0, "finish_reason": null});
+    chunk["choices"][0]["delta"] = delta;
+    chunk
 }
 
 fn end(reason: &str) -> Value {
@@ -46,9 +49,9 @@ fn end(reason: &str) -> Value {
 }
 
 fn call(index: Option<usize>, id: Option<&str>, name: Option<&str>, arguments: Option<Value>) -> Value {
-    delta(
-        json!({"tool_calls": [{"index": index, "id": id, "function": {"name": name, "arguments": arguments}}]}),
-    )
+    let mut function = json!({"name": name});
+    function["arguments"] = arguments.unwrap_or(Value::Null);
+    delta(json!({"tool_calls": [{"index": index, "id": id, "function": function}]}))
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn text_and_reasoning() {
 
 #[test]
 fn calls_in_pieces() {
-    let expected = "f#0+ #0+{\"a\": #0+1} !x f{\"a\":1} =ToolCalls";
+    let expected = "f#0+ #0+{\"a\":  #0+1} !x f{\"a\":1} =ToolCalls";
     check(
         &[
             call(Some(0), Some("x"), Some("f"), Some(json!(""))),
@@ -157,7 +160,7 @@ fn calls_in_the_house_format() {
     check(
         &["f"],
         &["<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "],
-        "f#0+{\"a\": ?f {\"a\": =Length",
+        "f#0+ #0+{\"a\":  ?f {\"a\":  =Length",
     );
 }
 

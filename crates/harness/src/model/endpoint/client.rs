@@ -8,7 +8,7 @@ use serde_json::Value;
 use ureq::http::{HeaderMap, Response};
 use ureq::{Body, Timeout};
 
-use super::answer::words;
+use super::chunk::words;
 use super::{Address, EndpointError, Options};
 
 /// What may pass if one waits, and what won't.
@@ -40,6 +40,8 @@ pub(super) struct Client {
 
 /// Most bytes of an error or a list of models.
 const MOST_WORDS: u64 = 1 << 20;
+/// Most time for a list of models.
+const LIST_TIME: Duration = Duration::from_secs(30);
 
 impl Client {
     pub(super) fn new(address: Address, options: Options) -> Self {
@@ -86,7 +88,8 @@ impl Client {
 
     /// The names of the models that the endpoint serves.
     pub(super) fn models(&self, agent: &ureq::Agent) -> Result<Vec<String>, Trouble> {
-        let mut request = agent.get(format!("{}/models", self.address.base));
+        let request = agent.get(format!("{}/models", self.address.base));
+        let mut request = request.config().timeout_global(Some(LIST_TIME)).build();
         if let Some(key) = &self.options.key {
             request = request.header("Authorization", key.header());
         }
@@ -148,10 +151,9 @@ impl Client {
         let text = response.body_mut().with_config().limit(MOST_WORDS).lossy_utf8(true).read_to_string();
         let text = text.unwrap_or_default();
         let json: Option<Value> = serde_json::from_str(&text).ok();
-        let plain = json.as_ref().map_or(text, words).to_lowercase();
-        let code =
-            json.as_ref().and_then(|json| json.get("error")?.get("code")?.as_str()).unwrap_or_default();
-        let told = json.as_ref().map_or_else(|| plain.clone(), words);
+        let code = json.as_ref().and_then(|json| json.get("error")?.get("code")?.as_str());
+        let told = json.as_ref().map_or(text, words);
+        let plain = told.to_lowercase();
         let said = match self.said(to.as_deref().unwrap_or(&told)) {
             said if said.is_empty() => said,
             said => format!(": {said}"),
@@ -160,7 +162,7 @@ impl Client {
         let status = status.as_u16();
         let overflow = ["context length", "context size", "context window", "maximum context", "too long"];
         let error = match (status, asked) {
-            (429, _) if code == "insufficient_quota" => EndpointError::Refused { url, status, said },
+            (429, _) if code == Some("insufficient_quota") => EndpointError::Refused { url, status, said },
             (400 | 413 | 422 | 500, _) if overflow.iter().any(|words| plain.contains(words)) => {
                 EndpointError::TooLong { said }
             }

@@ -6,6 +6,7 @@
 mod address;
 mod answer;
 mod body;
+mod chunk;
 mod client;
 mod error;
 mod sse;
@@ -65,8 +66,8 @@ impl Default for Options {
 
 /// A model at an endpoint.
 ///
-/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema or name
-/// tools that were not offered, and an answer by a schema is only known to be JSON. A limit on reasoning tokens is not told to it.
+/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema, name
+/// tools that were not offered, or be several where one was wanted, and an answer by a schema is only known to be JSON. A limit on reasoning tokens is not told to it.
 #[derive(Debug)]
 pub struct Endpoint {
     name: String,

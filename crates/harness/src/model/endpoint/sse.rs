@@ -13,6 +13,8 @@ pub(super) struct Events {
     returned: bool,
     /// A line has been seen; the first may begin with a mark of the byte order.
     begun: bool,
+    /// A comment or a field has been seen.
+    any: bool,
 }
 
 impl Events {
@@ -30,6 +32,11 @@ impl Events {
         ended
     }
 
+    /// Whether anything that came belongs to a stream of events.
+    pub(super) fn any(&self) -> bool {
+        self.any
+    }
+
     /// Takes note of a whole line; gives the event's data if it is the empty one that ends it.
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
@@ -40,6 +47,7 @@ impl Events {
             return self.data.take();
         }
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        self.any |= ["", "data", "event", "id", "retry"].contains(&name);
         if name == "data" {
             let value = value.strip_prefix(' ').unwrap_or(value);
             match &mut self.data {

@@ -181,6 +181,9 @@ impl Worker {
         if answer.is_ended() {
             return self.end(answer);
         }
+        if any && !events.any() {
+            return Err(Trouble::Final(self.client.nonsense("there are no events in its answer")));
+        }
         let error =
             EndpointError::BrokenOff { url: self.client.url(), reason: "the answer has no end".into() };
         Err(Trouble::Passing { error, wait: None })
