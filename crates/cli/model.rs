@@ -8,7 +8,7 @@ use alara_engine::chat::{ChatTemplate, Format};
 use alara_engine::gguf::Gguf;
 use alara_engine::{Engine, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models, Single};
+use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -27,7 +27,7 @@ pub struct Args {
     /// the team's, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation [default: what the model was trained for, at most 16384]
+    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an endpoint: what it allows]
     #[arg(long, value_name = "N")]
     ctx: Option<usize>,
     /// How keys and values are kept: f32, f16 or q8_0
@@ -52,20 +52,22 @@ impl Args {
     /// Loads the model that was asked for, else `default`, else the one that ships, with room for `parallel`
     /// conversations.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
-        let spec = ModelSpec { model: default.map(str::to_owned), ..ModelSpec::default() };
-        Ok(self.source(parallel)?.model(&spec)?)
+        let memory = crate::memory::available();
+        let (name, key) = match &self.model {
+            Some(name) => (Some(name.clone()), own_key(name)?),
+            None => (default.map(str::to_owned), None),
+        };
+        let spec = ModelSpec { model: name, ..ModelSpec::default() };
+        Ok((self.find(&spec, key, parallel, memory)?.load)()?)
     }
 
     /// Where agents get their models from: the one that was asked for whatever their team says, else those that their team
     /// names, each with room for `parallel` conversations, all within the memory that is free now.
     pub fn source(&self, parallel: usize) -> anyhow::Result<Box<dyn ModelSource>> {
-        let memory = crate::memory::available();
-        if let Some(name) = &self.model {
-            let spec = ModelSpec { model: Some(name.clone()), ..ModelSpec::default() };
-            let found = self.find(&spec, own_key(name)?, parallel, memory)?;
-            return Ok(Box::new(Single((found.load)()?)));
+        if self.model.is_some() {
+            return Ok(Box::new(self.load(None, parallel)?));
         }
-        let args = self.clone();
+        let (args, memory) = (self.clone(), crate::memory::available());
         let find = move |spec: &ModelSpec| args.find(spec, None, parallel, memory).map_err(model_error);
         Ok(Box::new(Models::new(memory, find)))
     }
@@ -129,11 +131,16 @@ impl Args {
                 format.name
             ),
         };
-        if self.ctx.is_some() || self.chat_template.is_some() {
-            bail!("--ctx and --chat-template are for model files; {address} has its own");
+        if self.chat_template.is_some() {
+            bail!("--chat-template is for model files; {address} has its own");
         }
-        let options =
-            endpoint::Options { key, house, thinking: self.thinking, ..endpoint::Options::default() };
+        let options = endpoint::Options {
+            key,
+            house,
+            context: self.ctx,
+            thinking: self.thinking,
+            ..endpoint::Options::default()
+        };
         Ok(Endpoint::new(address, options)?)
     }
 
@@ -319,7 +326,10 @@ mod tests {
     fn what_a_team_names() {
         let check = |line: &[&str], spec: ModelSpec, expected: &str| {
             let line = Line::parse_from([&["alara"], line].concat());
-            let found = line.model.source(1).and_then(|source| Ok(source.model(&spec)?.name().to_owned()));
+            let found = line.model.source(1).and_then(|source| {
+                let name = source.model(&spec)?.name().to_owned();
+                Ok(name)
+            });
             let found = found.unwrap_or_else(|error| format!("{error:#}"));
             assert!(found.starts_with(expected), "{found}");
         };
@@ -343,7 +353,7 @@ mod tests {
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
         let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or in the house format";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
-        let refused = "--ctx and --chat-template are for model files";
-        check(&["-m", "http://127.0.0.1:2#z", "--ctx", "512"], spec(None, None), refused);
+        let refused = "--chat-template is for model files";
+        check(&["-m", "http://127.0.0.1:2#z", "--chat-template", "x"], spec(None, None), refused);
     }
 }

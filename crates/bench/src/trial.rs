@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::Request;
+use alara_engine::{Request, Sampling};
 use alara_harness::agent::{Agent, Outcome};
-use alara_harness::model::{ChatModel, Events, ModelError};
+use alara_harness::model::{ChatModel, Events, ModelError, Single};
 use alara_harness::sandbox::{Policy, Sandbox, Script};
+use alara_harness::session::Session;
 use alara_harness::trace::{Record, Trace, usage};
 use sha2::{Digest, Sha256};
 
@@ -94,7 +95,13 @@ pub fn run(
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
     let drawn = solver.model().map(|model| Drawn { model, draw: Mutex::default() });
-    let mut work = match worker(task, solver, drawn.as_ref(), &sandbox, deadline, trace) {
+    let source = drawn.as_ref().map(|drawn| Single(drawn));
+    let session = source.as_ref().map(|source| session(source, solver, &sandbox, trace)).transpose();
+    let session = match session {
+        Ok(session) => session,
+        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
+    };
+    let mut work = match worker(task, solver, session.as_ref(), &sandbox, deadline) {
         Ok(work) => work,
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
@@ -236,15 +243,33 @@ fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Inf
     })
 }
 
-fn worker<'a>(
+/// What the agent's attempts share; their conversation goes to `trace`.
+fn session<'a>(
+    source: &'a Single<'a>,
+    solver: &Solver,
+    sandbox: &'a Sandbox,
+    trace: &Path,
+) -> Result<Session<'a>, Infrastructure> {
+    // An unfinished conversation of a run that was killed.
+    match std::fs::remove_file(trace) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let sampling = match solver {
+        Solver::Agent { sampling, .. } => sampling.clone(),
+        Solver::Gold => Sampling::default(),
+    };
+    Ok(Session::new(source, sandbox).sampled(sampling).traced(Trace::create(trace)?))
+}
+
+fn worker<'a, 's: 'a>(
     task: &'a Task,
     solver: &'a Solver,
-    drawn: Option<&'a Drawn>,
+    session: Option<&'a Session<'s>>,
     sandbox: &'a Sandbox,
     deadline: Instant,
-    trace: &Path,
 ) -> Result<Work<'a>, Infrastructure> {
-    let (Solver::Agent { team, npc, sampling, .. }, Some(drawn)) = (solver, drawn) else {
+    let (Solver::Agent { team, npc, .. }, Some(session)) = (solver, session) else {
         let gold = task.gold.as_deref().unwrap_or_default();
         return Ok(Box::new(move |_, _| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -256,18 +281,12 @@ fn worker<'a>(
             })
         }));
     };
-    // An unfinished conversation of a run that was killed.
-    match std::fs::remove_file(trace) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    let trace = Trace::create(trace)?;
-    let mut agent = Agent::new(team, npc, drawn, sandbox, sampling.clone(), None, trace)?.until(deadline);
+    let mut agent = Agent::new(session, team, npc, None)?.until(deadline);
     Ok(Box::new(move |_, message| {
-        let before = agent.trace().records().len();
+        let before = session.trace.entries().len();
         let outcome = agent.run(message);
-        let records = agent.trace().records();
-        let mut did = Did { ..cost(&records[before..]) };
+        let entries = session.trace.entries();
+        let mut did = cost(entries[before..].iter().map(|entry| &*entry.record));
         did.note = match outcome {
             Ok(Outcome::Answer { .. } | Outcome::Cancelled) => String::new(),
             Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
@@ -278,7 +297,7 @@ fn worker<'a>(
             Ok(Outcome::Failed { error }) => error,
             // A model that has worked so far and does not go on: most likely the conversation outgrew its context.
             Err(error @ alara_harness::Error::Model(_))
-                if records.iter().any(|record| matches!(record, Record::Assistant { .. })) =>
+                if agent.records().any(|record| matches!(record, Record::Assistant { .. })) =>
             {
                 did.give_up = true;
                 Infrastructure::from(error).0
@@ -290,10 +309,9 @@ fn worker<'a>(
 }
 
 /// What the records of one attempt cost.
-fn cost(records: &[Record]) -> Did {
-    let used = usage(records);
+fn cost<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Did {
+    let used = usage(records.clone());
     let mut spoken = records
-        .iter()
         .filter_map(|record| match record {
             Record::Assistant { message, .. } => Some(message.tool_calls.len() as u64),
             _ => None,

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::{Event, Sampling, ToolCall, Usage};
-use alara_harness::jinx::Engine;
+use alara_harness::jinx::{Action, Offer};
 use alara_harness::sandbox::enforced;
 use alara_harness::team::load_jinx;
-use alara_harness::tool::Place;
-use alara_harness::{Agent, Notice, Outcome, Policy, Sandbox, Team, ToolResult, Trace, jinx};
+use alara_harness::{
+    Agent, Caller, Notice, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, Trace, jinx,
+};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
@@ -88,30 +89,28 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let npc = team.npc(args.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = sandbox(args)?;
-    let model = args.model.load(npc.model.as_deref(), 1)?;
+    let models = args.model.source(1)?;
+    // What can't be had is told before anything is begun.
+    let _first = models.model(&npc.model)?;
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
 
     let mut progress = Progress::default();
-    let mut agent = Agent::new(&team, npc, model.as_ref(), &sandbox, sampling, schema, trace)?
-        .observed(|notice| progress.show(&notice));
-    let outcome = agent.run(&task)?;
-    let usage = agent.usage();
-    let path = agent.trace().path().map(Path::to_owned);
-    drop(agent);
+    let path = trace.path().map(Path::to_owned);
+    let (outcome, usage) = {
+        let session = Session::new(models.as_ref(), &sandbox)
+            .sampled(sampling)
+            .traced(trace)
+            .observed(|notice| progress.show(notice));
+        let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
+        (outcome, session.trace.usage())
+    };
     progress.end_line();
 
     let why = match &outcome {
         Outcome::Answer { .. } => None,
-        Outcome::TurnLimit { turns } => Some(format!("stopped after {turns} turns, the NPC's limit")),
-        Outcome::Length => Some("stopped: a turn reached the end of the context".to_owned()),
-        Outcome::Deadline => Some("stopped: the time is up".to_owned()),
         Outcome::Cancelled => Some("interrupted".to_owned()),
-        Outcome::Repetition { call: Some(call) } => {
-            Some(format!("stopped: the same call of {call} again and again"))
-        }
-        Outcome::Repetition { call: None } => Some("stopped: the model went round in circles".to_owned()),
-        Outcome::Failed { error } => Some(error.clone()),
+        other => Some(other.reason()),
     };
     if let Some(why) = why {
         ui::note(&why);
@@ -149,25 +148,32 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         let (name, text) =
             pair.split_once('=').with_context(|| format!("`{pair}` is no argument: write name=value"))?;
         let value = match jinx.inputs.iter().find(|input| input.name == name) {
-            Some(input) => input.parse(text).map_err(anyhow::Error::msg)?,
+            Some(input) => input.parse(text, &Offer::default()).map_err(anyhow::Error::msg)?,
             None => Value::from(text),
         };
         given.insert(name.to_owned(), value);
     }
-    let arguments = jinx.arguments(&given).map_err(anyhow::Error::msg)?;
+    let offer = Offer::default();
+    let arguments = jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
     let sandbox = sandbox(args)?;
-    let asks = jinx.steps.iter().any(|step| step.engine == Engine::Llm);
+    let asks = jinx.steps.iter().any(|step| matches!(step.action, Action::Llm(_)));
     let model = asks.then(|| args.model.load(None, 1)).transpose()?;
-    let place = Place { sandbox: &sandbox, model: model.as_deref(), deadline: None };
-    let result = jinx::run(&jinx, arguments, &place)?;
+    let nothing = Scripted::default();
+    let source = Single(model.as_deref().unwrap_or(&nothing));
+    let session = Session::new(&source, &sandbox);
+    let team = Team::default();
+    let result = jinx::run(&jinx, arguments, &Caller::person(&session, &team))?;
     if args.json {
         ui::line(&serde_json::to_string(&result)?);
     } else {
-        if !result.output.is_empty() {
-            ui::line(&result.output);
+        let (output, complaint) = (result.output_text(), result.complaint());
+        if !output.is_empty() {
+            ui::line(&output);
         }
-        if !result.error.is_empty() {
-            ui::note(&result.error);
+        if !complaint.is_empty() {
+            ui::note(&complaint);
+        } else if !result.stderr.is_empty() {
+            ui::note(&result.stderr);
         }
     }
     Ok(match result.ok {
@@ -239,22 +245,21 @@ impl Progress {
 
     fn show(&mut self, notice: &Notice) {
         match notice {
-            Notice::Turn(turn) => self.turns = *turn,
-            Notice::Event(Event::Text { text } | Event::Reasoning { text }) => {
+            Notice::Turn { depth: 0, turn, .. } => self.turns = *turn,
+            Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } => {
                 ui::piece(text);
                 self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
             }
-            Notice::Event(Event::Incomplete { name, .. }) => {
+            Notice::Event { event: Event::Incomplete { name, .. }, .. } => {
                 self.end_line();
                 ui::note(&format!("the call of {name} was cut off, and is not made"));
             }
-            Notice::Event(_) => {}
-            Notice::Call(call) => {
+            Notice::Call { call, .. } => {
                 self.end_line();
                 self.calls += 1;
                 ui::note(&format!("> {}", call_line(call)));
             }
-            Notice::Result(_, result, took) => {
+            Notice::Result { result, took, .. } => {
                 let verdict = match (result.ok, result.exit) {
                     (true, _) => "ok".to_owned(),
                     (false, Some(code)) => format!("failed with exit status {code}"),
@@ -263,6 +268,7 @@ impl Progress {
                 ui::note(&format!("  {verdict}, {:.2} s", took.as_secs_f64()));
                 ui::piece(&excerpt(result));
             }
+            _ => {}
         }
     }
 
@@ -304,7 +310,8 @@ fn call_line(call: &ToolCall) -> String {
 
 /// The first lines of what a tool gave back or complained about, indented.
 fn excerpt(result: &ToolResult) -> String {
-    let lines = result.output.lines().chain(if result.ok { "" } else { &result.error }.lines());
+    let (output, complaint) = (result.output_text(), result.complaint());
+    let lines = output.lines().chain(complaint.lines());
     let mut text = String::new();
     let mut more = 0;
     for (index, line) in lines.enumerate() {

@@ -100,6 +100,14 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// The file of answers about permissions.
+    #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
+    Answers {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A trace file that can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {

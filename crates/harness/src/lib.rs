@@ -4,18 +4,26 @@
 
 pub mod agent;
 pub mod error;
+#[cfg(test)]
+mod ground;
 pub mod jinx;
 pub mod model;
+pub mod permission;
 pub mod sandbox;
 pub mod scratch;
+pub mod session;
+pub mod source;
+pub mod store;
 pub mod team;
 pub mod tool;
 pub mod trace;
+pub mod yaml;
 
-pub use agent::{Agent, Notice, Outcome};
+pub use agent::{Agent, Outcome};
 pub use error::Error;
 pub use jinx::{Jinx, ToolResult};
 pub use model::{ChatModel, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single};
 pub use sandbox::{Policy, Sandbox};
+pub use session::{Caller, Notice, Session};
 pub use team::{Npc, Team};
 pub use trace::Trace;

@@ -3,36 +3,102 @@
 use std::time::Instant;
 
 use alara_engine::ToolCall;
+use serde_json::{Map, Value};
 
+use crate::agent::offer;
 use crate::error::Error;
-use crate::jinx::{ToolResult, run};
-use crate::model::ChatModel;
-use crate::sandbox::Sandbox;
-use crate::team::{Npc, Team};
+use crate::jinx::{Jinx, ToolResult, Verdict, run};
+use crate::permission::{self, Answer, Question};
+use crate::session::Caller;
+use crate::trace::Record;
 
-/// Where a call runs, and until when.
-#[derive(Clone, Copy)]
-pub struct Place<'a> {
-    /// Runs the steps' programs.
-    pub sandbox: &'a Sandbox,
-    /// Answers the `llm` steps.
-    pub model: Option<&'a dyn ChatModel>,
-    /// When the call must be over.
-    pub deadline: Option<Instant>,
-}
-
-/// Runs a call if `npc` may make it. A call that is refused, malformed or fails gives a result that says so.
+/// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
 ///
 /// # Errors
 /// The sandbox or a model failed: nothing that the caller could do better.
-pub fn execute(team: &Team, npc: &Npc, call: &ToolCall, place: &Place) -> Result<ToolResult, Error> {
-    let permitted = npc.jinxes.contains(&call.name).then(|| team.jinx(&call.name)).flatten();
+pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
+    let permitted = tools.contains(&call.name).then(|| caller.team.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
-        let list = npc.jinxes.join(", ");
+        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
+        let list = tools.join(", ");
         return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
     };
-    match jinx.arguments(&call.arguments) {
-        Ok(arguments) => run(jinx, arguments, place),
-        Err(reason) => Ok(ToolResult::failed(reason)),
+    dispatch(caller, jinx, &call.arguments, &call.id)
+}
+
+/// Runs a jinx for a step or a person. A step's call was granted with the jinx that it stands in, but rules hold for it too.
+/// `place` names the call in the trace.
+///
+/// # Errors
+/// As [`execute`].
+pub fn call(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let begun = Instant::now();
+    let result = dispatch(caller, jinx, arguments, place)?;
+    caller.trace.push(
+        caller.scope,
+        Record::Jinx {
+            jinx: jinx.name.clone(),
+            place: place.to_owned(),
+            arguments: arguments.clone(),
+            result: result.clone(),
+            seconds: begun.elapsed().as_secs_f64(),
+        },
+    )?;
+    Ok(result)
+}
+
+fn dispatch(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let offer = caller.npc.map(|npc| offer(caller.team, npc)).unwrap_or_default();
+    let arguments = match jinx.arguments(arguments, &offer) {
+        Ok(arguments) => arguments,
+        Err(reason) => return Ok(ToolResult::failed(reason)),
+    };
+    if let Some(refused) = refused(caller, jinx, &arguments)? {
+        return Ok(refused);
     }
+    let scope = caller.scope_of(place);
+    run(jinx, arguments, &Caller { scope: &scope, ..*caller })
+}
+
+/// Holds a call against the rules; the result says why it may not be made. What a person starts needs no permission.
+fn refused(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let (session, team) = (caller.session, caller.team);
+    let Some(npc) = caller.npc else { return Ok(None) };
+    let Some((mut verdict, mut by)) = session.permissions.verdict(team, jinx, arguments) else {
+        return Ok(None);
+    };
+    if verdict == Verdict::Ask {
+        let pattern = permission::pattern(jinx, arguments);
+        let answer = session.ask(&Question { npc: &npc.name, jinx, arguments, pattern: pattern.clone() });
+        if let Some(answer) = answer {
+            session.permissions.remember(team, &pattern, answer)?;
+        }
+        (verdict, by) = match answer {
+            Some(Answer::Yes | Answer::Session | Answer::Always) => (Verdict::Allow, "an answer".to_owned()),
+            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer".to_owned()),
+            None => (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked")),
+        };
+    }
+    audit(caller, &jinx.name, verdict, &by)?;
+    let error = format!("`{}` is not permitted by {by}", jinx.name);
+    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+fn audit(caller: &Caller, jinx: &str, verdict: Verdict, by: &str) -> Result<(), Error> {
+    let record = Record::Permission { jinx: jinx.to_owned(), verdict, by: by.to_owned() };
+    caller.trace.push(caller.scope, record).map(drop)
 }

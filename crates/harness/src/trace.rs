@@ -1,19 +1,21 @@
 //! The trace: an append-only list of what happened. Everything that a run knows is folded from it.
 //!
-//! As a file it is one JSON object a line, flushed line by line, so a killed run leaves all that it did. This module
-//! must not know how turns are made or tools are run.
+//! A run may hold conversations inside of others (an NPC that another one gave work to): each record names its own. As a file it is
+//! one JSON object a line, flushed line by line, so a killed run leaves all that it did. This module must not know how turns are
+//! made or tools are run.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_engine::{Finish, Message, Request, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::agent::Outcome;
 use crate::error::Error;
-use crate::jinx::ToolResult;
+use crate::jinx::{ToolResult, Verdict};
 use crate::team::Limits;
 
 /// Something that happened.
@@ -52,6 +54,40 @@ pub enum Record {
         /// How long it took, in seconds.
         seconds: f64,
     },
+    /// A call was held against the rules. Also written for a call of a tool that is not on the list.
+    Permission {
+        /// The jinx.
+        jinx: String,
+        /// What was decided.
+        verdict: Verdict,
+        /// By what: a rule and where it stands, the list, or a person's answer.
+        by: String,
+    },
+    /// A step or a person ran a jinx.
+    Jinx {
+        /// Its name.
+        jinx: String,
+        /// Where: the step's name.
+        place: String,
+        /// With what.
+        arguments: Map<String, Value>,
+        /// What it did.
+        result: ToolResult,
+        /// How long it took, in seconds.
+        seconds: f64,
+    },
+    /// A jinx gave a response to whoever watches.
+    Emit {
+        /// `{type, id?, content}`; see [`Action::Emit`](crate::jinx::Action::Emit).
+        response: Value,
+    },
+    /// The conversation was shortened: all messages but the last `kept` are replaced by one of the user.
+    Compaction {
+        /// That message.
+        summary: String,
+        /// How many messages stay as they are.
+        kept: usize,
+    },
     /// The run that the last user message began is over.
     End {
         /// How it ended.
@@ -87,23 +123,55 @@ pub struct Start {
     pub schema: Option<Value>,
 }
 
-/// A line of the file: a record and when it was written.
-#[derive(Serialize, Deserialize)]
-struct Line<R> {
-    time: String,
-    #[serde(flatten)]
-    record: R,
+/// A record and where in the run it belongs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The conversation: empty for the one that the run began with, otherwise the way to a conversation inside of it, by the
+    /// calls and steps that lead there (`call_2/work`).
+    #[serde(default, rename = "in", skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+    /// What happened.
+    #[serde(flatten, with = "shared")]
+    pub record: Arc<Record>,
 }
 
-/// The records of one conversation, in memory and, if wanted, in a file.
+/// A shared value is written as the value.
+mod shared {
+    use super::{Arc, Record};
+
+    pub fn serialize<S: serde::Serializer>(record: &Arc<Record>, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&**record, serializer)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Arc<Record>, D::Error> {
+        serde::Deserialize::deserialize(deserializer).map(Arc::new)
+    }
+}
+
+/// A line of the file: an entry and when it was written.
+#[derive(Serialize, Deserialize)]
+struct Line<E> {
+    time: String,
+    #[serde(flatten)]
+    entry: E,
+}
+
+/// The records of a run, in memory and, if wanted, in a file. Shared by all that work on the run.
 #[derive(Debug, Default)]
 pub struct Trace {
-    records: Vec<Record>,
-    file: Option<(PathBuf, File)>,
+    inner: Mutex<Inner>,
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: Vec<Entry>,
+    file: Option<File>,
 }
 
 impl Trace {
-    /// A trace that lives in memory only.
+    /// A trace that lives in memory only. Work that runs beside other work keeps its own, which is then
+    /// [joined](Self::join), so that the order of a trace never depends on threads.
     pub fn in_memory() -> Self {
         Trace::default()
     }
@@ -118,56 +186,97 @@ impl Trace {
             std::fs::create_dir_all(parent).map_err(error)?;
         }
         let file = File::options().append(true).create_new(true).open(path).map_err(error)?;
-        Ok(Trace { records: Vec::new(), file: Some((path.to_owned(), file)) })
+        let inner = Inner { entries: Vec::new(), file: Some(file) };
+        Ok(Trace { inner: Mutex::new(inner), path: Some(path.to_owned()) })
     }
 
-    /// Appends a record.
+    /// Appends what happened in the conversation `scope`.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn push(&mut self, record: Record) -> Result<(), Error> {
-        if let Some((path, file)) = &mut self.file {
-            let line = Line { time: jiff::Timestamp::now().to_string(), record: &record };
+    pub fn push(&self, scope: &str, record: Record) -> Result<Arc<Record>, Error> {
+        let record = Arc::new(record);
+        self.append(Entry { scope: scope.to_owned(), record: record.clone() })?;
+        Ok(record)
+    }
+
+    /// Appends all that happened in `branch`.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn join(&self, branch: Trace) -> Result<(), Error> {
+        let inner = branch.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+        inner.entries.into_iter().try_for_each(|entry| self.append(entry))
+    }
+
+    fn append(&self, entry: Entry) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if let (Some(path), Some(file)) = (&self.path, &mut inner.file) {
+            let line = Line { time: jiff::Timestamp::now().to_string(), entry: &entry };
             let written = serde_json::to_string(&line)
                 .map_err(std::io::Error::from)
                 .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
             written.map_err(|source| Error::Trace { path: path.clone(), source })?;
         }
-        self.records.push(record);
+        inner.entries.push(entry);
         Ok(())
     }
 
-    /// All records, oldest first.
-    pub fn records(&self) -> &[Record] {
-        &self.records
+    /// Everything that has happened so far, oldest first.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.lock().entries.clone()
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What has happened after the first `count` entries.
+    pub fn since(&self, count: usize) -> Vec<Entry> {
+        self.lock().entries[count..].to_vec()
+    }
+
+    /// What all turns of the run cost together, those of conversations inside of it too.
+    pub fn usage(&self) -> Usage {
+        usage(self.lock().entries.iter().map(|entry| &*entry.record))
     }
 
     /// Where the trace is written.
     pub fn path(&self) -> Option<&Path> {
-        self.file.as_ref().map(|(path, _)| path.as_path())
+        self.path.as_deref()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads the records of a trace file. A last line that a killed run left unfinished is left out.
+/// Reads the entries of a trace file. A last line that a killed run left unfinished is left out.
 ///
 /// # Errors
 /// The file can't be read, or another line is no record.
-pub fn read(path: &Path) -> Result<Vec<Record>, Error> {
+pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     let text =
         std::fs::read_to_string(path).map_err(|source| Error::Trace { path: path.to_owned(), source })?;
-    let mut records = Vec::new();
+    let mut entries = Vec::new();
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        match serde_json::from_str::<Line<Record>>(line) {
-            Ok(line) => records.push(line.record),
+        match serde_json::from_str::<Line<Entry>>(line) {
+            Ok(line) => entries.push(line.entry),
             Err(_) if !line.ends_with('\n') => {}
             Err(source) => return Err(Error::TraceLine { path: path.to_owned(), line: index + 1, source }),
         }
     }
-    Ok(records)
+    Ok(entries)
 }
 
-/// The request for the next turn of a conversation.
-pub fn request(records: &[Record]) -> Request {
+/// The request for the next turn of a conversation, from its own records.
+pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut request = Request::default();
     for record in records {
         match record {
@@ -182,14 +291,22 @@ pub fn request(records: &[Record]) -> Request {
             Record::User { text } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
             Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
-            Record::ToolCall { .. } | Record::End { .. } => {}
+            Record::Compaction { summary, kept } => {
+                let recent = request.messages.len().saturating_sub(*kept);
+                request.messages.splice(..recent, [Message::user(summary)]);
+            }
+            Record::ToolCall { .. }
+            | Record::Permission { .. }
+            | Record::Jinx { .. }
+            | Record::Emit { .. }
+            | Record::End { .. } => {}
         }
     }
     request
 }
 
-/// What all turns of a conversation cost together; the time to the first token is the first turn's.
-pub fn usage(records: &[Record]) -> Usage {
+/// What turns cost together; the time to the first token is the first turn's.
+pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
     let mut total = Usage::default();
     for record in records {
         if let Record::Assistant { usage, .. } = record {

@@ -185,8 +185,8 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
         ui::note(&format!("warning: {diagnostic}"));
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
-    let model = args.model.load(npc.model.as_deref(), args.jobs.get())?;
-    let wanted = args.model.model.as_deref().or(npc.model.as_deref());
+    let model = args.model.load(npc.model.model.as_deref(), args.jobs.get())?;
+    let wanted = args.model.model.as_deref().or(npc.model.model.as_deref());
     let file = |name: &str| match name.strip_prefix("script:") {
         Some(script) => Ok(script.into()),
         None => model::path(name),

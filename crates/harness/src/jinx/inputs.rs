@@ -10,26 +10,64 @@
 //! ```
 //! `inputs` may also be one mapping of names.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// An argument of a jinx.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
     /// The name, also that of the environment variable: `[A-Za-z_][A-Za-z0-9_]*`.
     pub name: String,
     /// The type of its values.
+    #[serde(rename = "type")]
     pub kind: Kind,
     /// What it is, for the model; may be empty.
     pub description: String,
     /// The value if none is given; `None` = the input is required.
     pub default: Option<Value>,
-    /// The only permitted values; empty = any.
-    pub choices: Vec<Value>,
+    /// The only permitted values.
+    pub choices: Choices,
+}
+
+/// Which values an input takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choices {
+    /// Any of its type.
+    #[default]
+    Any,
+    /// These.
+    Of(Vec<Value>),
+    /// Names of those to whom the caller may give work: members of its team and sub-teams (`enum: members`).
+    Members,
+    /// Names of the skills that the caller may look up (`enum: skills`).
+    Skills,
+}
+
+/// What is open to a caller, for [`Choices`] that depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// The other members of its team, and its sub-teams.
+    pub members: Vec<String>,
+    /// The skills of its catalog.
+    pub skills: Vec<String>,
+}
+
+impl Choices {
+    /// The values; `None` = any.
+    pub fn values(&self, offer: &Offer) -> Option<Vec<Value>> {
+        let names = |names: &[String]| Some(names.iter().map(|name| Value::from(name.as_str())).collect());
+        match self {
+            Choices::Any => None,
+            Choices::Of(values) => Some(values.clone()),
+            Choices::Members => names(&offer.members),
+            Choices::Skills => names(&offer.skills),
+        }
+    }
 }
 
 /// The types of JSON schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Text.
@@ -97,7 +135,7 @@ struct Said {
     #[serde(default, deserialize_with = "present")]
     default: Option<Value>,
     #[serde(default, rename = "enum")]
-    choices: Vec<Value>,
+    choices: Option<Value>,
 }
 
 /// Tells a default of `null` from no default.
@@ -107,7 +145,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 
 impl Input {
     /// The input's schema: `type`, `description`, `default`, `enum`, in this order, as far as they are given.
-    pub fn schema(&self) -> Value {
+    pub fn schema(&self, offer: &Offer) -> Value {
         let mut schema = Map::new();
         schema.insert("type".to_owned(), json!(self.kind.name()));
         if !self.description.is_empty() {
@@ -116,37 +154,39 @@ impl Input {
         if let Some(default) = self.default.as_ref().filter(|default| !default.is_null()) {
             schema.insert("default".to_owned(), default.clone());
         }
-        if !self.choices.is_empty() {
-            schema.insert("enum".to_owned(), json!(self.choices));
+        if let Some(values) = self.choices.values(offer) {
+            schema.insert("enum".to_owned(), Value::Array(values));
         }
         Value::Object(schema)
     }
 
-    /// Whether `value` may be given.
+    /// Whether `value` may be given by a caller to whom `offer` is open.
     ///
     /// # Errors
     /// Why not, for the caller.
-    pub fn check(&self, value: &Value) -> Result<(), String> {
+    pub fn check(&self, value: &Value, offer: &Offer) -> Result<(), String> {
         if !self.kind.holds(value) {
             return Err(format!("argument `{}` must be of type {}", self.name, self.kind.name()));
         }
-        if !self.choices.is_empty() && !self.choices.contains(value) {
-            return Err(format!("argument `{}` must be one of {}", self.name, json!(self.choices)));
+        match self.choices.values(offer) {
+            Some(values) if !values.contains(value) => {
+                Err(format!("argument `{}` must be one of {}", self.name, Value::Array(values)))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads a value that a person typed: as it stands for text, as JSON otherwise.
     ///
     /// # Errors
     /// It is not of the input's type.
-    pub fn parse(&self, text: &str) -> Result<Value, String> {
+    pub fn parse(&self, text: &str, offer: &Offer) -> Result<Value, String> {
         let value = match self.kind {
             Kind::String => Value::from(text),
             _ => serde_json::from_str(text)
                 .map_err(|_| format!("argument `{}` must be of type {}", self.name, self.kind.name()))?,
         };
-        self.check(&value)?;
+        self.check(&value, offer)?;
         Ok(value)
     }
 
@@ -154,9 +194,7 @@ impl Input {
         let said = match said {
             Value::Object(map) => serde_json::from_value(Value::Object(map))
                 .map_err(|error| format!("input `{name}`: {error}"))?,
-            default => {
-                Said { kind: None, description: String::new(), default: Some(default), choices: Vec::new() }
-            }
+            default => Said { kind: None, description: String::new(), default: Some(default), choices: None },
         };
         let mut characters = name.chars();
         let good = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
@@ -164,16 +202,32 @@ impl Input {
         if !good {
             return Err(format!("input `{name}`: a name is made of letters, digits and `_`"));
         }
-        let guess = || said.default.as_ref().or(said.choices.first()).map(Kind::of).unwrap_or_default();
+        let choices = match said.choices {
+            None => Choices::Any,
+            Some(Value::Array(values)) if !values.is_empty() => Choices::Of(values),
+            Some(Value::String(word)) if word == "members" => Choices::Members,
+            Some(Value::String(word)) if word == "skills" => Choices::Skills,
+            Some(other) => {
+                return Err(format!("input `{name}`: enum is a list, `members` or `skills`, not {other}"));
+            }
+        };
+        let first = match &choices {
+            Choices::Of(values) => values.first(),
+            _ => None,
+        };
+        let guess = || said.default.as_ref().or(first).map(Kind::of).unwrap_or_default();
         let input = Input {
             name: name.to_owned(),
             kind: said.kind.unwrap_or_else(guess),
             description: said.description.trim().to_owned(),
             default: said.default,
-            choices: said.choices,
+            choices,
         };
-        if let Some(default) = input.default.as_ref().filter(|default| !default.is_null()) {
-            input.check(default).map_err(|reason| format!("{reason}, but its default is {default}"))?;
+        let fixed = matches!(input.choices, Choices::Any | Choices::Of(_));
+        if let Some(default) = input.default.as_ref().filter(|default| fixed && !default.is_null()) {
+            input
+                .check(default, &Offer::default())
+                .map_err(|reason| format!("{reason}, but its default is {default}"))?;
         }
         Ok(input)
     }
@@ -231,7 +285,8 @@ mod tests {
     fn check(yaml: &str, expected: Result<Value, &str>) {
         let value: Value = serde_saphyr::from_str(yaml).unwrap();
         let found = read(value).map(|inputs| {
-            let each = |input: Input| (input.name.clone(), json!([input.schema(), input.default]));
+            let each =
+                |input: Input| (input.name.clone(), json!([input.schema(&Offer::default()), input.default]));
             Value::Object(inputs.into_iter().map(each).collect())
         });
         assert_eq!(found, expected.map_err(str::to_owned), "{yaml}");
@@ -269,7 +324,10 @@ mod tests {
     #[test]
     fn optional_without_a_value() {
         let inputs = read(json!([{"mode": null}])).unwrap();
-        assert_eq!((inputs[0].schema(), &inputs[0].default), (json!({"type": "string"}), &Some(Value::Null)));
+        assert_eq!(
+            (inputs[0].schema(&Offer::default()), &inputs[0].default),
+            (json!({"type": "string"}), &Some(Value::Null))
+        );
     }
 
     #[test]

@@ -2,24 +2,30 @@
 
 mod inputs;
 mod result;
+pub mod step;
 mod steps;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use alara_engine::Tool;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub(crate) use inputs::read as read_inputs;
-pub use inputs::{Input, Kind};
+pub use inputs::{Choices, Input, Kind, Offer};
 pub use result::ToolResult;
+pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
 pub use steps::run;
 
 /// A tool.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Jinx {
     /// The name, `[A-Za-z0-9_-]+`.
     pub name: String,
+    /// The path of its file below the folder of jinxes, without the ending: another way to name it (`lib/core/shell`).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reference: String,
     /// What it does, for the model.
     pub description: String,
     /// Its arguments, in the order of the file.
@@ -28,14 +34,66 @@ pub struct Jinx {
     pub effect: Effect,
     /// Whether its steps need the network. Default false.
     pub network: bool,
+    /// The environment variables of alara that its programs get, by name: keys, for example. Default none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
     /// Wall-clock limit for each step. Default 60 s.
+    #[serde(serialize_with = "seconds")]
     pub timeout: Duration,
+    /// When it counts as a success: an expression over its arguments and its result `out`. `None` = when no step fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ok: Option<String>,
+    /// Whether a success ends the agent's run, with the output as its answer. Default false.
+    #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
+    /// Whether it may run unless a rule says otherwise. `None` = yes: it is on the NPC's list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission: Option<Verdict>,
+    /// The texts that it serves, if it is a skill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<Skill>,
     /// What it does, one after the other; the last one's result is the jinx's.
-    pub steps: Vec<Step>,
+    pub steps: Steps,
+    /// Its file.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// What a skill says: text by section.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Skill {
+    /// The text before the first section; may be empty.
+    pub introduction: String,
+    /// Title and text of each section, in the order of the file.
+    pub sections: Vec<(String, String)>,
+    /// Files that lie beside it, relative to its folder: scripts, references.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+}
+
+impl Skill {
+    /// All that it says.
+    pub fn text(&self) -> String {
+        let sections = self.sections.iter().map(|(title, text)| format!("## {title}\n\n{}", text.trim()));
+        let parts = std::iter::once(self.introduction.trim().to_owned()).chain(sections);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+/// Whether something may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It may.
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It may not.
+    Deny,
 }
 
 /// What a jinx does to the world outside the conversation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// It only computes.
@@ -47,37 +105,15 @@ pub enum Effect {
     Write,
 }
 
-/// One step of a jinx.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// What later steps call its result.
-    pub name: String,
-    /// Who runs it.
-    pub engine: Engine,
-    /// The script, or for `llm` the template of the prompt.
-    pub code: String,
-    /// For `llm`, a JSON schema: the answer is JSON that is valid for it. Default: the answer is any text.
-    pub schema: Option<Value>,
-}
-
-/// Who runs a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// Bash; inputs and earlier results are environment variables.
-    Bash,
-    /// Python; inputs and earlier results are in the dictionary `context`, the result is `output` or what is printed.
-    Python,
-    /// The NPC's model, without tools; the prompt is a minijinja template over the same context.
-    #[serde(alias = "natural")]
-    Llm,
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl Jinx {
-    /// The tool as a model sees it. Byte-stable: a model may be trained on exactly this.
-    pub fn tool(&self) -> Tool {
+    /// The tool as a model sees it, to which `offer` is open. Byte-stable: a model may be trained on exactly this.
+    pub fn tool(&self, offer: &Offer) -> Tool {
         let properties: Map<String, Value> =
-            self.inputs.iter().map(|input| (input.name.clone(), input.schema())).collect();
+            self.inputs.iter().map(|input| (input.name.clone(), input.schema(offer))).collect();
         let required: Vec<&str> = self
             .inputs
             .iter()
@@ -96,11 +132,12 @@ impl Jinx {
         }
     }
 
-    /// The complete arguments of a call: checked, with defaults filled in, in the order of the inputs.
+    /// The complete arguments of a call by someone to whom `offer` is open: checked, with defaults filled in, in the order of the
+    /// inputs.
     ///
     /// # Errors
     /// What is wrong, for the caller: an unknown or missing argument, or one of the wrong type.
-    pub fn arguments(&self, given: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    pub fn arguments(&self, given: &Map<String, Value>, offer: &Offer) -> Result<Map<String, Value>, String> {
         let names = || self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
         if let Some(unknown) = given.keys().find(|name| self.inputs.iter().all(|input| &input.name != *name))
         {
@@ -110,7 +147,7 @@ impl Jinx {
         for input in &self.inputs {
             let value = match (given.get(&input.name), &input.default) {
                 (Some(value), _) => {
-                    input.check(value)?;
+                    input.check(value, offer)?;
                     value.clone()
                 }
                 (None, Some(default)) => default.clone(),

@@ -1,6 +1,9 @@
 //! What a tool did, for the trace in full and for the model in a fixed form.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What stands where text was cut out.
 const CUT: &str = "\n…\n";
@@ -10,16 +13,22 @@ const CUT: &str = "\n…\n";
 pub struct ToolResult {
     /// Whether it succeeded.
     pub ok: bool,
-    /// What it gave back, without trailing newlines.
-    pub output: String,
-    /// What it complained about, or what happened to it.
+    /// What it gave back: text without trailing newlines, or any other value.
+    pub output: Value,
+    /// What went wrong or happened to it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// What its program complained about.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
     /// Its exit status; `None` if it was killed or never ran.
     pub exit: Option<i32>,
     /// Bytes of output and error that were never kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
+    /// Whether it ends the agent's run, with the output as its answer.
+    #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -43,13 +52,33 @@ struct Text<'a> {
 
 impl ToolResult {
     /// A success.
-    pub fn succeeded(output: impl Into<String>) -> Self {
+    pub fn succeeded(output: impl Into<Value>) -> Self {
         ToolResult { ok: true, output: output.into(), exit: Some(0), ..ToolResult::default() }
     }
 
     /// A failure without a program.
     pub fn failed(error: impl Into<String>) -> Self {
         ToolResult { error: error.into(), ..ToolResult::default() }
+    }
+
+    /// The output as text: a text as it is, nothing for null, anything else as compact JSON.
+    pub fn output_text(&self) -> Cow<'_, str> {
+        match &self.output {
+            Value::Null => Cow::Borrowed(""),
+            Value::String(text) => Cow::Borrowed(text),
+            other => Cow::Owned(other.to_string()),
+        }
+    }
+
+    /// What a failure is told by: what its program complained about and what happened to it; empty for a success.
+    pub fn complaint(&self) -> Cow<'_, str> {
+        match (self.stderr.as_str(), self.error.as_str()) {
+            _ if self.ok => Cow::Borrowed(""),
+            ("", error) => Cow::Borrowed(error),
+            // A program that explains itself needs no number.
+            (stderr, error) if error.is_empty() || error.starts_with("exit status") => Cow::Borrowed(stderr),
+            (stderr, error) => Cow::Owned(format!("{stderr}\n{error}")),
+        }
     }
 
     /// What the model gets to read: one compact JSON object. Of output and error together about `limit` bytes are
@@ -61,10 +90,10 @@ impl ToolResult {
     /// ```
     /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if there is any.
     pub fn text(&self, limit: usize) -> String {
-        let shown_error = if self.ok { "" } else { &self.error };
-        let share = if self.output.is_empty() { limit } else { limit / 2 };
-        let (error, cut_error) = cut(shown_error, share);
-        let (output, cut_output) = cut(&self.output, limit - (shown_error.len() - cut_error));
+        let (all_output, all_error) = (self.output_text(), self.complaint());
+        let share = if all_output.is_empty() { limit } else { limit / 2 };
+        let (error, cut_error) = cut(&all_error, share);
+        let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
         let text = Text {
             ok: self.ok,
             exit: (!self.ok).then_some(self.exit),
@@ -115,7 +144,7 @@ mod tests {
         check("aébèc", 4, "a\n…\nc", 5);
         check("ééé", 0, "\n…\n", 6);
         let result = ToolResult { error: "e".repeat(100), ..ToolResult::failed("") };
-        let result = ToolResult { output: "o".repeat(100), ..result };
+        let result = ToolResult { output: "o".repeat(100).into(), ..result };
         assert_eq!(
             result.text(8),
             r#"{"ok":false,"exit":null,"output":"oo\n…\noo","error":"ee\n…\nee","truncated_bytes":192}"#

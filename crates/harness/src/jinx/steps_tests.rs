@@ -1,19 +1,22 @@
+use alara_engine::Message;
+
 use super::*;
-use crate::model::{Reply, Scripted};
-use crate::sandbox::{Isolation, Policy, Sandbox};
-use crate::team::{Team, load_jinx};
+use crate::ground::Ground;
+use crate::jinx::Offer;
+use crate::model::{Reply, Scripted, Single};
+use crate::session::Session;
+use crate::team::load_jinx;
 
 fn run_with(text: &str, arguments: &Value, model: &Scripted) -> ToolResult {
-    let work = tempfile::tempdir().unwrap();
-    let path = work.path().join("tried.jinx");
+    let ground = Ground::new();
+    let path = ground.work().join("tried.jinx");
     std::fs::write(&path, text).unwrap();
     let (jinx, diagnostics) = load_jinx(&path).unwrap();
     assert_eq!(diagnostics, []);
-    let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-    let sandbox = Sandbox::new(work.path(), policy).unwrap();
-    let place = Place { sandbox: &sandbox, model: Some(model), deadline: None };
-    let arguments = jinx.arguments(arguments.as_object().unwrap()).unwrap();
-    run(&jinx, arguments, &place).unwrap()
+    let source = Single(model);
+    let session = Session::new(&source, &ground.sandbox);
+    let arguments = jinx.arguments(arguments.as_object().unwrap(), &Offer::default()).unwrap();
+    run(&jinx, arguments, &Caller::person(&session, &ground.team)).unwrap()
 }
 
 fn check(text: &str, arguments: &Value, expected: &str) {
@@ -81,7 +84,7 @@ steps:
 
     let held = "steps: [{engine: llm, prompt: 'How far?', schema: {type: object, required: [km], properties: {km: {type: integer}}}}]";
     let model = Scripted::new([Reply::text("{\"km\": 5}")]);
-    assert_eq!(run_with(held, &json!({}), &model).text(1000), r#"{"ok":true,"output":"{\"km\": 5}"}"#);
+    assert_eq!(run_with(held, &json!({}), &model).text(1000), r#"{"ok":true,"output":"{\"km\":5}"}"#);
     assert_eq!(
         model.requests()[0].schema,
         Some(json!({"type": "object", "required": ["km"], "properties": {"km": {"type": "integer"}}}))
@@ -102,16 +105,16 @@ fn a_timeout_says_so() {
 
 #[test]
 fn stock_tools_work() {
-    let team = Team::stock("alara").unwrap();
-    let npc = team.npc(None).unwrap();
-    let work = tempfile::tempdir().unwrap();
-    let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-    let sandbox = Sandbox::new(work.path(), policy).unwrap();
-    let place = Place { sandbox: &sandbox, model: None, deadline: None };
+    let ground = Ground::new();
+    let npc = ground.team.npc(None).unwrap();
+    let model = Scripted::default();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let caller = Caller { npc: Some(npc), ..Caller::person(&session, &ground.team) };
     let check = |name: &str, arguments: Value, expected: &str| {
         let arguments = arguments.as_object().unwrap().clone();
         let call = alara_engine::ToolCall { id: String::new(), name: name.to_owned(), arguments };
-        let result = crate::tool::execute(&team, npc, &call, &place).unwrap();
+        let result = crate::tool::execute(&caller, &npc.jinxes, &call).unwrap();
         assert_eq!(result.text(200), expected, "{name}");
     };
     check(

@@ -13,4 +13,8 @@ impl ChatModel for Engine {
         let events = self.generate(&request).map_err(ModelError::new)?;
         Ok(Box::new(events.map(|event| event.map_err(ModelError::new))))
     }
+
+    fn context(&self) -> Option<usize> {
+        Some(Engine::context(self))
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use alara_engine::{Event, Request};
 
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Models, NoRoom};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
@@ -30,23 +30,49 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// The request can't be served, for example because it is longer than the model's context.
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError>;
+
+    /// Most tokens of a conversation; `None` = not known.
+    fn context(&self) -> Option<usize> {
+        None
+    }
 }
 
-/// Where agents get their models from.
-pub trait ModelSource: Send + Sync {
-    /// The model that `spec` asks for. It is kept ready at least as long as someone holds it.
+impl<M: ChatModel + ?Sized> ChatModel for &M {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        (**self).chat(request)
+    }
+
+    fn context(&self) -> Option<usize> {
+        (**self).context()
+    }
+}
+
+/// Where models come from: an NPC may name its own.
+pub trait ModelSource: Sync {
+    /// The model that `spec` means; loads it if need be.
     ///
     /// # Errors
-    /// There is no such model, it can't be loaded, or there is no room for it.
-    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError>;
+    /// There is none, or it can't be loaded.
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
 }
 
 /// One model, whatever is asked for.
-pub struct Single(pub Arc<dyn ChatModel>);
+pub struct Single<'a>(pub &'a dyn ChatModel);
 
-impl ModelSource for Single {
-    fn model(&self, _: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
-        Ok(self.0.clone())
+impl ModelSource for Single<'_> {
+    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(self.0))
+    }
+}
+
+/// The model itself, whatever is asked for.
+impl ModelSource for Arc<dyn ChatModel> {
+    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(self.clone())
     }
 }
 
@@ -59,6 +85,12 @@ impl ModelError {
     /// Wraps any error, or a text.
     pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         ModelError(error.into())
+    }
+
+    /// Whether the conversation was too long for the model.
+    pub fn too_long(&self) -> bool {
+        matches!(self.cause().downcast_ref(), Some(alara_engine::Error::PromptTooLong { .. }))
+            || matches!(self.cause().downcast_ref(), Some(EndpointError::TooLong { .. }))
     }
 
     /// The model's own error.

@@ -117,7 +117,7 @@ impl Models {
 }
 
 impl ModelSource for Models {
-    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         let mut state = self.lock();
         loop {
             state.clock += 1;

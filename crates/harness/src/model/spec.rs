@@ -1,26 +1,48 @@
-//! Which model an agent wants, as team files say it.
+//! Which model an NPC or a team asks for.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Which model an agent wants. Nothing said = the model that ships, or what the command line says.
-///
-/// A key is never kept here, only the name of the environment variable that holds it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// A model as a file names it. What is missing is inherited: from the team, then from the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ModelSpec {
-    /// The model's name: of a file, of the catalog, or what the endpoint calls it.
+    /// Its name: of the catalog, of a file, or what an endpoint calls it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Who serves it. Only said in messages: where a model is, `api_url` tells.
+    /// Who offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The address of an OpenAI-compatible endpoint; `None` = a model on this machine.
+    /// The address of an OpenAI-compatible endpoint. `None` = the model is local.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
-    /// The name of the environment variable that holds the endpoint's key.
+    /// The environment variable that holds the key; the key itself is never kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
+}
+
+impl ModelSpec {
+    /// A model by its name.
+    pub fn named(name: impl Into<String>) -> Self {
+        ModelSpec { model: Some(name.into()), ..ModelSpec::default() }
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == ModelSpec::default()
+    }
+
+    /// With what is missing taken from `other`; an endpoint's fields belong together.
+    #[must_use]
+    pub fn or(self, other: &ModelSpec) -> ModelSpec {
+        let local = self.api_url.is_none() && self.provider.is_none();
+        ModelSpec {
+            model: self.model.or_else(|| other.model.clone()),
+            provider: if local { other.provider.clone() } else { self.provider },
+            api_url: if local { other.api_url.clone() } else { self.api_url },
+            api_key_env: self.api_key_env.or_else(|| other.api_key_env.clone()),
+        }
+    }
 }
 
 impl fmt::Display for ModelSpec {

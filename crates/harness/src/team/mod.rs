@@ -8,48 +8,90 @@ mod nearest;
 mod read;
 mod stock;
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::model::ModelSpec;
+use crate::permission::Rule;
+use crate::store::Access;
 pub use files::Diagnostic;
 use files::{Files, Source};
 use nearest::unknown;
 
 /// A team.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Team {
     /// The name; the directory's if the `.ctx` has none.
     pub name: String,
-    /// What the team is for.
+    /// What the team is for: all that a team above it sees of it.
     pub description: String,
     /// Text that every NPC of the team gets after its directive; may be empty.
     pub context: String,
     /// The NPC that is meant if none is named.
     pub forenpc: String,
+    /// The model of the NPCs that name none.
+    #[serde(skip_serializing_if = "ModelSpec::is_empty")]
+    pub model: ModelSpec,
     /// The NPCs, by name.
     pub npcs: Vec<Npc>,
     /// The jinxes that NPCs may list: the stock ones, overlaid by the team's own; by name.
     pub jinxes: Vec<Jinx>,
+    /// The sub-teams, by name. Nothing of theirs but name and description is seen from here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<Team>,
+    /// Who may read and write which key of the shared store; a key that is not named is everybody's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub store: BTreeMap<String, Access>,
+    /// The team's rules about calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<Rule>,
+    /// Other keys of the `.ctx`: `ctx.key` in templates, `context['key']` in Python.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub values: Map<String, Value>,
+    /// The date that templates print, `YYYY-MM-DD`; `None` = today.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// Where it was read; `None` = it is built in.
+    #[serde(skip)]
+    pub directory: Option<PathBuf>,
     /// What is odd in the files but stops nobody.
+    #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
 }
 
 /// An agent's description.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Npc {
     /// The name.
     pub name: String,
     /// Its system text.
     pub directive: String,
-    /// The model that it wants; the team's if the file has none.
-    pub model: Option<String>,
+    /// The model that it wants; the team's where the file says nothing.
+    #[serde(skip_serializing_if = "ModelSpec::is_empty")]
+    pub model: ModelSpec,
     /// The jinxes that it sees and may call, in this order: catalog and permission set.
     pub jinxes: Vec<String>,
+    /// The skills that it knows.
+    pub skills: Skills,
     /// How long it may go on.
     pub limits: Limits,
+    /// Its file.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// The skills of an NPC: names of jinxes that are skills.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Skills {
+    /// Those whose whole text is part of its system text.
+    pub inline: Vec<String>,
+    /// Those of which it sees name and description, and looks up the text with the jinx `skill`.
+    pub catalog: Vec<String>,
 }
 
 /// How long an NPC may go on.
@@ -69,6 +111,12 @@ pub struct Limits {
     pub tool_output_bytes: usize,
     /// Most seconds for one user message. Default none.
     pub seconds: Option<u64>,
+    /// Most conversations inside of each other: an NPC that gives work to one that gives work. Default 3.
+    pub depth: usize,
+    /// Most tokens of the conversation that are sent to the model; older messages are then summed up. Default: what the model's
+    /// context has room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
 }
 
 impl Default for Limits {
@@ -79,6 +127,8 @@ impl Default for Limits {
             reasoning_tokens: None,
             tool_output_bytes: 16 * 1024,
             seconds: None,
+            depth: 3,
+            window: None,
         }
     }
 }
@@ -129,6 +179,15 @@ impl Team {
         let name = name.unwrap_or(&self.forenpc);
         let known = || self.npcs.iter().map(|npc| npc.name.as_str());
         self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| unknown("NPC", name, known()))
+    }
+
+    /// The member that work can be given to by this name, with its team: an NPC of this team, or the first one of a sub-team.
+    pub fn member(&self, name: &str) -> Option<(&Team, &Npc)> {
+        if let Some(npc) = self.npcs.iter().find(|npc| npc.name == name) {
+            return Some((self, npc));
+        }
+        let team = self.teams.iter().find(|team| team.name == name)?;
+        Some((team, team.npc(None).ok()?))
     }
 
     /// The jinx with this name.

@@ -11,7 +11,8 @@ use super::files::{Diagnostic, Files, Source};
 use super::nearest::{nearest, unknown};
 use super::{Limits, Npc, Team};
 use crate::error::Error;
-use crate::jinx::{Effect, Engine, Jinx, Step, read_inputs};
+use crate::jinx::{Action, Effect, Jinx, Llm, Place, Step, read_inputs};
+use crate::model::ModelSpec;
 
 /// Keys of files in the wild that are understood as harmless but have no effect here.
 const CTX_WITHOUT_EFFECT: [&str; 14] = [
@@ -95,6 +96,16 @@ struct RawJinx {
     steps: Vec<RawStep>,
 }
 
+/// Who runs a step.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Engine {
+    Bash,
+    Python,
+    #[serde(alias = "natural")]
+    Llm,
+}
+
 #[derive(Deserialize)]
 struct RawStep {
     name: Option<String>,
@@ -154,9 +165,11 @@ pub fn team(name: &str, files: &Files, stock: &Files) -> Result<Team, Error> {
         description: ctx.description.unwrap_or_default().trim().to_owned(),
         context: ctx.context.unwrap_or_default().trim().to_owned(),
         forenpc,
+        model: ctx.model.map(ModelSpec::named).unwrap_or_default(),
         npcs: npcs.into_values().map(|(npc, _)| npc).collect(),
         jinxes: all.into_values().collect(),
         diagnostics,
+        ..Team::default()
     })
 }
 
@@ -196,9 +209,11 @@ fn npc(
     Ok(Npc {
         name: raw.name.unwrap_or_else(|| source.stem()),
         directive: raw.primary_directive.trim().to_owned(),
-        model: raw.model.or_else(|| model.cloned()),
+        model: raw.model.or_else(|| model.cloned()).map(ModelSpec::named).unwrap_or_default(),
         jinxes: list,
         limits: raw.limits,
+        path: source.path.clone(),
+        ..Npc::default()
     })
 }
 
@@ -246,9 +261,17 @@ pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, 
     }
     let step = |(index, raw): (usize, RawStep)| Step {
         name: raw.name.unwrap_or_else(|| format!("step_{}", index + 1)),
-        engine: raw.engine,
-        code: raw.code,
-        schema: raw.schema,
+        action: match raw.engine {
+            Engine::Bash => Action::Bash { code: raw.code },
+            Engine::Python => Action::Python { code: raw.code },
+            Engine::Llm => {
+                Action::Llm(Llm { prompt: Value::from(raw.code), schema: raw.schema, ..Llm::default() })
+            }
+        },
+        retry: None,
+        cache: None,
+        timeout: None,
+        place: Place::default(),
     };
     Ok(Jinx {
         name,
@@ -258,6 +281,8 @@ pub fn jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Jinx, 
         network: raw.network,
         timeout,
         steps: raw.steps.into_iter().enumerate().map(step).collect(),
+        path: source.path.clone(),
+        ..Jinx::default()
     })
 }
 

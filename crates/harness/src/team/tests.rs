@@ -52,12 +52,12 @@ fn reads_keys_as_in_the_wild() {
     assert_eq!(team.diagnostics, []);
     let worker = team.npc(None).unwrap();
     assert_eq!(
-        (worker.model.as_deref(), worker.limits.turns, worker.limits.tool_output_bytes),
+        (worker.model.model.as_deref(), worker.limits.turns, worker.limits.tool_output_bytes),
         (Some("m"), 3, 16384)
     );
     assert_eq!(worker.jinxes, ["own", "shell"]);
     let other = team.npc(Some("x")).unwrap();
-    assert_eq!((other.model.as_deref(), other.directive.as_str()), (Some("n"), "Other."));
+    assert_eq!((other.model.model.as_deref(), other.directive.as_str()), (Some("n"), "Other."));
     assert_eq!(other.jinxes, ["edit_file", "own", "python", "read_file", "shell", "write_file"]);
     let shell = team.jinx("shell").unwrap();
     assert_eq!(
@@ -65,7 +65,7 @@ fn reads_keys_as_in_the_wild() {
         ("Another shell", true, 2)
     );
     assert_eq!(
-        serde_json::to_string(&team.jinx("own").unwrap().tool()).unwrap(),
+        serde_json::to_string(&team.jinx("own").unwrap().tool(&Default::default())).unwrap(),
         r#"{"name":"own","description":"Ours","parameters":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer","default":1}},"required":["a"],"additionalProperties":false}}"#
     );
 }

@@ -32,6 +32,8 @@ pub struct Options {
     /// Describe the tools in the system text and read calls from the answer's text, for models that are served without tool calls.
     /// Default: the endpoint does both.
     pub house: bool,
+    /// Most tokens of a conversation, which an endpoint does not say by itself. Default: not known.
+    pub context: Option<usize>,
     /// Whether to reason, for requests that don't say. Default: what the endpoint does by itself.
     pub thinking: Option<bool>,
     /// Most time to connect. Default 10 s.
@@ -53,6 +55,7 @@ impl Default for Options {
         Options {
             key: None,
             house: false,
+            context: None,
             thinking: None,
             connect: Duration::from_secs(10),
             first_byte: Duration::from_secs(600),
@@ -114,5 +117,9 @@ impl ChatModel for Endpoint {
         let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();
         let turn = Turn::start(self.client.clone(), &self.model, request, body);
         Ok(Box::new(turn.map_err(|error| ModelError::new(EndpointError::Thread(error)))?))
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.client.options.context
     }
 }

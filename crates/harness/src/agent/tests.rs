@@ -1,35 +1,13 @@
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Role;
 use alara_engine::chat::ChatTemplate;
 use serde_json::json;
 
 use super::*;
-use crate::model::{Reply, Scripted};
-use crate::sandbox::{Isolation, Policy};
-
-struct Ground {
-    team: Team,
-    work: tempfile::TempDir,
-}
-
-impl Ground {
-    fn new() -> Self {
-        Ground { team: Team::stock("alara").unwrap(), work: tempfile::tempdir().unwrap() }
-    }
-
-    fn sandbox(&self) -> Sandbox {
-        let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-        Sandbox::new(self.work.path(), policy).unwrap()
-    }
-
-    fn agent<'a>(&'a self, model: &'a Scripted, sandbox: &'a Sandbox, trace: Trace) -> Agent<'a> {
-        let npc = self.team.npc(None).unwrap();
-        Agent::new(&self.team, npc, model, sandbox, Sampling::default(), None, trace).unwrap()
-    }
-}
+use crate::ground::Ground;
+use crate::model::{Reply, Scripted, Single};
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({"command": command}))
@@ -38,10 +16,12 @@ fn shell(command: &str) -> Reply {
 /// Runs a script to its outcome; also what the model got to read from the tools.
 fn play(replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>) {
     let ground = Ground::new();
-    let (model, sandbox) = (Scripted::new(replies), ground.sandbox());
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory());
+    let model = Scripted::new(replies);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     let outcome = agent.run("do it").unwrap();
-    let request = trace::request(agent.trace().records());
+    let request = trace::request(agent.records());
     let read = request.messages.into_iter().filter(|message| message.role == Role::Tool);
     (outcome, read.map(|message| message.content).collect())
 }
@@ -50,10 +30,11 @@ fn play(replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>) {
 fn calls_are_run_and_their_results_shown() {
     let ground = Ground::new();
     let model = Scripted::new([shell("echo one > f; cat f"), Reply::text("It is done.")]);
-    let sandbox = ground.sandbox();
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory());
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     assert_eq!(agent.run("do it").unwrap(), Outcome::Answer { text: "It is done.".into() });
-    assert!(ground.work.path().join("f").exists());
+    assert!(ground.work().join("f").exists());
 
     let requests = model.requests();
     let names: Vec<&str> = requests[0].tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -77,7 +58,7 @@ fn examples_of_the_stock_tools_are_valid() {
     let examples: Vec<ToolCall> = examples.map(|json| serde_json::from_str(json).unwrap()).collect();
     for (tool, call) in tools.iter().zip(&examples) {
         assert_eq!(call.name, tool.name);
-        team.jinx(&call.name).unwrap().arguments(&call.arguments).unwrap();
+        team.jinx(&call.name).unwrap().arguments(&call.arguments, &Offer::default()).unwrap();
     }
     assert_eq!(examples.len(), 5);
 }
@@ -86,11 +67,11 @@ fn examples_of_the_stock_tools_are_valid() {
 fn a_schema_is_asked_for_in_every_turn_and_recorded() {
     let ground = Ground::new();
     let model = Scripted::new([shell("echo one"), Reply::text("1")]);
-    let (sandbox, schema) = (ground.sandbox(), json!({"type": "integer"}));
+    let schema = json!({"type": "integer"});
     let npc = ground.team.npc(None).unwrap();
-    let (sampling, trace) = (Sampling::default(), Trace::in_memory());
-    let mut agent =
-        Agent::new(&ground.team, npc, &model, &sandbox, sampling, Some(schema.clone()), trace).unwrap();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, npc, Some(schema.clone())).unwrap();
     agent.run("do it").unwrap();
     assert_eq!(model.requests().len(), 2);
     assert!(model.requests().iter().all(|request| request.schema.as_ref() == Some(&schema)));
@@ -123,8 +104,9 @@ fn calls_are_told_in_pieces_and_cut_ones_are_not_made() {
 fn a_conversation_continues() {
     let ground = Ground::new();
     let model = Scripted::new([Reply::text("first"), Reply::text("second")]);
-    let sandbox = ground.sandbox();
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory());
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     agent.run("do it").unwrap();
     assert_eq!(agent.run("again").unwrap(), Outcome::Answer { text: "second".into() });
     let said: Vec<_> = model.requests()[1].messages.iter().map(|message| message.content.clone()).collect();
@@ -137,15 +119,16 @@ fn a_call_outside_the_list_is_refused() {
     let listed = ground.team.npcs.iter_mut().find(|npc| npc.name == "worker").unwrap();
     listed.jinxes = vec!["read_file".into()];
     let model = Scripted::new([shell("touch forged"), Reply::text("oh")]);
-    let sandbox = ground.sandbox();
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory());
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     agent.run("do it").unwrap();
-    assert!(!ground.work.path().join("forged").exists());
-    let refused = agent.trace().records().iter().any(|record| {
+    assert!(!ground.work().join("forged").exists());
+    let refused = agent.records().any(|record| {
         matches!(record, Record::ToolResult { text, .. }
             if text == r#"{"ok":false,"exit":null,"error":"`shell` is not permitted; the tools are: read_file"}"#)
     });
-    assert!(refused, "{:#?}", agent.trace().records());
+    assert!(refused, "{:#?}", session.trace.entries());
 }
 
 #[test]
@@ -179,53 +162,62 @@ fn limits_end_a_run() {
 #[test]
 fn a_deadline_cuts_a_tool_off() {
     let ground = Ground::new();
-    let (model, sandbox) = (Scripted::new([shell("sleep 30")]), ground.sandbox());
+    let model = Scripted::new([shell("sleep 30")]);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
     let begun = Instant::now();
-    let mut agent =
-        ground.agent(&model, &sandbox, Trace::in_memory()).until(begun + Duration::from_millis(300));
+    let npc = ground.team.npc(None).unwrap();
+    let agent = Agent::new(&session, &ground.team, npc, None).unwrap();
+    let mut agent = agent.until(begun + Duration::from_millis(300));
     assert_eq!(agent.run("do it").unwrap(), Outcome::Deadline);
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
 fn cancelling_ends_a_run() {
-    let ground = Ground::new();
+    let mut ground = Ground::new();
     let cancel = Arc::new(AtomicBool::new(false));
-    let sandbox = ground.sandbox().with_cancel(cancel.clone());
+    ground.sandbox = ground.sandbox.with_cancel(cancel.clone());
     let model = Scripted::new([shell("sleep 30")]);
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory()).observed(move |notice| {
-        if let Notice::Call(_) = notice {
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox).observed(move |notice| {
+        if let Notice::Call { .. } = notice {
             cancel.store(true, Ordering::Relaxed);
         }
     });
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     assert_eq!(agent.run("do it").unwrap(), Outcome::Cancelled);
-    assert!(matches!(agent.trace().records().last(), Some(Record::End { outcome: Outcome::Cancelled })));
+    assert!(matches!(agent.records().last(), Some(Record::End { outcome: Outcome::Cancelled })));
 }
 
 #[test]
 fn a_model_that_fails_is_recorded() {
     let ground = Ground::new();
-    let (model, sandbox) = (Scripted::default(), ground.sandbox());
-    let mut agent = ground.agent(&model, &sandbox, Trace::in_memory());
+    let model = Scripted::default();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     assert_eq!(agent.run("do it").unwrap_err().to_string(), "the model can't answer");
     let error = "the model can't answer: the script has no reply for turn 1".to_owned();
-    assert_eq!(agent.trace().records().last(), Some(&Record::End { outcome: Outcome::Failed { error } }));
+    assert_eq!(agent.records().last(), Some(&Record::End { outcome: Outcome::Failed { error } }));
 }
 
 #[test]
 fn a_trace_file_folds_to_the_same_conversation() {
     let ground = Ground::new();
     let model = Scripted::new([shell("echo é; exit 2"), Reply::text("ok"), Reply::text("two")]);
-    let sandbox = ground.sandbox();
-    let path = ground.work.path().join("deep/trace.jsonl");
-    let mut agent = ground.agent(&model, &sandbox, Trace::create(&path).unwrap());
+    let path = ground.work().join("deep/trace.jsonl");
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox).traced(Trace::create(&path).unwrap());
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
     agent.run("do it").unwrap();
     agent.run("more").unwrap();
     let read = trace::read(&path).unwrap();
-    assert_eq!(read, agent.trace().records());
+    assert_eq!(read, session.trace.entries());
+    let records: Vec<&Record> = read.iter().map(|entry| &*entry.record).collect();
     let last = model.requests().pop().unwrap();
-    let before = read.iter().rposition(|record| matches!(record, Record::Assistant { .. })).unwrap();
-    assert_eq!(trace::request(&read[..before]), last);
+    let before = records.iter().rposition(|record| matches!(record, Record::Assistant { .. })).unwrap();
+    assert_eq!(trace::request(records[..before].iter().copied()), last);
 
     let mut text = std::fs::read_to_string(&path).unwrap();
     text += r#"{"time":"2026-01-01T00:00:00Z","record":"us"#;

@@ -1,0 +1,387 @@
+//! The agent loop: ask the model, run what it calls, show it the results, until it answers or a limit ends it.
+//!
+//! The loop keeps no state of its own: each request is folded from the trace. It must not know how a tool runs.
+
+mod answer;
+mod compaction;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alara_engine::{Event, Finish, Message, Request, Segment, Tool, ToolCall, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::jinx::{Jinx, Offer, ToolResult};
+use crate::model::ChatModel;
+use crate::session::{Caller, Notice, Session};
+use crate::team::{Npc, Team};
+use crate::tool;
+use crate::trace::{self, Record, Start, Trace};
+pub use answer::answer;
+
+/// How often a model may make the same call in a row; the last of them is not run and ends the run.
+const SAME_CALLS: usize = 3;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The model answered without a call.
+    Answer {
+        /// The answer.
+        text: String,
+    },
+    /// The NPC's limit on turns.
+    TurnLimit {
+        /// The limit.
+        turns: usize,
+    },
+    /// A turn reached the limit on tokens or the end of the context.
+    Length,
+    /// The wall-clock limit.
+    Deadline,
+    /// Someone cancelled.
+    Cancelled,
+    /// The model went round in circles.
+    Repetition {
+        /// The tool, if it made the same call several times in a row.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+    },
+    /// The model or the sandbox failed.
+    Failed {
+        /// What went wrong.
+        error: String,
+    },
+}
+
+impl Outcome {
+    /// Why a run ended without an answer, in words.
+    pub fn reason(&self) -> String {
+        match self {
+            Outcome::Answer { .. } => "it is done".to_owned(),
+            Outcome::TurnLimit { turns } => format!("stopped after {turns} turns, the NPC's limit"),
+            Outcome::Length => {
+                "stopped: a turn reached the limit on tokens or the end of the context".to_owned()
+            }
+            Outcome::Deadline => "the time is up".to_owned(),
+            Outcome::Cancelled => "cancelled".to_owned(),
+            Outcome::Repetition { call: Some(call) } => {
+                format!("stopped: the same call of {call} again and again")
+            }
+            Outcome::Repetition { call: None } => "stopped: the model went round in circles".to_owned(),
+            Outcome::Failed { error } => error.clone(),
+        }
+    }
+}
+
+/// One NPC of a team at work on one conversation.
+pub struct Agent<'a, 's: 'a> {
+    session: &'a Session<'s>,
+    team: &'a Team,
+    npc: &'a Npc,
+    model: Arc<dyn ChatModel + 'a>,
+    tools: Vec<String>,
+    trace: &'a Trace,
+    scope: String,
+    depth: usize,
+    /// The records of this conversation only.
+    records: Vec<Arc<Record>>,
+    deadline: Option<Instant>,
+}
+
+/// What an agent gets beside its NPC.
+#[derive(Default)]
+struct Given {
+    /// The names of its tools.
+    tools: Vec<String>,
+    system: Vec<Segment>,
+    schema: Option<Value>,
+    scope: String,
+    depth: usize,
+}
+
+impl<'a, 's> Agent<'a, 's> {
+    /// An agent that has not been told anything yet. With `schema`, its answers are JSON that is valid for it. The session's trace
+    /// gets its first record.
+    ///
+    /// # Errors
+    /// The model can't be had, or the trace can't be written.
+    pub fn new(
+        session: &'a Session<'s>,
+        team: &'a Team,
+        npc: &'a Npc,
+        schema: Option<Value>,
+    ) -> Result<Self, Error> {
+        let tools = npc.jinxes.clone();
+        let given = Given { tools, system: system(team, npc), schema, ..Given::default() };
+        Agent::start(session, &session.trace, team, npc, given)
+    }
+
+    fn start(
+        session: &'a Session<'s>,
+        trace: &'a Trace,
+        team: &'a Team,
+        npc: &'a Npc,
+        given: Given,
+    ) -> Result<Self, Error> {
+        let model = session.models.model(&npc.model).map_err(Error::Model)?;
+        let offer = offer(team, npc);
+        let listed = given.tools.iter().filter_map(|name| team.jinx(name));
+        let start = trace.push(
+            &given.scope,
+            Record::Start(Box::new(Start {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                team: team.name.clone(),
+                npc: npc.name.clone(),
+                model: model.name().to_owned(),
+                work: session.sandbox.work().to_owned(),
+                sandbox: session.sandbox.enforced().to_string(),
+                limits: npc.limits,
+                system: given.system,
+                tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
+                sampling: session.sampling.clone(),
+                schema: given.schema,
+            })),
+        )?;
+        let Given { tools, scope, depth, .. } = given;
+        let records = vec![start];
+        Ok(Agent { session, team, npc, model, tools, trace, scope, depth, records, deadline: None })
+    }
+
+    /// Ends every later run at `deadline` at the latest. The NPC's own limit counts from the start of each run.
+    #[must_use]
+    pub fn until(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Everything that has happened in this conversation so far.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().map(|record| &**record)
+    }
+
+    /// What the turns of this conversation cost so far.
+    pub fn usage(&self) -> Usage {
+        trace::usage(self.records())
+    }
+
+    fn push(&mut self, record: Record) -> Result<(), Error> {
+        self.records.push(self.trace.push(&self.scope, record)?);
+        Ok(())
+    }
+
+    fn caller(&self, deadline: Option<Instant>) -> Caller<'_, 's> {
+        Caller {
+            session: self.session,
+            team: self.team,
+            npc: Some(self.npc),
+            trace: self.trace,
+            scope: &self.scope,
+            depth: self.depth,
+            deadline,
+        }
+    }
+
+    /// Says `task` and works until the model answers or a limit ends it. Called again, it continues the same
+    /// conversation with a further message. Cancelled by the sandbox's flag.
+    ///
+    /// # Errors
+    /// The model or the sandbox failed, or the trace can't be written.
+    pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
+        self.push(Record::User { text: task.to_owned() })?;
+        let own = self.npc.limits.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let deadline = self.deadline.into_iter().chain(own).min();
+        let outcome = self.turns(deadline);
+        let recorded = match &outcome {
+            Ok(outcome) => outcome.clone(),
+            Err(error) => Outcome::Failed { error: chain(error) },
+        };
+        self.push(Record::End { outcome: recorded })?;
+        outcome
+    }
+
+    fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
+        let mut last: Vec<ToolCall> = Vec::new();
+        for turn in 1..=self.npc.limits.turns {
+            self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
+            self.fit(deadline)?;
+            let (message, finish) = match self.ask_or_shorten(deadline)? {
+                Ok(spoken) => spoken,
+                Err(stopped) => return Ok(stopped),
+            };
+            let cut = match finish {
+                Finish::Length => Some(Outcome::Length),
+                Finish::Repetition => Some(Outcome::Repetition { call: None }),
+                Finish::Stop | Finish::ToolCalls => None,
+            };
+            if let Some(outcome) = cut {
+                return self.leave(&message.tool_calls, outcome);
+            }
+            if message.tool_calls.is_empty() {
+                return Ok(Outcome::Answer { text: message.content });
+            }
+            let mut calls = message.tool_calls.as_slice();
+            while let Some((call, rest)) = calls.split_first() {
+                if let Some(stopped) = self.caller(deadline).stopped() {
+                    return self.leave(calls, stopped);
+                }
+                last.retain(|before| before.name == call.name && before.arguments == call.arguments);
+                last.push(call.clone());
+                if last.len() == SAME_CALLS {
+                    return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
+                }
+                let result = self.execute(call, deadline)?;
+                calls = rest;
+                if result.last {
+                    let text = result.output_text().into_owned();
+                    return self.leave(calls, Outcome::Answer { text });
+                }
+            }
+            if let Some(stopped) = self.caller(deadline).stopped() {
+                return Ok(stopped);
+            }
+        }
+        Ok(Outcome::TurnLimit { turns: self.npc.limits.turns })
+    }
+
+    /// One turn of the model. If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    fn ask_or_shorten(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        match self.ask(trace::request(self.records()), deadline) {
+            Err(Error::Model(error)) if error.too_long() && self.shorten(0, deadline)? => {
+                self.ask(trace::request(self.records()), deadline)
+            }
+            asked => asked,
+        }
+    }
+
+    /// One turn of the model; the inner error is a reason to stop.
+    fn ask(
+        &mut self,
+        request: Request,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        let mut message = Message::assistant("", Vec::new());
+        let mut reasoning = String::new();
+        let model = self.model.clone();
+        for event in model.chat(request).map_err(Error::Model)? {
+            let event = event.map_err(Error::Model)?;
+            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            match event {
+                Event::Text { text } => message.content += &text,
+                Event::Reasoning { text } => reasoning += &text,
+                Event::ToolCall(call) => message.tool_calls.push(call),
+                // The first are told again as a whole; the other ends the turn by its length, and never runs.
+                Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
+                Event::Done { finish, usage } => {
+                    message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
+                    self.push(Record::Assistant { message: message.clone(), finish, usage })?;
+                    return Ok(Ok((message, finish)));
+                }
+            }
+            if let Some(stopped) = self.caller(deadline).stopped() {
+                return Ok(Err(stopped));
+            }
+        }
+        Err(Error::NoEnd)
+    }
+
+    fn execute(&mut self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
+        self.push(Record::ToolCall { call: call.clone() })?;
+        let depth = self.depth;
+        self.session.notify(&Notice::Call { depth, call });
+        let (begun, before) = (Instant::now(), self.trace.len());
+        let result = tool::execute(&self.caller(deadline), &self.tools, call)?;
+        let took = begun.elapsed();
+        self.session.notify(&Notice::Result { depth, call, result: &result, took });
+        self.answer(call, result.clone(), took)?;
+        // A jinx may ask for it.
+        let asked = |entry: &trace::Entry| matches!(&*entry.record, Record::Emit { response } if response["type"] == "compaction");
+        if self.trace.since(before).iter().any(asked) {
+            self.shorten(0, deadline)?;
+        }
+        Ok(result)
+    }
+
+    fn answer(&mut self, call: &ToolCall, result: ToolResult, took: Duration) -> Result<(), Error> {
+        // One result never takes more than a quarter of the window, at about three bytes a token.
+        let room = self.window().map_or(usize::MAX, |window| window * 3 / 4);
+        let text = result.text(self.npc.limits.tool_output_bytes.min(room));
+        let seconds = took.as_secs_f64();
+        self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
+    }
+
+    /// Ends with `calls` answered but not run, so that the conversation can go on.
+    fn leave(&mut self, calls: &[ToolCall], outcome: Outcome) -> Result<Outcome, Error> {
+        let reason = match &outcome {
+            Outcome::Repetition { call: Some(_) } => "not run: the same call was made several times in a row",
+            Outcome::Repetition { call: None } => "not run: the turn went round in circles",
+            Outcome::Cancelled => "not run: cancelled",
+            Outcome::Length => "not run: the turn was cut off",
+            Outcome::Answer { .. } => "not run: another call of the turn ended the run",
+            _ => "not run: the time is up",
+        };
+        for call in calls {
+            self.answer(call, ToolResult::failed(reason), Duration::ZERO)?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// The static system text of an NPC, in segments: first what members of a team share (the team's context, the texts of skills,
+/// by name), so that they share its keys and values too, then the catalog of skills and the directive.
+pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
+    let mut segments = vec![("context".to_owned(), team.context.clone())];
+    let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();
+    skills.sort_by(|one, other| one.name.cmp(&other.name));
+    for jinx in skills {
+        if let Some(skill) = &jinx.skill {
+            segments.push((format!("skill:{}", jinx.name), format!("# {}\n\n{}", jinx.name, skill.text())));
+        }
+    }
+    let mut known: Vec<&Jinx> = npc.skills.catalog.iter().filter_map(|name| team.jinx(name)).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    if !known.is_empty() {
+        let lines: Vec<String> =
+            known.iter().map(|jinx| format!("- {}: {}", jinx.name, jinx.description)).collect();
+        let catalog = format!("<available_skills>\n{}\n</available_skills>", lines.join("\n"));
+        segments.push(("skills".to_owned(), catalog));
+    }
+    segments.push(("directive".to_owned(), npc.directive.clone()));
+    segments
+        .into_iter()
+        .map(|(name, text)| Segment { name, text: text.trim().to_owned() })
+        .filter(|segment| !segment.text.is_empty())
+        .collect()
+}
+
+/// The tools of an NPC, in the order of its list.
+pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
+    let offer = offer(team, npc);
+    npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
+}
+
+/// To whom an NPC may give work, and which skills it may look up.
+pub fn offer(team: &Team, npc: &Npc) -> Offer {
+    let members = team.npcs.iter().map(|member| &member.name).filter(|name| **name != npc.name);
+    let members = members.chain(team.teams.iter().map(|team| &team.name)).cloned().collect();
+    Offer { members, skills: npc.skills.catalog.clone() }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
