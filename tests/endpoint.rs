@@ -451,3 +451,28 @@ fn an_interrupt_leaves_an_endpoint_that_is_silent() {
     wait_until("the connection is closed", || server.closed() == 1);
     assert!(place.trace().contains("\"cancelled\""), "{}", place.trace());
 }
+
+#[test]
+fn an_endpoint_that_goes_away_is_no_failed_task() {
+    let answers = [
+        Answer::events(&[call("c1", "shell", "{\"command\": \"true\"}"), end("stop")]),
+        Answer::new(401, ""),
+    ];
+    let server = Server::answering(answers);
+    let place = Place::new();
+    let task = json!({
+        "id": "t-1", "category": "test", "difficulty": "easy", "instruction": "Do it.", "verify": "false", "gold": "true",
+    });
+    std::fs::write(place.0.path().join("t.yaml"), task.to_string()).unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let url = format!("{}/v1#x", server.url);
+    bench.args(["bench", "tasks", "t.yaml", "-m", &url, "--out", "run.jsonl"]).current_dir(place.0.path());
+    let (code, _, err) = streams(&bench.stdin(Stdio::null()).output().unwrap());
+    assert_eq!(code, 0, "{err}");
+    let run = std::fs::read_to_string(place.0.path().join("run.jsonl")).unwrap();
+    let records: Vec<Value> = run.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(records[0]["model"], json!({"name": url, "hash": ""}));
+    let task = records.last().unwrap();
+    assert_eq!(task["verdict"], "error", "{task}");
+    assert!(task["reason"].as_str().unwrap().contains("wants an API key"), "{task}");
+}

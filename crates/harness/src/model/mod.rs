@@ -93,6 +93,11 @@ impl ModelError {
             || matches!(self.cause().downcast_ref(), Some(EndpointError::TooLong { .. }))
     }
 
+    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    pub fn is_outage(&self) -> bool {
+        self.cause().downcast_ref().is_some_and(EndpointError::is_outage)
+    }
+
     /// The model's own error.
     pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
         &*self.0

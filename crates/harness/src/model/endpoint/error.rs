@@ -145,6 +145,18 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
+    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    pub fn is_outage(&self) -> bool {
+        !matches!(
+            self,
+            EndpointError::TooLong { .. }
+                | EndpointError::Filtered { .. }
+                | EndpointError::NotJson { .. }
+                | EndpointError::SchemaBesideTools
+                | EndpointError::House(_)
+        )
+    }
+
     /// What a person can try next.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
