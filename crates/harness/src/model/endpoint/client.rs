@@ -40,6 +40,15 @@ pub(super) struct Client {
 
 /// Most bytes of an error or a list of models.
 const MOST_WORDS: u64 = 1 << 20;
+/// By what one knows that a conversation was too long.
+const OVERFLOW: [&str; 6] = [
+    "context length",
+    "context size",
+    "context window",
+    "maximum context",
+    "prompt is too long",
+    "too many tokens",
+];
 /// Most time for a list of models.
 const LIST_TIME: Duration = Duration::from_secs(30);
 
@@ -145,40 +154,28 @@ impl Client {
         mut response: Response<Body>,
         asked: Option<Asked<'_>>,
     ) -> Trouble {
-        let status = response.status();
-        let asked_to_wait = retry_after(response.headers());
-        let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
-        let text = response.body_mut().with_config().limit(MOST_WORDS).lossy_utf8(true).read_to_string();
-        let text = text.unwrap_or_default();
-        let json: Option<Value> = serde_json::from_str(&text).ok();
-        let code = json.as_ref().and_then(|json| json.get("error")?.get("code")?.as_str());
-        let told = json.as_ref().map_or(text, words);
+        let status = response.status().as_u16();
+        let wait = retry_after(response.headers());
+        let (told, code) = complaint(&mut response);
         let plain = told.to_lowercase();
-        let said = match self.said(to.as_deref().unwrap_or(&told)) {
+        let said = match self.said(&told) {
             said if said.is_empty() => said,
             said => format!(": {said}"),
         };
         let url = self.url();
-        let status = status.as_u16();
-        let overflow = ["context length", "context size", "context window", "maximum context", "too long"];
         let error = match (status, asked) {
-            (429, _) if code == Some("insufficient_quota") => EndpointError::Refused { url, status, said },
-            (400 | 413 | 422 | 500, _) if overflow.iter().any(|words| plain.contains(words)) => {
+            (429, _) if code == "insufficient_quota" => EndpointError::Refused { url, status, said },
+            (400 | 413 | 422 | 500, _) if OVERFLOW.iter().any(|words| plain.contains(words)) => {
                 EndpointError::TooLong { said }
             }
             (408 | 429 | 500 | 502..=504 | 520..=599, _) => {
-                let error = match asked_to_wait.filter(|wait| *wait > self.options.longest_wait) {
-                    Some(wait) => {
-                        return Trouble::Final(EndpointError::Busy {
-                            url,
-                            status,
-                            seconds: wait.as_secs(),
-                            said,
-                        });
+                match wait.filter(|wait| *wait > self.options.longest_wait) {
+                    Some(wait) => EndpointError::Busy { url, status, seconds: wait.as_secs(), said },
+                    None => {
+                        let error = EndpointError::Refused { url, status, said };
+                        return Trouble::Passing { error, wait };
                     }
-                    None => EndpointError::Refused { url, status, said },
-                };
-                return Trouble::Passing { error, wait: asked_to_wait };
+                }
             }
             (401 | 403, _) => EndpointError::Unauthorized { url, keyed: self.options.key.is_some(), said },
             (404, Some(Asked { model, .. })) => match self.models(agent) {
@@ -201,6 +198,17 @@ impl Client {
         let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         clean.take(300).collect::<String>().trim().to_owned()
     }
+}
+
+/// What a refusal says, and its code. Where it points elsewhere, that is what it says.
+fn complaint(response: &mut Response<Body>) -> (String, String) {
+    let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
+    let text = response.body_mut().with_config().limit(MOST_WORDS).lossy_utf8(true).read_to_string();
+    let text = text.unwrap_or_default();
+    let json: Value = serde_json::from_str(&text).unwrap_or_default();
+    let code = json["error"]["code"].as_str().unwrap_or_default().to_owned();
+    let told = if json.is_null() { text } else { words(&json) };
+    (to.unwrap_or(told), code)
 }
 
 /// Whether a connection that was there has ended.
