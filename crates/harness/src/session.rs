@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, Sampling, ToolCall};
 
 use crate::agent::Outcome;
-use crate::jinx::ToolResult;
+use crate::jinx::{Memo, ToolResult};
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
 use crate::sandbox::Sandbox;
@@ -82,6 +82,8 @@ pub struct Session<'a> {
     pub permissions: Permissions,
     /// What the team's members share.
     pub store: Store,
+    /// Results that are kept for a while.
+    pub memo: Memo,
     /// What has happened.
     pub trace: Trace,
     ask: Option<Asked<'a>>,
@@ -98,6 +100,7 @@ impl<'a> Session<'a> {
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),
+            memo: Memo::default(),
             trace: Trace::in_memory(),
             ask: None,
             observer: Mutex::new(Box::new(|_| {})),
