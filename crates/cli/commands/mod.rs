@@ -1,7 +1,10 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod chat;
 pub mod check;
 pub mod debug;
+pub mod doctor;
 pub mod models;
 pub mod run;
+pub mod trace;

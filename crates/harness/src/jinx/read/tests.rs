@@ -161,7 +161,7 @@ fn skills_in_three_forms() {
         assert_eq!((text.as_str(), jinx.steps.len(), jinx.effect), (Some(step), 1, Effect::None));
         assert_eq!((jinx.inputs[0].name.as_str(), &jinx.inputs[0].default), ("section", &Some("all".into())));
     };
-    let shown = "{{ section(skill, section) }}";
+    let shown = "{{ skill | section(section) }}";
     let two = [("a", "one"), ("b", "two")];
     check("skill_name: s\nengine: skill\nsections: {a: one, b: two}", &two, shown);
     check(
@@ -173,7 +173,7 @@ fn skills_in_three_forms() {
     check(
         "steps: [{engine: skill, section: b, sections: eyJhIjogIm9uZSIsICJiIjogInR3byJ9}]",
         &two,
-        "{{ section(skill, \"b\") }}",
+        "{{ skill | section(\"b\") }}",
     );
     let call = good("steps: [{engine: skill, with: {name: git}}]");
     assert!(matches!(&call.steps[0].action, Action::Call { jinx, .. } if jinx == "skill"));
