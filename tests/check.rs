@@ -56,7 +56,7 @@ fn every_problem_with_its_place() {
         "jinxes/bad.jinx:2:24: error: `own` has no argument `p` (it takes q)",
         "jinxes/bad.jinx:3:30: error: `'{{ x }}'` in line 1 of the code stands in quotes: write `{{ x }}`",
         "jinxes/bad.jinx:3:34: error: `x` is not defined",
-        "team.ctx:2:1: warning: unknown key `contxt`, did you mean `context`?",
+        "team.ctx:2:1: warning: `contxt` is a value of the team's own; did you mean the key `context`?",
     ] {
         assert!(lines.contains(&expected), "{expected}\n{text}");
     }

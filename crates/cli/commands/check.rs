@@ -11,6 +11,7 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::agent::search;
 use crate::ui;
 
 /// Check a team or a jinx without running anything
@@ -89,7 +90,7 @@ impl Target {
             });
         }
         if ending != Some("jinx") && path.file_name().is_none_or(|file| file != "SKILL.md") {
-            return Ok(Target { team: Team::find(name)?, file: None });
+            return Ok(Target { team: search().team(Some(name))?, file: None });
         }
         let source = Source::from_file(path)?;
         let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;

@@ -19,7 +19,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     let limit = name.chars().count().div_ceil(3);
     known
         .map(|other| (distance(name, other), other))
-        .filter(|(far, _)| *far <= limit)
+        .filter(|(far, other)| *far <= limit && *far < other.chars().count())
         .min()
         .map(|(_, other)| other)
 }
@@ -53,5 +53,6 @@ mod tests {
         check("shel", Some("shell"));
         check("banana", None);
         check("", None);
+        assert_eq!(nearest("b", ["a"].into_iter()), None);
     }
 }

@@ -48,7 +48,7 @@ mod tests {
             let found = of_name(file, Place { line, column }, text, name);
             assert_eq!((found.line, found.column), expected, "{text} {name}");
         };
-        check(2, 3, "name {{ x }}", "x", (2, 32));
+        check(2, 3, "name {{ x }}", "x", (2, 33));
         check(3, 3, "echo {{ x }}\n", "x", (6, 13));
         check(3, 3, "nowhere", "x", (3, 3));
         check(9, 1, "x", "x", (9, 1));

@@ -43,16 +43,16 @@ fn names() {
         "inputs: [query]\nsteps:\n- name: a\n  engine: bash\n  code: |\n    x=1\n    echo {{ qery }} $x\n- {return: '{{ b }}'}",
         &[
             "j.jinx:7:13: error: `qery` is not defined, did you mean `query`?",
-            "j.jinx:8:15: error: `b` is not defined",
+            "j.jinx:8:16: error: `b` is not defined",
         ],
     );
     expect(
         "steps:\n- {return: '{{ output }}{{ error }}{{ loop }}{{ skill }}'}",
         &[
-            "j.jinx:2:15: error: `output` is not defined before the first step has a result",
-            "j.jinx:2:27: error: `error` is only defined in `catch`",
-            "j.jinx:2:38: error: `loop` is only defined in the steps of a `for`",
-            "j.jinx:2:48: error: `skill` is only defined in a jinx with `sections`",
+            "j.jinx:2:16: error: `output` is not defined before the first step has a result",
+            "j.jinx:2:28: error: `error` is only defined in `catch`",
+            "j.jinx:2:39: error: `loop` is only defined in the steps of a `for`",
+            "j.jinx:2:49: error: `skill` is only defined in a jinx with `sections`",
         ],
     );
     expect("steps: [{return: '{{ x | default(1) }} {{ y is defined }}'}]", &[]);
@@ -70,7 +70,7 @@ fn names_in_branches() {
         expect(&format!("inputs: [q]\nsteps: [{}]", two.replace("OTHER", other)), expected);
     };
     check("x", &[]);
-    check("y", &["j.jinx:2:91: warning: `x` may be undefined here: not every way to this step sets it"]);
+    check("y", &["j.jinx:2:79: warning: `x` may be undefined here: not every way to this step sets it"]);
     expect(
         "inputs: [q]\nsteps: [{when: q, then: [{set: {x: 1}}], else: [{return: 1}]}, {return: '{{ x }}'}]",
         &[],
@@ -78,7 +78,7 @@ fn names_in_branches() {
     expect("steps: [{when: x is not defined, then: [{set: {x: 1}}]}, {return: '{{ x }}'}]", &[]);
     expect(
         "steps: [{try: [{engine: change, name: a}, {set: {b: 1}}], catch: [{set: {b: '{{ error.message }}'}}]}, {return: '{{ b }}{{ a }}'}]",
-        &["j.jinx:1:122: warning: `a` may be undefined here: not every way to this step sets it"],
+        &["j.jinx:1:124: warning: `a` may be undefined here: not every way to this step sets it"],
     );
     expect(
         "steps: [{try: [{engine: change, name: a}], finally: [{set: {c: 1}}]}, {return: '{{ a }}{{ c }}'}]",
@@ -87,8 +87,8 @@ fn names_in_branches() {
     expect(
         "steps:\n- {set: {n: 0}}\n- {name: all, for: i, in: [1], until: r > 1, do: [{engine: text, name: r, text: '{{ i }}{{ loop.index }}'}, {set: {n: 1}}]}\n- {return: '{{ all }}{{ n }}{{ r }}{{ i }}'}",
         &[
-            "j.jinx:4:29: error: `r` is not defined here: it ended with its loop; `set` it before the loop to keep it",
-            "j.jinx:4:36: error: `i` is not defined here: it ended with its loop; `set` it before the loop to keep it",
+            "j.jinx:4:32: error: `r` is not defined here: it ended with its loop; `set` it before the loop to keep it",
+            "j.jinx:4:39: error: `i` is not defined here: it ended with its loop; `set` it before the loop to keep it",
         ],
     );
 }
@@ -99,8 +99,8 @@ fn steps_that_never_run() {
         "inputs: [q]\nsteps:\n- {when: false, then: [{return: 1}]}\n- {when: 1 < 2, then: [{set: {x: 1}}], else: [{return: 2}]}\n\
          - {when: q, then: [{return: '{{ x }}'}, {set: {y: 1}}], else: [{return: 2}]}\n- {return: 3}\n- {return: 4}",
         &[
-            "j.jinx:3:23: warning: this never runs: `false` is always false",
-            "j.jinx:4:46: warning: this never runs: `1 < 2` is always true",
+            "j.jinx:3:24: warning: this never runs: `false` is always false",
+            "j.jinx:4:47: warning: this never runs: `1 < 2` is always true",
             "j.jinx:5:41: warning: this never runs: the step before it ends the jinx",
             "j.jinx:6:3: warning: this never runs: the step before it ends the jinx",
         ],
@@ -146,7 +146,7 @@ fn calls() {
             "j.jinx:4:3: error: call of `look`: argument `path` is missing",
             "j.jinx:4:25: error: call of `look`: argument `lines` must be of type integer",
             "j.jinx:4:37: error: call of `look`: argument `deep` must be of type boolean",
-            "j.jinx:4:54: error: `look` has no argument `pat`, did you mean `path`? (it takes path, lines, deep)",
+            "j.jinx:4:55: error: `look` has no argument `pat`, did you mean `path`? (it takes path, lines, deep)",
             "j.jinx:5:20: error: call of `change`: argument `mode` must be one of [\"a\",\"b\"]",
             "j.jinx:6:20: error: call of `change`: argument `mode` must be of type string",
             "j.jinx:7:42: error: there is no jinx `chnge`, did you mean `change`?",
@@ -162,16 +162,16 @@ fn schemas() {
     check("{type: object, properties: {a: {type: [string, 'null']}, b: true}}", &[]);
     check(
         "text",
-        &["j.jinx:1:36: error: `schema` is a JSON schema: a mapping such as `{type: object, properties: …}`"],
+        &["j.jinx:1:34: error: `schema` is a JSON schema: a mapping such as `{type: object, properties: …}`"],
     );
     check(
         "{type: objct}",
-        &["j.jinx:1:36: error: `schema` has an unknown type \"objct\", did you mean `object`?"],
+        &["j.jinx:1:34: error: `schema` has an unknown type \"objct\", did you mean `object`?"],
     );
-    check("{properties: {a: {items: {type: 1}}}}", &["j.jinx:1:36: error: `schema` has an unknown type 1"]);
+    check("{properties: {a: {items: {type: 1}}}}", &["j.jinx:1:34: error: `schema` has an unknown type 1"]);
     check(
         "{properties: [a]}",
-        &["j.jinx:1:36: error: the `properties` of a `schema` are a mapping of schemas by name"],
+        &["j.jinx:1:34: error: the `properties` of a `schema` are a mapping of schemas by name"],
     );
 }
 
@@ -189,16 +189,16 @@ fn side_by_side() {
     check(
         "{set: {n: 1}}",
         &[
-            "j.jinx:4:46: error: a parallel `for` can't set `n`, which is defined outside of it: use the loop's result, or leave out `parallel`",
+            "j.jinx:4:47: error: a parallel `for` can't set `n`, which is defined outside of it: use the loop's result, or leave out `parallel`",
         ],
     );
     check(
         "{when: i, then: [{engine: bash, code: ls}]}, {engine: change}, {set: {store.plan: 1}}",
         &[
-            "j.jinx:4:56: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
-            "j.jinx:4:84: error: call of `change`: argument `mode` is missing",
-            "j.jinx:4:84: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on `change` if it only reads",
-            "j.jinx:4:102: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
+            "j.jinx:4:57: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
+            "j.jinx:4:85: error: call of `change`: argument `mode` is missing",
+            "j.jinx:4:85: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on `change` if it only reads",
+            "j.jinx:4:103: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
         ],
     );
     expect(
@@ -228,8 +228,8 @@ fn cycles() {
     assert_eq!(
         found,
         [
-            "b.jinx:1:29: error: a jinx can't call itself: b → c → b",
-            "d.jinx:1:29: error: a jinx can't call itself: d → d",
+            "b.jinx:1:28: error: a jinx can't call itself: b → c → b",
+            "d.jinx:1:28: error: a jinx can't call itself: d → d",
         ]
     );
     // Through a model, whose run has limits of its own, it may.

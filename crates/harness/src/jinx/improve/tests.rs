@@ -50,8 +50,8 @@ fn what_never_runs_is_left_out() {
         "[{set: {a: 1}}, {return: '{{ a }}'}]",
         &[
             "j.jinx:3:9: `false` is always false: `else` takes its place",
-            "j.jinx:3:73: `1 > 2` is always false: nothing of it is left",
-            "j.jinx:3:131: these 2 steps are left out: the step before ends the jinx",
+            "j.jinx:3:68: `1 > 2` is always false: nothing of it is left",
+            "j.jinx:3:125: these 2 steps are left out: the step before ends the jinx",
         ],
     );
     let kept = "[{when: q, then: [{return: 1}], else: [{set: {a: 1}}]}, {return: '{{ a }}'}]";
@@ -59,7 +59,7 @@ fn what_never_runs_is_left_out() {
     check(
         "[{when: q, then: [{return: 1}], else: [{return: 2}]}, {return: 3}]",
         "[{when: q, then: [{return: 1}], else: [{return: 2}]}]",
-        &["j.jinx:3:63: this is left out: the step before ends the jinx"],
+        &["j.jinx:3:62: this is left out: the step before ends the jinx"],
     );
     // The loop's result would be another one.
     let list = "[{for: i, in: q, do: [{when: false, then: [{engine: text, text: x}]}]}]";
@@ -71,7 +71,7 @@ fn sets_become_one() {
     check(
         "[{set: {a: 1}}, {set: {b: '{{ a }}', c.d: 2}}, {set: {a: 3}}, {return: '{{ b }}'}]",
         "[{set: {a: 1, b: '{{ a }}', c.d: 2}}, {set: {a: 3}}, {return: '{{ b }}'}]",
-        &["j.jinx:3:25: one step with the `set` before it"],
+        &["j.jinx:3:24: one step with the `set` before it"],
     );
 }
 
@@ -80,12 +80,12 @@ fn calls_that_were_made_are_not_made_again() {
     check(
         "[{name: a, engine: look, x: '{{ q }}'}, {engine: text, text: x}, {name: b, engine: look, x: '{{ q }}'}]",
         "[{name: a, engine: look, x: '{{ q }}'}, {engine: text, text: x}, {name: b, engine: text, text: '{{ a }}'}]",
-        &["j.jinx:3:74: the same call as `a`, so its result is used again"],
+        &["j.jinx:3:73: the same call as `a`, so its result is used again"],
     );
     check(
         "[{name: a, engine: count, x: 1}, {name: b, engine: ask, x: 2}, {name: c, engine: count, x: 1}]",
         "[{name: a, engine: count, x: 1}, {name: b, engine: ask, x: 2}, {name: c, engine: text, text: '{{ a }}'}]",
-        &["j.jinx:3:72: the same call as `a`, so its result is used again"],
+        &["j.jinx:3:71: the same call as `a`, so its result is used again"],
     );
     let same = |text: &str| check(text, text, &[]);
     // Meanwhile the world, a name or the store may have changed; models are asked as often as the file says.
@@ -200,7 +200,7 @@ fn improved_jinxes_do_the_same() {
         (result.ok, result.output, emitted)
     };
     let improvements = std::cell::Cell::new(0);
-    let mut runner = TestRunner::new(Config { cases: 400, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 150, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&steps(), |steps| {
         let before = jinxes(&json!({"effect": "read", "inputs": [{"a": 1}], "steps": steps}).to_string());
         let mut after = before.clone();
@@ -209,5 +209,5 @@ fn improved_jinxes_do_the_same() {
         Ok(())
     });
     outcome.unwrap();
-    assert!(improvements.get() > 100, "only {} improvements were tried", improvements.get());
+    assert!(improvements.get() > 40, "only {} improvements were tried", improvements.get());
 }
