@@ -201,7 +201,7 @@ fn commands() {
             "written to saved.md",
             "a new conversation",
             "can't read the script none.json",
-            "script\nscript",
+            "No such file or directory (os error 2)\nscript\n",
             "team (team)",
             "there is no team in ./nowhere",
             "`x` is no number",
