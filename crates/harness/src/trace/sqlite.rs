@@ -154,6 +154,8 @@ impl Index {
                 continue;
             }
             match lines(path) {
+                // A conversation in which nothing was said yet.
+                Ok(lines) if lines.is_empty() => {}
                 Ok(lines) => take_in(&write, id, path, *state, &lines).map_err(&failed)?,
                 Err(cause) => left_out.push(cause),
             }
