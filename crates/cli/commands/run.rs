@@ -78,7 +78,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let team = Team::find(&args.team)?;
     for diagnostic in &team.diagnostics {
-        ui::note(&format!("warning: {diagnostic}"));
+        ui::note(&diagnostic.to_string());
     }
     let npc = team.npc(args.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
@@ -142,7 +142,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     }
     let (jinx, diagnostics) = load_jinx(file)?;
     for diagnostic in diagnostics {
-        ui::note(&format!("warning: {diagnostic}"));
+        ui::note(&diagnostic.to_string());
     }
     let mut given = Map::new();
     for pair in &args.task[1..] {

@@ -4,15 +4,18 @@
 
 pub mod agent;
 pub mod error;
+mod fields;
 #[cfg(test)]
 mod ground;
 pub mod jinx;
+mod markdown;
 pub mod model;
 pub mod permission;
 pub mod replay;
 pub mod sandbox;
 pub mod scratch;
 pub mod session;
+pub mod skill;
 pub mod source;
 pub mod store;
 pub mod team;

@@ -1,16 +1,25 @@
-//! Rules about calls that are on an NPC's list: allow, ask a person, deny. Answers are remembered for the session or in a file of
+//! Rules about calls that are on an NPC's list: allow, ask a person, deny. Answers are remembered for the session, or in a file of
 //! their own; no team's file is ever rewritten.
 //!
-//! A rule names a jinx (`shell`), or a jinx and the beginning of its first argument (`shell:git push`). Of those that fit, the
-//! longest counts; among equals the one that was said last: jinx, team, user's file, session.
+//! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument (`shell:git push`). Of the rules that
+//! fit a call the one with the longest pattern counts; among equals the one said last, in this order: jinx, team, the user's
+//! file, session. This module must not know how a call is run. A prefix says what a person means, it is no wall: that is
+//! the sandbox.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::jinx::{Jinx, Verdict};
+use crate::error::Error;
+use crate::jinx::{Effect, Jinx, Verdict};
+use crate::team::Team;
+
+/// What joins or nests commands in a shell: a command with one of these is several.
+const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,6 +41,8 @@ pub struct Question<'a> {
     pub jinx: &'a Jinx,
     /// The arguments, complete.
     pub arguments: &'a Map<String, Value>,
+    /// The pattern that an answer for longer than this time is about.
+    pub pattern: String,
 }
 
 /// What a person answers.
@@ -49,28 +60,245 @@ pub enum Answer {
     Never,
 }
 
-/// The rules that hold in a run.
+/// Answers by team (its directory, or the name of a built-in one) and pattern.
+type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
+
+/// The rules that people have made: in this session, and those in a file.
 #[derive(Debug, Default)]
 pub struct Permissions {
-    /// The user's own, from the file of answers.
-    kept: Mutex<Vec<Rule>>,
-    /// What was answered in this run.
-    session: Mutex<Vec<Rule>>,
-    /// Where answers are kept. `None` = nowhere.
+    answers: Mutex<Kept>,
     file: Option<PathBuf>,
 }
 
+#[derive(Debug, Default)]
+struct Kept {
+    file: Answers,
+    session: Answers,
+}
+
 impl Permissions {
-    /// What holds for a call, and by what; `None` if no rule speaks of it. `team` are the team's rules.
+    /// With the answers of a file, if it exists, which later answers are added to.
+    ///
+    /// # Errors
+    /// The file can't be read, or is not what was once written.
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        let answers = read(file)?;
+        let kept = Kept { file: answers, session: Answers::new() };
+        Ok(Permissions { answers: Mutex::new(kept), file: Some(file.to_owned()) })
+    }
+
+    /// What holds for a call, and by what; `None` if no rule speaks of it.
     pub fn verdict(
         &self,
-        team: &[Rule],
+        team: &Team,
         jinx: &Jinx,
         arguments: &Map<String, Value>,
     ) -> Option<(Verdict, String)> {
-        let _ = (team, arguments, &self.kept, &self.file);
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = session.iter().rev().find(|rule| rule.pattern == jinx.name);
-        found.map(|rule| (rule.verdict, rule.by.clone())).or(jinx.permission.map(|v| (v, "the jinx".into())))
+        let kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = key(team);
+        let of = |answers: &Answers, by: &str| -> Vec<Rule> {
+            let rules = answers.get(&key).into_iter().flatten();
+            let rule = |(pattern, verdict): (&String, &Verdict)| {
+                let (pattern, by) = (pattern.clone(), by.to_owned());
+                Rule { pattern, verdict: *verdict, by }
+            };
+            rules.map(rule).collect()
+        };
+        let own = jinx.permission.map(|verdict| {
+            let by = format!("`{}` itself", jinx.name);
+            Rule { pattern: jinx.name.clone(), verdict, by }
+        });
+        let first = first_argument(jinx, arguments);
+        own.into_iter()
+            .chain(team.rules.iter().cloned())
+            .chain(of(&kept.file, "an earlier answer"))
+            .chain(of(&kept.session, "an answer in this session"))
+            .filter(|rule| fits(rule, &jinx.name, first.as_deref()))
+            // The last one of equals, as `max_by_key` does it.
+            .max_by_key(|rule| rule.pattern.len())
+            .map(|rule| (rule.verdict, rule.by))
+    }
+
+    /// Remembers an answer about `pattern`, as far as it holds for longer than this time.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn remember(&self, team: &Team, pattern: &str, answer: Answer) -> Result<(), Error> {
+        let verdict = match answer {
+            Answer::Session | Answer::Always => Verdict::Allow,
+            Answer::Never => Verdict::Deny,
+            Answer::Yes | Answer::No => return Ok(()),
+        };
+        let mut kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let insert = |answers: &mut Answers| {
+            answers.entry(key(team)).or_default().insert(pattern.to_owned(), verdict);
+        };
+        insert(&mut kept.session);
+        if let Some(file) = self.file.as_deref().filter(|_| answer != Answer::Session) {
+            // Another program may have added to it.
+            kept.file = read(file)?;
+            insert(&mut kept.file);
+            write(file, &kept.file)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which team an answer is about: jinxes of the same name may be something else elsewhere.
+fn key(team: &Team) -> String {
+    team.directory.as_ref().map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
+}
+
+/// What an answer for longer is about: for a jinx that may change something its very first argument, otherwise the jinx.
+pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
+    match first_argument(jinx, arguments) {
+        Some(first) if jinx.effect == Effect::Write => format!("{}:{}", jinx.name, plain(&first)),
+        _ => jinx.name.clone(),
+    }
+}
+
+fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
+    match arguments.get(&jinx.inputs.first()?.name)? {
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+/// A text with single spaces.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
+    let Some((name, prefix)) = rule.pattern.split_once(':') else { return rule.pattern == jinx };
+    let (Some(first), true) = (first, name == jinx) else { return false };
+    let prefix = plain(prefix);
+    let begins = |text: &str| {
+        let text = plain(text);
+        text.strip_prefix(&prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' ') || prefix.ends_with('/'))
+    };
+    match rule.verdict {
+        // What is allowed is one command, or exactly what was answered about.
+        Verdict::Allow => plain(first) == prefix || (!first.contains(JOINTS) && begins(first)),
+        // What is not allowed may stand anywhere among several.
+        Verdict::Ask | Verdict::Deny => first.split(JOINTS).any(begins),
+    }
+}
+
+fn read(file: &Path) -> Result<Answers, Error> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|source| Error::Answers { path: file.to_owned(), source: source.into() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Answers::new()),
+        Err(source) => Err(Error::Answers { path: file.to_owned(), source }),
+    }
+}
+
+/// Writes to a temporary file that then takes the place: a full disk loses nothing.
+fn write(file: &Path, answers: &Answers) -> Result<(), Error> {
+    let error = |source| Error::Answers { path: file.to_owned(), source };
+    let folder = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(error)?;
+    // Readable for its owner only.
+    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(error)?;
+    let text = serde_json::to_string_pretty(answers).unwrap_or_default();
+    new.write_all(format!("{text}\n").as_bytes()).map_err(error)?;
+    new.as_file().sync_all().map_err(error)?;
+    new.persist(file).map_err(|failed| error(failed.error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jinx::{Choices, Input, Kind};
+    use serde_json::json;
+
+    fn shell() -> Jinx {
+        let input = Input {
+            name: "command".into(),
+            kind: Kind::String,
+            description: String::new(),
+            default: None,
+            choices: Choices::Any,
+        };
+        Jinx { name: "shell".into(), inputs: vec![input], ..Jinx::default() }
+    }
+
+    fn arguments(command: &str) -> Map<String, Value> {
+        json!({"command": command}).as_object().cloned().unwrap()
+    }
+
+    fn rule(pattern: &str, verdict: Verdict) -> Rule {
+        Rule { pattern: pattern.into(), verdict, by: pattern.into() }
+    }
+
+    #[test]
+    fn the_longest_rule_that_fits_counts() {
+        let team = Team {
+            rules: vec![
+                rule("shell", Verdict::Ask),
+                rule("shell:git", Verdict::Allow),
+                rule("shell:git push", Verdict::Deny),
+                rule("shell:ls", Verdict::Allow),
+                rule("shell:rm", Verdict::Deny),
+            ],
+            ..Team::default()
+        };
+        let check = |command: &str, expected: &str| {
+            let (_, by) = Permissions::default().verdict(&team, &shell(), &arguments(command)).unwrap();
+            assert_eq!(by, expected, "{command}");
+        };
+        check("git status", "shell:git");
+        check("git  push origin", "shell:git push");
+        check("git pushx", "shell:git");
+        check("gitk", "shell");
+        check("make", "shell");
+        check("ls -l", "shell:ls");
+        // Several commands are not what one of them is.
+        check("ls; make", "shell");
+        check("ls $(make)", "shell");
+        check("ls\nmake", "shell");
+        check("ls; rm -rf /", "shell:rm");
+        check("git status && git push", "shell:git push");
+        check("echo `rm x`", "shell:rm");
+        let other = Jinx { name: "py".into(), ..shell() };
+        assert_eq!(Permissions::default().verdict(&team, &other, &arguments("git")), None);
+    }
+
+    #[test]
+    fn answers_hold_as_long_as_they_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep/permissions.json");
+        let jinx = Jinx { permission: Some(Verdict::Ask), ..shell() };
+        let (here, there) = (Team { name: "a".into(), ..Team::default() }, Team::default());
+        let verdict = |permissions: &Permissions, team: &Team, command: &str| {
+            permissions.verdict(team, &jinx, &arguments(command)).unwrap().0
+        };
+        let first = Permissions::open(&file).unwrap();
+        assert_eq!(verdict(&first, &here, "make all"), Verdict::Ask);
+        for answer in [Answer::Yes, Answer::No] {
+            first.remember(&here, "shell:make all", answer).unwrap();
+            assert_eq!(verdict(&first, &here, "make all"), Verdict::Ask);
+        }
+        first.remember(&here, "shell:make all", Answer::Session).unwrap();
+        assert_eq!(verdict(&first, &here, "make all"), Verdict::Allow);
+        assert!(!file.exists());
+        let pattern = pattern(&jinx, &arguments("make\n  test; ls"));
+        assert_eq!(pattern, "shell:make test; ls");
+        first.remember(&here, &pattern, Answer::Always).unwrap();
+        first.remember(&here, "shell:rm", Answer::Never).unwrap();
+
+        let second = Permissions::open(&file).unwrap();
+        assert_eq!(verdict(&second, &here, "make all"), Verdict::Ask);
+        assert_eq!(verdict(&second, &here, "make test; ls"), Verdict::Allow);
+        assert_eq!(verdict(&second, &here, "make test; ls; make"), Verdict::Ask);
+        assert_eq!(verdict(&second, &here, "rm x"), Verdict::Deny);
+        assert_eq!(verdict(&second, &there, "rm x"), Verdict::Ask);
+
+        std::fs::write(&file, "{").unwrap();
+        let error = Permissions::open(&file).unwrap_err().to_string();
+        assert!(error.starts_with("the file of answers "), "{error}");
     }
 }

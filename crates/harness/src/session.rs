@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, Sampling, ToolCall};
 
 use crate::agent::Outcome;
-use crate::jinx::ToolResult;
+use crate::jinx::{Memo, ToolResult};
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
 use crate::sandbox::Sandbox;
@@ -83,6 +83,8 @@ pub struct Session<'a> {
     pub permissions: Permissions,
     /// What the team's members share.
     pub store: Store,
+    /// Results that are kept for a while.
+    pub memo: Memo,
     /// What has happened.
     pub trace: Trace,
     /// Results that calls get instead of being run, by the scope of the call; for a replay.
@@ -101,6 +103,7 @@ impl<'a> Session<'a> {
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),
+            memo: Memo::default(),
             trace: Trace::in_memory(),
             stand_ins: BTreeMap::new(),
             ask: None,
@@ -182,6 +185,11 @@ impl<'a, 's> Caller<'a, 's> {
     /// The name of whoever does it, for messages.
     pub fn name(&self) -> &'a str {
         self.npc.map_or("you", |npc| &npc.name)
+    }
+
+    /// The scope of something named `place` inside of this one.
+    pub fn scope_of(&self, place: &str) -> String {
+        if self.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", self.scope) }
     }
 
     /// Why it must stop now, if it must.

@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::agent::offer;
 use crate::error::Error;
-use crate::jinx::Verdict;
-use crate::jinx::{Jinx, ToolResult, run};
-use crate::permission::{Answer, Question};
+use crate::jinx::{Jinx, ToolResult, Verdict, run};
+use crate::permission::{self, Answer, Question};
 use crate::session::{Caller, Session};
 use crate::team::{Limits, Team};
 use crate::trace::{PERSON, Record};
@@ -21,20 +20,40 @@ use crate::trace::{PERSON, Record};
 pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
     let permitted = tools.contains(&call.name).then(|| caller.team.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
-        let by = "the list".to_owned();
-        let record = Record::Permission { jinx: call.name.clone(), verdict: Verdict::Deny, by };
-        caller.trace.push(caller.scope, record)?;
+        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
         let list = tools.join(", ");
         return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
     };
-    self::call(caller, jinx, &call.arguments, &call.id)
+    dispatch(caller, jinx, &call.arguments, &call.id)
 }
 
-/// Runs a jinx, for a model's call, a step or a person, if the rules permit it. `place` names the call in the trace.
+/// Runs a jinx for a step or a person. A step's call was granted with the jinx that it stands in, but rules hold for it too.
+/// `place` names the call in the trace.
 ///
 /// # Errors
 /// As [`execute`].
 pub fn call(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let begun = Instant::now();
+    let result = dispatch(caller, jinx, arguments, place)?;
+    caller.trace.push(
+        caller.scope,
+        Record::Jinx {
+            jinx: jinx.name.clone(),
+            place: place.to_owned(),
+            arguments: arguments.clone(),
+            result: result.clone(),
+            seconds: begun.elapsed().as_secs_f64(),
+        },
+    )?;
+    Ok(result)
+}
+
+fn dispatch(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
@@ -48,7 +67,7 @@ pub fn call(
     if let Some(refused) = refused(caller, jinx, &arguments)? {
         return Ok(refused);
     }
-    let scope = if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) };
+    let scope = caller.scope_of(place);
     if let Some(result) = caller.session.stand_ins.get(&scope) {
         return Ok(result.clone());
     }
@@ -64,7 +83,7 @@ pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolRes
     let begun = Instant::now();
     let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
     let result = match team.jinx(&call.name) {
-        Some(jinx) => self::call(&caller, jinx, &call.arguments, &call.id)?,
+        Some(jinx) => dispatch(&caller, jinx, &call.arguments, &call.id)?,
         None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
     };
     let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
@@ -74,25 +93,35 @@ pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolRes
     Ok(result)
 }
 
+/// Holds a call against the rules; the result says why it may not be made. What a person starts needs no permission.
 fn refused(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
 ) -> Result<Option<ToolResult>, Error> {
-    let session = caller.session;
-    let Some((verdict, by)) = session.permissions.verdict(&caller.team.rules, jinx, arguments) else {
+    let (session, team) = (caller.session, caller.team);
+    let Some(npc) = caller.npc else { return Ok(None) };
+    let Some((mut verdict, mut by)) = session.permissions.verdict(team, jinx, arguments) else {
         return Ok(None);
     };
-    let (verdict, by) = match verdict {
-        Verdict::Ask => match session.ask(&Question { npc: caller.name(), jinx, arguments }) {
+    if verdict == Verdict::Ask {
+        let pattern = permission::pattern(jinx, arguments);
+        let answer = session.ask(&Question { npc: &npc.name, jinx, arguments, pattern: pattern.clone() });
+        if let Some(answer) = answer {
+            session.permissions.remember(team, &pattern, answer)?;
+        }
+        (verdict, by) = match answer {
             Some(Answer::Yes | Answer::Session | Answer::Always) => (Verdict::Allow, "an answer".to_owned()),
             Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer".to_owned()),
-            None => (Verdict::Deny, format!("{by}; nobody is there to be asked")),
-        },
-        verdict => (verdict, by),
-    };
-    let record = Record::Permission { jinx: jinx.name.clone(), verdict, by: by.clone() };
-    caller.trace.push(caller.scope, record)?;
-    Ok((verdict == Verdict::Deny)
-        .then(|| ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))))
+            None => (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked")),
+        };
+    }
+    audit(caller, &jinx.name, verdict, &by)?;
+    let error = format!("`{}` is not permitted by {by}", jinx.name);
+    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+fn audit(caller: &Caller, jinx: &str, verdict: Verdict, by: &str) -> Result<(), Error> {
+    let record = Record::Permission { jinx: jinx.to_owned(), verdict, by: by.to_owned() };
+    caller.trace.push(caller.scope, record).map(drop)
 }

@@ -181,7 +181,7 @@ fn work(
 fn crew(args: &Args) -> anyhow::Result<Crew> {
     let team = Team::find(&args.team)?;
     for diagnostic in &team.diagnostics {
-        ui::note(&format!("warning: {diagnostic}"));
+        ui::note(&diagnostic.to_string());
     }
     let npc = team.npc(args.npc.as_deref())?.clone();
     let model = args.model.load(npc.model.model.as_deref(), args.jobs.get())?;

@@ -1,16 +1,6 @@
-//! The inputs of a jinx: every form that files in the wild use, read into one type.
-//!
-//! ```yaml
-//! inputs:
-//!   - path                                              # required text
-//!   - lines: 10                                         # optional, typed by its default
-//!   - mode: {type: string, enum: [a, b], default: a}    # everything said
-//!   - name: pattern                                     # the same with the name as a key
-//!     description: what to look for
-//! ```
-//! `inputs` may also be one mapping of names.
+//! The inputs of a jinx: their types, their schema for a model, and whether a value is right for them.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// An argument of a jinx.
@@ -67,32 +57,27 @@ impl Choices {
 }
 
 /// The types of JSON schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Text.
     #[default]
-    #[serde(alias = "str", alias = "text")]
     String,
     /// A whole number.
-    #[serde(alias = "int")]
     Integer,
     /// Any number.
-    #[serde(alias = "float")]
     Number,
     /// True or false.
-    #[serde(alias = "bool")]
     Boolean,
     /// A list.
-    #[serde(alias = "list")]
     Array,
     /// A mapping.
-    #[serde(alias = "dict", alias = "map")]
     Object,
 }
 
 impl Kind {
-    fn of(value: &Value) -> Kind {
+    /// The type that a value has; text for null.
+    pub fn of(value: &Value) -> Kind {
         match value {
             Value::Null | Value::String(_) => Kind::String,
             Value::Bool(_) => Kind::Boolean,
@@ -122,25 +107,6 @@ impl Kind {
             _ => !value.is_null() && Kind::of(value) == self,
         }
     }
-}
-
-/// What may be said about an input.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Said {
-    #[serde(rename = "type")]
-    kind: Option<Kind>,
-    #[serde(default)]
-    description: String,
-    #[serde(default, deserialize_with = "present")]
-    default: Option<Value>,
-    #[serde(default, rename = "enum")]
-    choices: Option<Value>,
-}
-
-/// Tells a default of `null` from no default.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
 }
 
 impl Input {
@@ -188,160 +154,5 @@ impl Input {
         };
         self.check(&value, offer)?;
         Ok(value)
-    }
-
-    fn new(name: &str, said: Value) -> Result<Self, String> {
-        let said = match said {
-            Value::Object(map) => serde_json::from_value(Value::Object(map))
-                .map_err(|error| format!("input `{name}`: {error}"))?,
-            default => Said { kind: None, description: String::new(), default: Some(default), choices: None },
-        };
-        let mut characters = name.chars();
-        let good = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-            && characters.all(|other| other.is_ascii_alphanumeric() || other == '_');
-        if !good {
-            return Err(format!("input `{name}`: a name is made of letters, digits and `_`"));
-        }
-        let choices = match said.choices {
-            None => Choices::Any,
-            Some(Value::Array(values)) if !values.is_empty() => Choices::Of(values),
-            Some(Value::String(word)) if word == "members" => Choices::Members,
-            Some(Value::String(word)) if word == "skills" => Choices::Skills,
-            Some(other) => {
-                return Err(format!("input `{name}`: enum is a list, `members` or `skills`, not {other}"));
-            }
-        };
-        let first = match &choices {
-            Choices::Of(values) => values.first(),
-            _ => None,
-        };
-        let guess = || said.default.as_ref().or(first).map(Kind::of).unwrap_or_default();
-        let input = Input {
-            name: name.to_owned(),
-            kind: said.kind.unwrap_or_else(guess),
-            description: said.description.trim().to_owned(),
-            default: said.default,
-            choices,
-        };
-        let fixed = matches!(input.choices, Choices::Any | Choices::Of(_));
-        if let Some(default) = input.default.as_ref().filter(|default| fixed && !default.is_null()) {
-            input
-                .check(default, &Offer::default())
-                .map_err(|reason| format!("{reason}, but its default is {default}"))?;
-        }
-        Ok(input)
-    }
-}
-
-/// Reads the `inputs` of a jinx.
-///
-/// # Errors
-/// Which input is wrong and why.
-pub(crate) fn read(inputs: Value) -> Result<Vec<Input>, String> {
-    let items = match inputs {
-        Value::Null => Vec::new(),
-        Value::Array(items) => items,
-        map @ Value::Object(_) => vec![map],
-        other => return Err(format!("inputs must be a list, not {other}")),
-    };
-    let mut inputs: Vec<Input> = Vec::new();
-    let mut add = |input: Input| match inputs.iter().any(|other| other.name == input.name) {
-        true => Err(format!("input `{}` occurs twice", input.name)),
-        false => {
-            inputs.push(input);
-            Ok(())
-        }
-    };
-    for item in items {
-        match item {
-            Value::String(name) => add(Input::new(&name, Value::Object(Map::new()))?)?,
-            Value::Object(mut map) if names_itself(&map) => {
-                let name = map.shift_remove("name");
-                let name = name.as_ref().and_then(Value::as_str).unwrap_or_default();
-                add(Input::new(name, Value::Object(map.clone()))?)?;
-            }
-            Value::Object(map) => {
-                for (name, said) in map {
-                    add(Input::new(&name, said)?)?;
-                }
-            }
-            other => return Err(format!("an input is a name or a mapping, not {other}")),
-        }
-    }
-    Ok(inputs)
-}
-
-/// Whether a mapping is of the form `{name: x, description: …}` rather than `{x: default, …}`.
-fn names_itself(map: &Map<String, Value>) -> bool {
-    map.len() > 1
-        && map.get("name").is_some_and(Value::is_string)
-        && map.keys().all(|key| matches!(key.as_str(), "name" | "type" | "description" | "default" | "enum"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(yaml: &str, expected: Result<Value, &str>) {
-        let value: Value = serde_saphyr::from_str(yaml).unwrap();
-        let found = read(value).map(|inputs| {
-            let each =
-                |input: Input| (input.name.clone(), json!([input.schema(&Offer::default()), input.default]));
-            Value::Object(inputs.into_iter().map(each).collect())
-        });
-        assert_eq!(found, expected.map_err(str::to_owned), "{yaml}");
-    }
-
-    #[test]
-    fn every_form_in_the_wild() {
-        check("- path", Ok(json!({"path": [{"type": "string"}, null]})));
-        check("- rounds: 3", Ok(json!({"rounds": [{"type": "integer", "default": 3}, 3]})));
-        check("- ratio: 0.5", Ok(json!({"ratio": [{"type": "number", "default": 0.5}, 0.5]})));
-        check("- deep: true", Ok(json!({"deep": [{"type": "boolean", "default": true}, true]})));
-        check("- text: ''", Ok(json!({"text": [{"type": "string", "default": ""}, ""]})));
-        check(
-            "- task: {description: What to do}",
-            Ok(json!({"task": [{"type": "string", "description": "What to do"}, null]})),
-        );
-        check(
-            "- n: {type: int, default: 2, enum: [1, 2], description: How many}",
-            Ok(
-                json!({"n": [{"type": "integer", "description": "How many", "default": 2, "enum": [1, 2]}, 2]}),
-            ),
-        );
-        check(
-            "- name: query\n  description: What to find",
-            Ok(json!({"query": [{"type": "string", "description": "What to find"}, null]})),
-        );
-        check("- name: x", Ok(json!({"name": [{"type": "string", "default": "x"}, "x"]})));
-        check(
-            "{a: {type: string}, b: 1}",
-            Ok(json!({"a": [{"type": "string"}, null], "b": [{"type": "integer", "default": 1}, 1]})),
-        );
-        check("null", Ok(json!({})));
-    }
-
-    #[test]
-    fn optional_without_a_value() {
-        let inputs = read(json!([{"mode": null}])).unwrap();
-        assert_eq!(
-            (inputs[0].schema(&Offer::default()), &inputs[0].default),
-            (json!({"type": "string"}), &Some(Value::Null))
-        );
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        check("3", Err("inputs must be a list, not 3"));
-        check("[a, a]", Err("input `a` occurs twice"));
-        check("- a-b", Err("input `a-b`: a name is made of letters, digits and `_`"));
-        check(
-            "- a: {type: int, default: x}",
-            Err("argument `a` must be of type integer, but its default is \"x\""),
-        );
-        check(
-            "- a: {typ: int}",
-            Err("input `a`: unknown field `typ`, expected one of `type`, `description`, `default`, `enum`"),
-        );
     }
 }

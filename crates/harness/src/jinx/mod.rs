@@ -1,9 +1,11 @@
 //! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain words.
 
 mod inputs;
+mod read;
 mod result;
+pub mod run;
 pub mod step;
-mod steps;
+pub mod template;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,11 +14,11 @@ use alara_engine::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-pub(crate) use inputs::read as read_inputs;
 pub use inputs::{Choices, Input, Kind, Offer};
+pub use read::read;
 pub use result::ToolResult;
+pub use run::{Memo, Responses, run};
 pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
-pub use steps::run;
 
 /// A tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -30,7 +32,7 @@ pub struct Jinx {
     pub description: String,
     /// Its arguments, in the order of the file.
     pub inputs: Vec<Input>,
-    /// What it does to the world.
+    /// What it does to the world. Default: none if its steps only compute, else write.
     pub effect: Effect,
     /// Whether its steps need the network. Default false.
     pub network: bool,
@@ -69,6 +71,15 @@ pub struct Skill {
     /// Files that lie beside it, relative to its folder: scripts, references.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+}
+
+impl Skill {
+    /// All that it says.
+    pub fn text(&self) -> String {
+        let sections = self.sections.iter().map(|(title, text)| format!("## {title}\n\n{}", text.trim()));
+        let parts = std::iter::once(self.introduction.trim().to_owned()).chain(sections);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+    }
 }
 
 /// Whether something may be done.

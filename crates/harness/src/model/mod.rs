@@ -74,6 +74,11 @@ impl ModelError {
         ModelError(error.into())
     }
 
+    /// Whether the conversation was too long for the model.
+    pub fn too_long(&self) -> bool {
+        matches!(self.cause().downcast_ref(), Some(alara_engine::Error::PromptTooLong { .. }))
+    }
+
     /// The model's own error.
     pub fn cause(&self) -> &(dyn std::error::Error + 'static) {
         &*self.0

@@ -92,6 +92,21 @@ impl Trace {
         self.lock().entries.clone()
     }
 
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether nothing has happened yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What has happened after the first `count` entries.
+    pub fn since(&self, count: usize) -> Vec<Entry> {
+        self.lock().entries[count..].to_vec()
+    }
+
     /// What all turns of the run cost together, those of conversations inside of it too.
     pub fn usage(&self) -> Usage {
         usage(self.lock().entries.iter().map(|entry| &*entry.record))

@@ -36,6 +36,11 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             Record::Compaction { summary, kept } => {
                 let recent = request.messages.len().saturating_sub(*kept);
                 request.messages.splice(..recent, [Message::user(summary)]);
+                // Many templates want the user and the assistant in turns.
+                if request.messages.get(1).is_some_and(|next| next.role == Role::User) {
+                    let next = request.messages.remove(1);
+                    request.messages[0].content += &format!("\n\n{}", next.content);
+                }
                 before = None;
             }
             Record::Retract => {
@@ -48,6 +53,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             }
             Record::ToolCall { .. }
             | Record::Permission { .. }
+            | Record::Jinx { .. }
             | Record::Emit { .. }
             | Record::End { .. } => {}
         }
@@ -76,7 +82,7 @@ pub fn normalised(entry: &Entry) -> Value {
     if let Some(record) = value.as_object_mut() {
         let differing = match *entry.record {
             Record::Start(_) => "work",
-            Record::ToolResult { .. } => "seconds",
+            Record::ToolResult { .. } | Record::Jinx { .. } => "seconds",
             _ => return value,
         };
         record.shift_remove(differing);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use alara_engine::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::agent::Outcome;
 use crate::jinx::{ToolResult, Verdict};
@@ -55,6 +55,19 @@ pub enum Record {
         verdict: Verdict,
         /// By what: a rule and where it stands, the list, or a person's answer.
         by: String,
+    },
+    /// A step ran a jinx.
+    Jinx {
+        /// Its name.
+        jinx: String,
+        /// Where: the step's name.
+        place: String,
+        /// With what.
+        arguments: Map<String, Value>,
+        /// What it did.
+        result: ToolResult,
+        /// How long it took, in seconds.
+        seconds: f64,
     },
     /// A jinx gave a response to whoever watches.
     Emit {

@@ -2,6 +2,9 @@
 //!
 //! The loop keeps no state of its own: each request is folded from the trace. It must not know how a tool runs.
 
+mod answer;
+mod compaction;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::jinx::{Llm, Offer, ToolResult, Tools};
+use crate::jinx::{Jinx, Offer, ToolResult};
 use crate::model::ChatModel;
 use crate::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team};
 use crate::tool;
 use crate::trace::{self, Record, Start, Trace};
+pub use answer::answer;
 
 /// How often a model may make the same call in a row; the last of them is not run and ends the run.
 const SAME_CALLS: usize = 3;
@@ -228,8 +232,8 @@ impl<'a, 's> Agent<'a, 's> {
         let mut last: Vec<ToolCall> = Vec::new();
         for turn in 1..=self.npc.limits.turns {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
-            let request = trace::request(self.records());
-            let (message, finish) = match self.ask(request, deadline)? {
+            self.fit(deadline)?;
+            let (message, finish) = match self.ask_or_shorten(deadline)? {
                 Ok(spoken) => spoken,
                 Err(stopped) => return Ok(stopped),
             };
@@ -268,6 +272,19 @@ impl<'a, 's> Agent<'a, 's> {
         Ok(Outcome::TurnLimit { turns: self.npc.limits.turns })
     }
 
+    /// One turn of the model. If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    fn ask_or_shorten(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        match self.ask(trace::request(self.records()), deadline) {
+            Err(Error::Model(error)) if error.too_long() && self.shorten(0, deadline)? => {
+                self.ask(trace::request(self.records()), deadline)
+            }
+            asked => asked,
+        }
+    }
+
     /// One turn of the model; the inner error is a reason to stop.
     fn ask(
         &mut self,
@@ -303,16 +320,23 @@ impl<'a, 's> Agent<'a, 's> {
         self.push(Record::ToolCall { call: call.clone() })?;
         let depth = self.depth;
         self.session.notify(&Notice::Call { depth, call });
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), self.trace.len());
         let result = tool::execute(&self.caller(deadline), &self.tools, call)?;
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
         self.answer(call, result.clone(), took)?;
+        // A jinx may ask for it.
+        let asked = |entry: &trace::Entry| matches!(&*entry.record, Record::Emit { response } if response["type"] == "compaction");
+        if self.trace.since(before).iter().any(asked) {
+            self.shorten(0, deadline)?;
+        }
         Ok(result)
     }
 
     fn answer(&mut self, call: &ToolCall, result: ToolResult, took: Duration) -> Result<(), Error> {
-        let text = result.text(self.npc.limits.tool_output_bytes);
+        // One result never takes more than a quarter of the window, at about three bytes a token.
+        let room = self.window().map_or(usize::MAX, |window| window * 3 / 4);
+        let text = result.text(self.npc.limits.tool_output_bytes.min(room));
         let seconds = took.as_secs_f64();
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
@@ -334,12 +358,30 @@ impl<'a, 's> Agent<'a, 's> {
     }
 }
 
-/// The static system text of an NPC: its directive, then the team's context.
+/// The static system text of an NPC, in segments: first what members of a team share (the team's context, the texts of skills,
+/// by name), so that they share its keys and values too, then the catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
-    [("directive", &npc.directive), ("context", &team.context)]
+    let mut segments = vec![("context".to_owned(), team.context.clone())];
+    let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();
+    skills.sort_by(|one, other| one.name.cmp(&other.name));
+    for jinx in skills {
+        if let Some(skill) = &jinx.skill {
+            segments.push((format!("skill:{}", jinx.name), format!("# {}\n\n{}", jinx.name, skill.text())));
+        }
+    }
+    let mut known: Vec<&Jinx> = npc.skills.catalog.iter().filter_map(|name| team.jinx(name)).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    if !known.is_empty() {
+        let lines: Vec<String> =
+            known.iter().map(|jinx| format!("- {}: {}", jinx.name, jinx.description)).collect();
+        let catalog = format!("<available_skills>\n{}\n</available_skills>", lines.join("\n"));
+        segments.push(("skills".to_owned(), catalog));
+    }
+    segments.push(("directive".to_owned(), npc.directive.clone()));
+    segments
         .into_iter()
-        .filter(|(_, text)| !text.trim().is_empty())
-        .map(|(name, text)| Segment { name: name.to_owned(), text: text.trim().to_owned() })
+        .map(|(name, text)| Segment { name, text: text.trim().to_owned() })
+        .filter(|segment| !segment.text.is_empty())
         .collect()
 }
 
@@ -356,63 +398,6 @@ pub fn offer(team: &Team, npc: &Npc) -> Offer {
     Offer { members, skills: npc.skills.catalog.clone() }
 }
 
-/// What an `llm` step does: an NPC of the caller's team (or a sub-team's first, or the caller) answers `prompt`, in a conversation
-/// of its own named `place`, with those of its tools that the step permits. `npc` is the name that the step gives.
-///
-/// # Errors
-/// The model or the sandbox failed, or the trace can't be written.
-pub fn answer(
-    caller: &Caller,
-    step: &Llm,
-    npc: Option<&str>,
-    prompt: &str,
-    place: &str,
-) -> Result<ToolResult, Error> {
-    let nobody = Npc { model: caller.team.model.clone(), ..Npc::default() };
-    let (team, npc) = match npc {
-        None => (caller.team, caller.npc.unwrap_or(&nobody)),
-        Some(name) => match caller.team.member(name) {
-            Some(found) => found,
-            None => {
-                let known = caller.npc.map(|npc| offer(caller.team, npc).members).unwrap_or_default();
-                let known = known.join(", ");
-                return Ok(ToolResult::failed(format!("there is no member `{name}` (members: {known})")));
-            }
-        },
-    };
-    let deepest = caller.npc.unwrap_or(npc).limits.depth;
-    if caller.depth >= deepest {
-        let error = format!(
-            "`{}` can't be asked: {deepest} conversations inside of each other are the limit",
-            npc.name
-        );
-        return Ok(ToolResult::failed(error));
-    }
-    let tools: Vec<String> = match &step.tools {
-        Tools::None => Vec::new(),
-        Tools::All => npc.jinxes.clone(),
-        Tools::Some(names) => npc.jinxes.iter().filter(|name| names.contains(name)).cloned().collect(),
-    };
-    let with_system = step.system.unwrap_or(step.npc.is_some() || !tools.is_empty());
-    let given = Given {
-        system: if with_system { system(team, npc) } else { Vec::new() },
-        schema: step.schema.clone(),
-        scope: if caller.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", caller.scope) },
-        depth: caller.depth + 1,
-        tools,
-    };
-    let mut agent = Agent::start(caller.session, caller.trace, team, npc, given, Vec::new())?;
-    agent.deadline = caller.deadline;
-    Ok(match agent.run(prompt)? {
-        Outcome::Answer { text } if step.schema.is_some() => match serde_json::from_str::<Value>(&text) {
-            Ok(value) => ToolResult::succeeded(value),
-            Err(error) => ToolResult::failed(format!("the answer is no JSON: {error}")),
-        },
-        Outcome::Answer { text } => ToolResult::succeeded(text.trim()),
-        other => ToolResult::failed(other.reason()),
-    })
-}
-
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -424,5 +409,4 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-#[path = "agent_tests.rs"]
 mod tests;

@@ -1,0 +1,171 @@
+//! The inputs of a jinx: every form that files in the wild use, read into one type.
+//!
+//! ```yaml
+//! inputs:
+//!   - path                                              # required text
+//!   - lines: 10                                         # optional, typed by its default
+//!   - note: null                                        # optional, without a value
+//!   - mode: {type: string, enum: [a, b], default: a}    # everything said
+//!   - name: pattern                                     # the same with the name as a key
+//!     description: what to look for
+//! ```
+//! `inputs` may also be one mapping of names.
+
+use serde_json::Value;
+
+use super::Reader;
+use crate::jinx::{Choices, Input, Kind, Offer, Place};
+use crate::yaml::{Entry, Kind as Shape, Node};
+
+/// What may be said about an input.
+const KEYS: [&str; 5] = ["type", "description", "default", "enum", "required"];
+
+/// The names of types: those of JSON schema and of Python.
+const TYPES: [(&str, Kind); 14] = [
+    ("string", Kind::String),
+    ("integer", Kind::Integer),
+    ("number", Kind::Number),
+    ("boolean", Kind::Boolean),
+    ("array", Kind::Array),
+    ("object", Kind::Object),
+    ("str", Kind::String),
+    ("text", Kind::String),
+    ("int", Kind::Integer),
+    ("float", Kind::Number),
+    ("bool", Kind::Boolean),
+    ("list", Kind::Array),
+    ("dict", Kind::Object),
+    ("map", Kind::Object),
+];
+
+impl Reader<'_> {
+    pub(super) fn inputs(&mut self, node: &Node) -> Vec<Input> {
+        let items = match &node.kind {
+            Shape::List(items) => items.as_slice(),
+            Shape::Map(_) => std::slice::from_ref(node),
+            Shape::Scalar(_) => {
+                self.error(node.place, format!("`inputs` is a list or a mapping, not {}", node.describe()));
+                &[]
+            }
+        };
+        let mut inputs: Vec<Input> = Vec::new();
+        let mut add = |reader: &mut Self, place, input: Option<Input>| {
+            let Some(input) = input else { return };
+            match inputs.iter().any(|other| other.name == input.name) {
+                true => reader.error(place, format!("the input `{}` occurs twice", input.name)),
+                false => inputs.push(input),
+            }
+        };
+        for item in items {
+            match &item.kind {
+                Shape::Scalar(Value::String(name)) => {
+                    let input = self.input(item.place, name, &[]);
+                    add(self, item.place, input);
+                }
+                Shape::Map(entries) if names_itself(entries) => {
+                    let name = item.get("name").and_then(Node::text).unwrap_or_default();
+                    let said: Vec<Entry> =
+                        entries.iter().filter(|entry| entry.key != "name").cloned().collect();
+                    let input = self.input(item.place, name, &said);
+                    add(self, item.place, input);
+                }
+                Shape::Map(entries) => {
+                    for Entry { place, key, value } in entries {
+                        let input = match &value.kind {
+                            Shape::Map(said) => self.input(*place, key, said),
+                            _ => {
+                                let default =
+                                    Entry { place: *place, key: "default".to_owned(), value: value.clone() };
+                                self.input(*place, key, &[default])
+                            }
+                        };
+                        add(self, *place, input);
+                    }
+                }
+                _ => self
+                    .error(item.place, format!("an input is a name or a mapping, not {}", item.describe())),
+            }
+        }
+        inputs
+    }
+
+    fn input(&mut self, place: Place, name: &str, said: &[Entry]) -> Option<Input> {
+        if !is_name(name) {
+            self.error(place, format!("the input `{name}`: a name is made of letters, digits and `_`"));
+            return None;
+        }
+        let mut input = Input {
+            name: name.to_owned(),
+            kind: Kind::default(),
+            description: String::new(),
+            default: None,
+            choices: Choices::Any,
+        };
+        let (mut kind, mut required, mut at) = (None, None, place);
+        for Entry { place, key, value } in said {
+            match key.as_str() {
+                "type" => kind = self.word(value, "type", &TYPES),
+                "description" if value.is_null() => {}
+                "description" => {
+                    let text = self.text(value, "description").unwrap_or_default();
+                    input.description = text.trim().to_owned();
+                }
+                "default" => (input.default, at) = (Some(value.value()), value.place),
+                "enum" => input.choices = self.choices(value)?,
+                "required" => required = self.flag(value, "required"),
+                _ => self.known(*place, key, &KEYS),
+            }
+        }
+        match (&input.default, required) {
+            (None, Some(false)) => input.default = Some(Value::Null),
+            (Some(Value::Null), Some(true)) => input.default = None,
+            (Some(_), Some(true)) => {
+                self.warning(place, format!("the input `{name}` has a default, so it is not required"));
+            }
+            _ => {}
+        }
+        let first = match &input.choices {
+            Choices::Of(values) => values.first(),
+            _ => None,
+        };
+        let guess = || input.default.as_ref().or(first).map(Kind::of).unwrap_or_default();
+        input.kind = kind.unwrap_or_else(guess);
+        let fixed = matches!(input.choices, Choices::Any | Choices::Of(_));
+        if let Some(default) = input.default.as_ref().filter(|default| fixed && !default.is_null())
+            && let Err(reason) = input.check(default, &Offer::default())
+        {
+            self.error(at, format!("{reason}, but its default is {default}"));
+            return None;
+        }
+        Some(input)
+    }
+
+    fn choices(&mut self, node: &Node) -> Option<Choices> {
+        match &node.kind {
+            Shape::List(items) if !items.is_empty() => {
+                Some(Choices::Of(items.iter().map(Node::value).collect()))
+            }
+            Shape::Scalar(Value::String(word)) if word == "members" => Some(Choices::Members),
+            Shape::Scalar(Value::String(word)) if word == "skills" => Some(Choices::Skills),
+            _ => {
+                self.error(node.place, "`enum` is a list of values, `members` or `skills`");
+                None
+            }
+        }
+    }
+}
+
+/// Whether a mapping is of the form `{name: x, description: …}` rather than `{x: default, …}`.
+fn names_itself(entries: &[Entry]) -> bool {
+    let known = |entry: &Entry| KEYS.contains(&entry.key.as_str()) || entry.key == "name";
+    entries.len() > 1
+        && entries.iter().any(|entry| entry.key == "name" && entry.value.text().is_some())
+        && entries.iter().all(known)
+}
+
+/// Whether `name` can be that of a variable.
+pub(super) fn is_name(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && characters.all(|other| other.is_ascii_alphanumeric() || other == '_')
+}

@@ -1,0 +1,220 @@
+//! From the text of a `.jinx` file to a [`Jinx`]: every key and form, and what can be wrong with each, by line and column.
+//!
+//! One bad key or step doesn't hide the others. This module looks at one file alone; what can only be told from other jinxes or
+//! from what expressions mean is the business of `check`.
+
+mod inputs;
+mod keys;
+mod skill;
+mod steps;
+
+use std::time::Duration;
+
+use minijinja::{Environment, UndefinedBehavior};
+use serde_json::{Map, Value};
+
+use super::{Action, Effect, Jinx, Place, Skill, Step, Tools, Verdict};
+use crate::source::{Diagnostic, Severity, Source};
+use crate::yaml::{Entry, Node};
+
+/// The keys of a file that mean something.
+const KEYS: [&str; 17] = [
+    "jinx_name",
+    "name",
+    "description",
+    "inputs",
+    "effect",
+    "network",
+    "env",
+    "timeout",
+    "ok",
+    "final",
+    "permissions",
+    "permission",
+    "steps",
+    "sections",
+    "skill_name",
+    "skill_description",
+    "engine",
+];
+
+/// Keys of files in the wild that are understood as harmless but have no effect.
+const WITHOUT_EFFECT: [&str; 4] = ["file_context", "tests", "npc", "aliases"];
+
+/// Most instructions that the templates around a file may take.
+const FUEL: u64 = 1_000_000;
+
+/// Reads a jinx. What is odd or wrong in its file is added to `diagnostics`, in the order of the file; `None` = something is wrong
+/// enough that the jinx can't be used.
+pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
+    let mut found = Vec::new();
+    let jinx = match parse(source, &mut found) {
+        Ok(node) => Reader { source, diagnostics: &mut found, skill: None }.file(&node),
+        Err(problem) => {
+            found.push(problem);
+            None
+        }
+    };
+    let usable = found.iter().all(|problem| problem.severity < Severity::Error);
+    found.sort_by_key(|problem| problem.place);
+    diagnostics.append(&mut found);
+    jinx.filter(|_| usable)
+}
+
+/// The file as a tree. A text that is YAML only after its templates were rendered, as loops that write steps are, is rendered first.
+fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
+    let raw = Node::parse(source, diagnostics);
+    match raw {
+        Err(problem) if source.text.contains("{%") => {
+            let Some(text) = rendered(&source.text) else { return Err(problem) };
+            let rendered = Source { path: source.path.clone(), text };
+            let node = Node::parse(&rendered, diagnostics).map_err(|_| problem)?;
+            let message = "the file is YAML only after rendering; places are those of the rendered text";
+            diagnostics.push(source.warning(Place::default(), message));
+            Ok(node)
+        }
+        other => other,
+    }
+}
+
+/// A file's text with its control flow carried out. Names that it doesn't define itself stay for the run: `{{ query }}` renders as
+/// `{{ query }}`.
+fn rendered(text: &str) -> Option<String> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_fuel(Some(FUEL));
+    let template = environment.template_from_str(text).ok()?;
+    let names = template.undeclared_variables(false).into_iter();
+    let names: Map<String, Value> =
+        names.map(|name| (name.clone(), Value::from(format!("{{{{ {name} }}}}")))).collect();
+    template.render(minijinja::value::Serde(names)).ok()
+}
+
+/// A file while it is read.
+struct Reader<'a> {
+    source: &'a Source,
+    diagnostics: &'a mut Vec<Diagnostic>,
+    /// The texts that a step or the file itself serves.
+    skill: Option<Skill>,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, node: &Node) -> Option<Jinx> {
+        let Some(entries) = node.entries() else {
+            self.error(node.place, format!("a jinx is a mapping, not {}", node.describe()));
+            return None;
+        };
+        for Entry { place, key, .. } in entries {
+            if WITHOUT_EFFECT.contains(&key.as_str()) {
+                self.warning(*place, format!("the key `{key}` has no effect"));
+            } else {
+                self.known(*place, key, &KEYS);
+            }
+        }
+        let said = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let mut jinx = Jinx {
+            name: self.name(node),
+            timeout: Duration::from_secs(60),
+            path: self.source.path.clone(),
+            ..Jinx::default()
+        };
+        if let Some(text) = said("description").or_else(|| said("skill_description")) {
+            jinx.description = self.text(text, "description").unwrap_or_default().trim().to_owned();
+        }
+        if let Some(inputs) = said("inputs") {
+            jinx.inputs = self.inputs(inputs);
+        }
+        if let Some(flag) = said("network") {
+            jinx.network = self.flag(flag, "network").unwrap_or_default();
+        }
+        if let Some(names) = said("env") {
+            jinx.env = self.names(names, "env");
+        }
+        if let Some(timeout) = said("timeout").and_then(|node| self.duration(node, "timeout")) {
+            jinx.timeout = timeout;
+        }
+        jinx.ok = said("ok").and_then(|node| self.expression(node, "ok"));
+        if let Some(flag) = said("final") {
+            jinx.last = self.flag(flag, "final").unwrap_or_default();
+        }
+        jinx.permission = self.permission(node);
+        if let Some(sections) = said("sections") {
+            self.skill = self.skill_of(sections, node);
+        }
+        if let Some(steps) = said("steps") {
+            jinx.steps = self.steps(steps);
+        }
+        jinx.skill = self.skill.take();
+        if jinx.skill.is_some() && jinx.steps.is_empty() {
+            jinx.steps.push(skill::serve(skill::SECTION, node.place));
+        }
+        if jinx.skill.is_some() {
+            skill::add_input(&mut jinx);
+        }
+        if jinx.steps.is_empty()
+            && said("steps").is_none_or(|steps| steps.items().is_none_or(<[_]>::is_empty))
+        {
+            let place = said("steps").map_or(Place { line: 1, column: 1 }, |steps| steps.place);
+            self.error(place, format!("the jinx `{}` has no steps", jinx.name));
+        }
+        jinx.effect = match said("effect") {
+            Some(effect) => self.effect(effect).unwrap_or_default(),
+            None if jinx.steps.iter().all(computes) => Effect::None,
+            None => Effect::default(),
+        };
+        Some(jinx)
+    }
+
+    fn name(&mut self, node: &Node) -> String {
+        let said = ["jinx_name", "name", "skill_name"].iter().find_map(|key| node.get(key));
+        let (name, place) = match said {
+            Some(node) => (self.text(node, "jinx_name").unwrap_or_default(), node.place),
+            None => (self.source.stem(), Place { line: 1, column: 1 }),
+        };
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+            self.error(place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
+        }
+        name
+    }
+
+    fn effect(&mut self, node: &Node) -> Option<Effect> {
+        let words = [("none", Effect::None), ("read", Effect::Read), ("write", Effect::Write)];
+        self.word(node, "effect", &words)
+    }
+
+    /// `permission: ask`, or in the form of files in the wild `permissions: {default: ask}`.
+    fn permission(&mut self, node: &Node) -> Option<Verdict> {
+        let words = [("allow", Verdict::Allow), ("ask", Verdict::Ask), ("deny", Verdict::Deny)];
+        let said = node.get("permission").or_else(|| node.get("permissions"))?;
+        let verdict = match said.entries() {
+            None => said,
+            Some(entries) => {
+                for Entry { place, key, .. } in entries {
+                    self.known(*place, key, &["default"]);
+                }
+                said.get("default")?
+            }
+        };
+        if verdict.is_null() {
+            return None;
+        }
+        self.word(verdict, "permission", &words)
+    }
+}
+
+/// Whether a step surely has no effect on the world, whatever other jinxes do.
+fn computes(step: &Step) -> bool {
+    let all = |steps: &[Step]| steps.iter().all(computes);
+    match &step.action {
+        Action::Bash { .. } | Action::Python { .. } | Action::Call { .. } => false,
+        Action::Text { .. } | Action::Emit { .. } | Action::Return { .. } => true,
+        Action::Llm(llm) => llm.tools == Tools::None,
+        Action::Set { set } => set.keys().all(|path| !path.starts_with("store.")),
+        Action::When { then, otherwise, .. } => all(then) && all(otherwise),
+        Action::For { steps, .. } | Action::Together { steps } => all(steps),
+        Action::Try { steps, catch, finally } => all(steps) && all(catch) && all(finally),
+    }
+}
+
+#[cfg(test)]
+mod tests;

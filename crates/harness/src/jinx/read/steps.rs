@@ -1,0 +1,325 @@
+//! Steps: which action a mapping is, and its parts.
+
+use serde_json::{Map, Value};
+
+use super::inputs::is_name;
+use super::keys::hint;
+use super::{Reader, skill};
+use crate::jinx::{Action, Llm, Retry, Step, Steps, Tools};
+use crate::yaml::{self, Entry, Kind, Node};
+
+/// Keys that every step may have.
+const COMMON: [&str; 4] = ["name", "retry", "cache", "timeout"];
+
+/// The key that tells what a step is, and the further keys of such a step. Those of `engine` depend on the engine.
+const FORMS: [(&str, &[&str]); 7] = [
+    ("engine", &[]),
+    ("when", &["then", "else"]),
+    ("for", &["in", "do", "parallel", "until"]),
+    ("try", &["catch", "finally"]),
+    ("set", &[]),
+    ("emit", &[]),
+    ("return", &[]),
+];
+
+/// The keys of a step by engine; any other engine is a jinx, and other keys are its arguments.
+const ENGINES: [(&str, &[&str]); 6] = [
+    ("bash", &["code"]),
+    ("python", &["code"]),
+    ("text", &["text", "code"]),
+    ("llm", &["prompt", "code", "npc", "tools", "schema", "system", "mode"]),
+    ("natural", &["prompt", "code", "npc", "tools", "schema", "system", "mode"]),
+    ("skill", &skill::KEYS),
+];
+
+/// What a template may use but not set.
+const FIXED: [&str; 6] = ["ctx", "npc", "team", "skill", "error", "loop"];
+
+impl Reader<'_> {
+    /// A list of steps, or one alone.
+    pub(super) fn steps(&mut self, node: &Node) -> Steps {
+        let items = match &node.kind {
+            Kind::List(items) => items.as_slice(),
+            Kind::Map(_) => std::slice::from_ref(node),
+            Kind::Scalar(Value::Null) => &[],
+            Kind::Scalar(_) => {
+                self.error(node.place, format!("steps are a list, not {}", node.describe()));
+                &[]
+            }
+        };
+        items.iter().enumerate().filter_map(|(index, item)| self.step(item, index + 1)).collect()
+    }
+
+    fn step(&mut self, node: &Node, position: usize) -> Option<Step> {
+        let Some(entries) = node.entries() else {
+            self.error(node.place, format!("a step is a mapping, not {}", node.describe()));
+            return None;
+        };
+        // All that can be said about a step is said, also if it can't be used.
+        let name = self.step_name(node);
+        let get = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let retry = get("retry").and_then(|node| self.retry(node));
+        let cache = get("cache").and_then(|node| self.duration(node, "cache"));
+        let timeout = get("timeout").and_then(|node| self.duration(node, "timeout"));
+        let action = match self.form(node, entries)? {
+            "engine" => self.engine(node, entries)?,
+            "when" => self.when(node)?,
+            "for" => self.each(node)?,
+            "try" => Action::Try {
+                steps: self.steps(node.at("/try")),
+                catch: node.get("catch").map(|steps| self.steps(steps)).unwrap_or_default(),
+                finally: node.get("finally").map(|steps| self.steps(steps)).unwrap_or_default(),
+            },
+            "set" => self.set(node.at("/set"))?,
+            "emit" => Action::Emit { emit: self.emit(node.at("/emit"))? },
+            _ => Action::Return { value: node.at("/return").value() },
+        };
+        let name =
+            if name.is_empty() && node.get("engine").is_some() { format!("step_{position}") } else { name };
+        Some(Step { name, action, retry, cache, timeout, place: node.place })
+    }
+
+    fn step_name(&mut self, node: &Node) -> String {
+        let Some(said) = node.get("name").filter(|node| !node.is_null()) else { return String::new() };
+        let name = self.text(said, "name").unwrap_or_default();
+        if !name.is_empty() && !is_name(&name) {
+            let message =
+                format!("`{name}` is not made of letters, digits and `_`, so no step can use its result");
+            self.warning(said.place, message);
+        }
+        name
+    }
+
+    /// Which action a step is. Reports keys that don't belong to it.
+    fn form(&mut self, node: &Node, entries: &[Entry]) -> Option<&'static str> {
+        let mut forms = FORMS.iter().filter(|(form, _)| node.get(form).is_some());
+        let Some((form, keys)) = forms.next() else {
+            let names = FORMS.iter().map(|(form, _)| *form);
+            let known = names.clone().map(|form| format!("`{form}`")).collect::<Vec<_>>().join(", ");
+            let hint =
+                entries.iter().map(|entry| hint(&entry.key, names.clone())).find(|hint| !hint.is_empty());
+            let hint = hint.unwrap_or_default();
+            self.error(node.place, format!("a step has one of the keys {known}; this has none{hint}"));
+            return None;
+        };
+        if let Some((other, _)) = forms.next() {
+            let message = format!("a step does one thing, but this has both `{form}` and `{other}`");
+            self.error(node.place, message);
+            return None;
+        }
+        if *form != "engine" {
+            self.belong(entries, form, keys, &format!("`{form}`"));
+        }
+        Some(form)
+    }
+
+    /// Reports keys that mean nothing for this kind of step.
+    fn belong(&mut self, entries: &[Entry], form: &str, keys: &[&str], what: &str) {
+        for Entry { place, key, .. } in entries {
+            let key = key.as_str();
+            if key == form || COMMON.contains(&key) || keys.contains(&key) {
+                continue;
+            }
+            let owner = FORMS.iter().chain(&ENGINES).find(|(_, keys)| keys.contains(&key));
+            match owner {
+                // In the wild a name that does nothing.
+                Some(_) if key == "npc" => {
+                    self.warning(*place, format!("`npc` has no effect on {what}: no model answers there"));
+                }
+                Some((owner, _)) => {
+                    self.error(*place, format!("the key `{key}` belongs to `{owner}`, not to {what}"));
+                }
+                None if key == "with" => {
+                    self.error(*place, format!("`with` gives a jinx its arguments, but this is {what}"));
+                }
+                None => {
+                    let known: Vec<&str> = COMMON.iter().chain(keys).copied().collect();
+                    self.known(*place, key, &known);
+                }
+            }
+        }
+    }
+
+    fn engine(&mut self, node: &Node, entries: &[Entry]) -> Option<Action> {
+        let engine = self.text(node.at("/engine"), "engine")?;
+        let literal_skill = node.get("sections").filter(|_| engine == "skill");
+        if let Some((name, keys)) = ENGINES.iter().find(|(name, _)| *name == engine)
+            && (*name != "skill" || literal_skill.is_some())
+        {
+            self.belong(entries, "engine", keys, &format!("`engine: {name}`"));
+        }
+        match engine.as_str() {
+            "bash" => Some(Action::Bash { code: self.code(node)? }),
+            "python" => Some(Action::Python { code: self.code(node)? }),
+            "text" => Some(Action::Text { text: self.either(node, "text", "code")?.value() }),
+            "llm" | "natural" => self.llm(node),
+            _ => match literal_skill {
+                Some(sections) => self.skill_step(node, sections),
+                None => self.call(engine, node, entries),
+            },
+        }
+    }
+
+    fn code(&mut self, node: &Node) -> Option<String> {
+        match node.get("code") {
+            Some(code) => self.text(code, "code"),
+            None => {
+                self.error(node.place, "this step has no `code`");
+                None
+            }
+        }
+    }
+
+    /// The value of one of two keys that mean the same.
+    fn either<'n>(&mut self, node: &'n Node, key: &str, other: &str) -> Option<&'n Node> {
+        match (node.get(key), node.get(other)) {
+            (Some(_), Some(extra)) => {
+                self.error(
+                    extra.place,
+                    format!("this step has both `{key}` and `{other}`, which mean the same"),
+                );
+                None
+            }
+            (None, None) => {
+                self.error(node.place, format!("this step has no `{key}`"));
+                None
+            }
+            (one, another) => one.or(another),
+        }
+    }
+
+    fn llm(&mut self, node: &Node) -> Option<Action> {
+        let get = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let agent = node.get("mode").and_then(Node::text) == Some("agent");
+        let tools = match get("tools") {
+            None if agent => Tools::All,
+            None => Tools::None,
+            Some(node) if node.text() == Some("*") => Tools::All,
+            Some(node) => Tools::Some(self.names(node, "tools")),
+        };
+        let tools = if tools == Tools::Some(Vec::new()) { Tools::None } else { tools };
+        let system = get("system").and_then(|node| self.flag(node, "system"));
+        let prompt = self.either(node, "prompt", "code")?;
+        if prompt.is_null() {
+            self.error(prompt.place, "the prompt is empty");
+            return None;
+        }
+        let npc = get("npc").map(Node::value);
+        Some(Action::Llm(Llm {
+            prompt: prompt.value(),
+            npc,
+            system,
+            tools,
+            schema: get("schema").map(Node::value),
+        }))
+    }
+
+    /// A step whose engine is a jinx: `with`, and any key that is no step's, are its arguments.
+    fn call(&mut self, jinx: String, node: &Node, entries: &[Entry]) -> Option<Action> {
+        let mut with = Map::new();
+        if let Some(said) = node.get("with").filter(|node| !node.is_null()) {
+            let Some(entries) = said.entries() else {
+                self.error(said.place, format!("`with` is a mapping of arguments, not {}", said.describe()));
+                return None;
+            };
+            with = yaml::map(entries);
+        }
+        for Entry { place, key, value } in entries {
+            if COMMON.contains(&key.as_str()) || key == "engine" || key == "with" {
+                continue;
+            }
+            if with.insert(key.clone(), value.value()).is_some() {
+                self.error(*place, format!("the argument `{key}` is given twice: here and in `with`"));
+            }
+        }
+        Some(Action::Call { jinx, with })
+    }
+
+    fn when(&mut self, node: &Node) -> Option<Action> {
+        let when = self.expression(node.at("/when"), "when");
+        let then = node.get("then").map(|steps| self.steps(steps)).unwrap_or_default();
+        let otherwise = node.get("else").map(|steps| self.steps(steps)).unwrap_or_default();
+        if node.get("then").is_none() && node.get("else").is_none() {
+            self.error(node.place, "`when` needs `then` with steps, or `else`");
+            return None;
+        }
+        Some(Action::When { when: when?, then, otherwise })
+    }
+
+    fn each(&mut self, node: &Node) -> Option<Action> {
+        let variable = self.text(node.at("/for"), "for");
+        if let Some(variable) = variable.as_ref().filter(|variable| !is_name(variable)) {
+            let message =
+                format!("`for` names the item: `{variable}` is not made of letters, digits and `_`");
+            self.error(node.at("/for").place, message);
+        }
+        let items = match node.get("in") {
+            Some(items) => self.expression(items, "in"),
+            None => {
+                self.error(node.place, "`for` needs `in`: an expression that gives a list");
+                None
+            }
+        };
+        let get = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let parallel = get("parallel").and_then(|node| self.flag(node, "parallel")).unwrap_or_default();
+        let until = get("until").and_then(|node| self.expression(node, "until"));
+        let Some(steps) = node.get("do") else {
+            self.error(node.place, "`for` needs `do` with steps");
+            return None;
+        };
+        let steps = self.steps(steps);
+        Some(Action::For { variable: variable?, items: items?, parallel, until, steps })
+    }
+
+    fn set(&mut self, node: &Node) -> Option<Action> {
+        let Some(entries) = node.entries() else {
+            self.error(node.place, format!("`set` is a mapping of names to values, not {}", node.describe()));
+            return None;
+        };
+        for Entry { place, key, .. } in entries {
+            let mut parts = key.split('.');
+            let root = parts.next().unwrap_or_default();
+            if !is_name(root) || parts.any(str::is_empty) {
+                self.error(
+                    *place,
+                    format!("`{key}` can't be set: a name, or names with dots between them, can"),
+                );
+            } else if FIXED.contains(&root) {
+                self.error(*place, format!("`{key}` can't be set: `{root}` is given"));
+            } else if key == "store" {
+                self.error(*place, "the store as a whole can't be set; a key of it can: `store.plan`");
+            }
+        }
+        Some(Action::Set { set: yaml::map(entries) })
+    }
+
+    fn emit(&mut self, node: &Node) -> Option<Value> {
+        if node.is_null() || node.items().is_some() {
+            let message = format!("`emit` is a mapping `{{type, id, content}}`, not {}", node.describe());
+            self.error(node.place, message);
+            return None;
+        }
+        Some(node.value())
+    }
+
+    /// `{max: 3, backoff: 0.2}`, or the number alone.
+    fn retry(&mut self, node: &Node) -> Option<Retry> {
+        let count = |node: &Node| node.value().as_u64().and_then(|count| u32::try_from(count).ok());
+        for Entry { place, key, .. } in node.entries().unwrap_or_default() {
+            self.known(*place, key, &["max", "backoff"]);
+        }
+        let max = match node.entries() {
+            Some(_) => node.get("max").and_then(count),
+            None => count(node),
+        };
+        if max.is_none() {
+            self.error(node.place, "`retry` is a number of further attempts, or `{max: 3, backoff: 0.2}`");
+        }
+        let backoff = match node.get("backoff").map(|node| (node, node.value())) {
+            None | Some((_, Value::Null)) => 0.0,
+            Some((_, value)) if value.as_f64() == Some(0.0) => 0.0,
+            Some((node, _)) => self.duration(node, "backoff")?.as_secs_f64(),
+        };
+        Some(Retry { max: max?, backoff })
+    }
+}

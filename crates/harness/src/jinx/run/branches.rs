@@ -1,0 +1,131 @@
+//! What runs side by side. Each branch has a copy of the scope and a trace of its own; both are merged in the order of the file, up
+//! to the first branch that ends the series. So nothing depends on the number of threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::flow::{Run, Stop, list};
+use crate::error::Error;
+use crate::jinx::{Action, Step, Steps};
+use crate::session::{Caller, Notice};
+use crate::trace::{Record, Trace};
+
+/// A branch that has run.
+struct Branch<'a> {
+    run: Run<'a>,
+    /// In a box, since what is kept for a branch is known by the place of its trace.
+    trace: Box<Trace>,
+    /// `true` = the series is over.
+    ended: Result<bool, Stop>,
+}
+
+impl<'a> Run<'a> {
+    /// The iterations of a parallel loop.
+    pub(super) fn side_by_side(&mut self, step: &Step, caller: &Caller) -> Result<(), Stop> {
+        let Action::For { variable, items, until, steps, .. } = &step.action else { return Ok(()) };
+        let items = list(items, &self.scope).map_err(|reason| Stop::wrong(step, &reason))?;
+        let around = self.iteration.clone();
+        let branches = self.branches(items.len(), caller, |index, run, caller| {
+            run.iterate(&around, variable, &items[index], index, items.len());
+            run.steps(steps, caller)?;
+            run.over(until.as_deref(), step)
+        })?;
+        let results = branches.into_iter().map(|run| run.result).collect();
+        self.gather(step, steps, results);
+        Ok(())
+    }
+
+    /// Steps that don't depend on each other.
+    pub(super) fn together(&mut self, steps: &Steps, caller: &Caller) -> Result<(), Stop> {
+        let work =
+            |index: usize, run: &mut Run, caller: &Caller| run.step(&steps[index], caller).map(|()| false);
+        for branch in self.branches(steps.len(), caller, work)? {
+            self.scope.absorb(branch.scope);
+            self.result = branch.result.or(self.result.take());
+        }
+        Ok(())
+    }
+
+    /// Runs `count` branches and merges their traces, up to the first that stops or ends the series.
+    fn branches(
+        &mut self,
+        count: usize,
+        caller: &Caller,
+        work: impl Fn(usize, &mut Run<'a>, &Caller) -> Result<bool, Stop> + Sync,
+    ) -> Result<Vec<Run<'a>>, Stop> {
+        let done: Mutex<Vec<Option<Branch>>> = Mutex::new((0..count).map(|_| None).collect());
+        let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(count));
+        let whole = &*self;
+        let worker = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count || index > end.load(Ordering::Relaxed) {
+                    break;
+                }
+                let trace = Box::new(Trace::in_memory());
+                let mut run = whole.fork();
+                let ended = work(index, &mut run, &Caller { trace: &trace, ..*caller });
+                if !matches!(ended, Ok(false)) {
+                    end.fetch_min(index, Ordering::Relaxed);
+                }
+                done.lock().unwrap_or_else(PoisonError::into_inner)[index] =
+                    Some(Branch { run, trace, ended });
+            }
+        };
+        // Branches inside of a branch have its thread only, so that threads don't multiply.
+        match if self.branch(caller).is_some() { 1 } else { caller.session.threads.min(count) } {
+            0 | 1 => worker(),
+            workers => std::thread::scope(|scope| {
+                for _ in 0..workers {
+                    scope.spawn(worker);
+                }
+            }),
+        }
+        let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = Vec::new();
+        let mut stopped = None;
+        for Branch { run, trace, ended } in done.into_iter().flatten() {
+            if stopped.is_some() {
+                // It would not have run, one after the other.
+                caller.session.memo.join(&trace, None);
+                continue;
+            }
+            self.merge(trace, caller)?;
+            for (place, count) in &run.places {
+                let known = self.places.entry(place.clone()).or_default();
+                *known = (*known).max(*count);
+            }
+            stopped = match ended {
+                Ok(false) => None,
+                Ok(true) => Some(Ok(())),
+                Err(stop) => Some(Err(stop)),
+            };
+            runs.push(run);
+        }
+        stopped.unwrap_or(Ok(())).map(|()| runs)
+    }
+
+    fn fork(&self) -> Self {
+        Run {
+            jinx: self.jinx,
+            scope: self.scope.branch(),
+            result: None,
+            iteration: self.iteration.clone(),
+            places: self.places.clone(),
+        }
+    }
+
+    /// Appends what happened in a branch, and says it to whoever watches.
+    fn merge(&self, branch: Box<Trace>, caller: &Caller) -> Result<(), Error> {
+        let own = self.branch(caller);
+        caller.session.memo.join(&branch, Some(own));
+        if own.is_none() {
+            for entry in branch.entries() {
+                if let Record::Emit { response } = &*entry.record {
+                    caller.session.notify(&Notice::Emit(response));
+                }
+            }
+        }
+        caller.trace.join(*branch)
+    }
+}

@@ -1,0 +1,79 @@
+# Runs one Python step: {"code", "name", "context", "values"} as JSON on stdin. On stdout: a line of JSON that says what follows
+# (`json`: a value, or else text) and whether the step wants the work to end (`stop`), then the result.
+# The result is `output`, if the step sets it as a variable or in `context`, otherwise all that the step and its programs print.
+import json, os, sys, tempfile, traceback
+
+
+class Record(dict):
+    """A mapping whose keys are attributes too."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+step = json.load(sys.stdin)
+code, name, context = step["code"], step["name"], step["context"]
+real = os.dup(1)
+printed = tempfile.TemporaryFile()
+os.dup2(printed.fileno(), 1)
+null = os.open(os.devnull, os.O_RDONLY)
+os.dup2(null, 0)
+
+before = context.get("output")
+context["npc"] = Record(context.get("npc") or {})
+variables = {"__name__": "__main__", "context": context, "npc": context["npc"], "__v": [None, *step["values"]]}
+# What such steps use without importing it.
+for module in ("json", "math", "os", "random", "re", "subprocess", "sys", "time"):
+    if module in code:
+        variables[module] = __import__(module)
+
+
+def told(error):
+    """An error in one line."""
+    missing = getattr(error, "name", None) or ""
+    package = missing.split(".")[0]
+    if isinstance(error, ModuleNotFoundError) and package in ("npcpy", "npcsh", "npcrs"):
+        return f"this jinx needs {package}, which is not part of alara"
+    if isinstance(error, NameError) and missing == "get_llm_response":
+        return "this jinx needs get_llm_response of npcpy, which is not part of alara: use an llm step"
+    if isinstance(error, ModuleNotFoundError):
+        return f"this jinx needs the Python package {package}, which is not installed"
+    text = "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+    # An error of the system says what it is about; for the others the line helps.
+    if lines and not isinstance(error, OSError):
+        text += f" (line {lines[-1]})"
+    return text
+
+
+status = 0
+try:
+    exec(compile(code, name, "exec"), variables)
+except SystemExit as leave:
+    if isinstance(leave.code, str):
+        print(leave.code, file=sys.stderr)
+    status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+except BaseException as error:
+    print(told(error), file=sys.stderr)
+    status = 1
+
+sys.stdout.flush()
+output = variables.get("output")
+if output is None and context.get("output") is not before:
+    output = context["output"]
+typed = output is not None and not isinstance(output, str)
+header = json.dumps({"json": typed, "stop": bool(context.get("stop_requested"))})
+with os.fdopen(real, "wb") as out:
+    out.write(header.encode() + b"\n")
+    if output is None:
+        printed.seek(0)
+        while piece := printed.read(1 << 16):
+            out.write(piece)
+    else:
+        text = json.dumps(output, ensure_ascii=False, default=str) if typed else output
+        out.write(text.encode("utf-8", "replace"))
+sys.stderr.flush()
+os._exit(status & 0xFF)

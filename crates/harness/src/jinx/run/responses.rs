@@ -1,0 +1,54 @@
+//! What jinxes have emitted, as whoever watches should see it now.
+
+use serde_json::Value;
+
+/// Responses `{type, id?, content}` in the order in which they first came.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Responses(Vec<Value>);
+
+impl Responses {
+    /// Takes a response in: one with the `id` of an earlier one takes its place, or removes it if its content is null.
+    pub fn apply(&mut self, response: &Value) {
+        let same = |other: &Value| !response["id"].is_null() && other["id"] == response["id"];
+        let found = self.0.iter().position(same);
+        match (found, response["content"].is_null()) {
+            (Some(at), true) => drop(self.0.remove(at)),
+            (Some(at), false) => self.0[at] = response.clone(),
+            (None, true) => {}
+            (None, false) => self.0.push(response.clone()),
+        }
+    }
+
+    /// What is to be seen.
+    pub fn iter(&self) -> impl Iterator<Item = &Value> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_same_id_updates_and_null_removes() {
+        let check = |emitted: Value, expected: Value| {
+            let mut responses = Responses::default();
+            emitted.as_array().unwrap().iter().for_each(|response| responses.apply(response));
+            assert_eq!(Value::Array(responses.iter().cloned().collect()), expected);
+        };
+        let say = |id: &str, content: Value| json!({"type": "text", "id": id, "content": content});
+        check(
+            json!([say("a", json!(1)), say("b", json!(2)), say("a", json!(3))]),
+            json!([say("a", json!(3)), say("b", json!(2))]),
+        );
+        check(
+            json!([say("a", json!(1)), say("b", json!(2)), say("a", json!(null))]),
+            json!([say("b", json!(2))]),
+        );
+        check(json!([say("a", json!(null))]), json!([]));
+        let anonymous = json!({"type": "text", "content": "x"});
+        check(json!([anonymous, anonymous]), json!([anonymous, anonymous]));
+    }
+}

@@ -1,0 +1,197 @@
+//! The one expression language: conditions, values and texts of steps, over the names of a [`Scope`].
+//!
+//! An *expression* is minijinja's; a *template* is JSON whose texts may contain `{{ expression }}`. Values are never rendered a
+//! second time. This module must not know steps, models or programs; [`code`] is how values reach programs.
+
+mod code;
+mod quotes;
+mod scope;
+mod section;
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value as Dynamic};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+use regex_automata::meta::Regex;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+pub use code::{Code, Language, Piece, code, pieces};
+pub use quotes::{Quoted, quoted_placeholder};
+pub use scope::Scope;
+pub(crate) use scope::put;
+use scope::{dynamic, json};
+
+/// Most instructions of one expression or text: far more than any needs, and a second of work at most.
+const FUEL: u64 = 2_000_000;
+
+/// Bytes of a text that are shown in a message about it.
+const SHOWN: usize = 80;
+
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
+
+/// The environment of all expressions and texts: strict about undefined names, with Python's methods.
+///
+/// Beside minijinja's own it has the filters `tojson(indent)` and `fromjson`, the test `match(regex)` and the function
+/// `section(skill, name)`.
+pub fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    minijinja_contrib::add_to_environment(&mut environment);
+    if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
+        environment.set_syntax(syntax);
+    }
+    environment.set_debug(false);
+    environment.set_fuel(Some(FUEL));
+    environment.add_filter("tojson", tojson);
+    environment.add_filter("fromjson", fromjson);
+    environment.add_test("match", matches);
+    environment.add_function("section", section::section);
+    environment
+}
+
+/// The value of an expression.
+///
+/// # Errors
+/// It is no expression, names something that is not defined, or can't be computed.
+pub fn evaluate(expression: &str, scope: &Scope) -> Result<Value, String> {
+    json(&compute(expression, scope)?)
+}
+
+/// Whether a condition holds; what is empty, zero, null or false does not.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn holds(expression: &str, scope: &Scope) -> Result<bool, String> {
+    compute(expression, scope).map(|value| value.is_true())
+}
+
+/// A template with its texts filled in: a text that is one `{{ expression }}` becomes its value, any other becomes text.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn fill(template: &Value, scope: &Scope) -> Result<Value, String> {
+    Ok(match template {
+        Value::String(text) => fill_text(text, scope)?,
+        Value::Array(items) => {
+            Value::Array(items.iter().map(|item| fill(item, scope)).collect::<Result<_, _>>()?)
+        }
+        Value::Object(map) => Value::Object(fill_map(map, scope)?),
+        other => other.clone(),
+    })
+}
+
+/// Fills in the values of a mapping.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn fill_map(map: &Map<String, Value>, scope: &Scope) -> Result<Map<String, Value>, String> {
+    map.iter().map(|(key, value)| Ok((key.clone(), fill(value, scope)?))).collect()
+}
+
+fn fill_text(text: &str, scope: &Scope) -> Result<Value, String> {
+    if !text.contains("{{") && !text.contains("{%") && !text.contains("{#") {
+        return Ok(Value::from(text));
+    }
+    if let Some(expression) = single(text) {
+        return evaluate(expression, scope);
+    }
+    let template =
+        ENVIRONMENT.template_from_str(text).map_err(|error| explain(&error, text, &HashSet::new(), scope))?;
+    let rendered = template.render(Dynamic::from_object(scope.clone()));
+    rendered
+        .map(Value::from)
+        .map_err(|error| explain(&error, text, &template.undeclared_variables(true), scope))
+}
+
+/// The expression of a text that is one `{{ expression }}` and nothing else.
+pub fn single(text: &str) -> Option<&str> {
+    let inside = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside);
+    let inside = inside.strip_suffix(['-', '+']).unwrap_or(inside).trim();
+    is_expression(inside).then_some(inside)
+}
+
+fn is_expression(text: &str) -> bool {
+    ENVIRONMENT.compile_expression(text).is_ok()
+}
+
+fn compute(expression: &str, scope: &Scope) -> Result<Dynamic, String> {
+    let compiled = ENVIRONMENT
+        .compile_expression(expression)
+        .map_err(|error| explain(&error, expression, &HashSet::new(), scope))?;
+    let value = compiled.eval(Dynamic::from_object(scope.clone())).and_then(|value| {
+        if value.is_undefined() { Err(Error::from(ErrorKind::UndefinedError)) } else { Ok(value) }
+    });
+    value.map_err(|error| explain(&error, expression, &compiled.undeclared_variables(true), scope))
+}
+
+/// Says what is wrong with a text; `names` are those that it uses.
+fn explain(error: &Error, text: &str, names: &HashSet<String>, scope: &Scope) -> String {
+    if error.kind() == ErrorKind::UndefinedError {
+        let mut missing: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !defined(name, scope)).collect();
+        missing.sort_unstable();
+        if !missing.is_empty() {
+            let missing = missing.join("`, `");
+            return format!("`{missing}` is not defined");
+        }
+    }
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let line = text.trim().lines().next().unwrap_or_default();
+    let end = line.floor_char_boundary(SHOWN);
+    let more = if end < text.trim().len() { "…" } else { "" };
+    format!("{detail} in `{}{more}`", &line[..end])
+}
+
+/// Whether a path such as `order.items` leads to something.
+fn defined(path: &str, scope: &Scope) -> bool {
+    let mut keys = path.split('.');
+    let Some(first) = keys.next() else { return false };
+    if ENVIRONMENT.globals().any(|(name, _)| name == first) {
+        return true;
+    }
+    let found = scope.find(first).cloned();
+    keys.try_fold(found, |value, key| Some(value.and_then(|value| value.get_attr(key).ok())))
+        .flatten()
+        .is_some_and(|value| !value.is_undefined())
+}
+
+/// Compact JSON, or JSON in lines.
+fn tojson(value: &Dynamic, options: Kwargs) -> Result<String, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    let indent: Option<usize> = options.get("indent")?;
+    options.assert_all_used()?;
+    let wrong = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
+    let Some(indent) = indent else { return serde_json::to_string(value).map_err(wrong) };
+    let indent = b" ".repeat(indent.min(16));
+    let mut out = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(&indent);
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter)).map_err(wrong)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn fromjson(text: &str) -> Result<Dynamic, Error> {
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("the text is no JSON: {error}")))?;
+    Ok(dynamic(&value))
+}
+
+/// Whether a regular expression fits anywhere in a text; other values count as their JSON.
+fn matches(value: &Dynamic, pattern: &str) -> Result<bool, Error> {
+    let pattern = Regex::new(pattern)
+        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("`{pattern}`: {error}")))?;
+    let text = match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => tojson(value, Kwargs::from_iter(std::iter::empty::<(&str, Dynamic)>()))?,
+    };
+    Ok(pattern.is_match(&text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Where a placeholder stands in quotes: there a reference would be part of a text, so it is refused, with the rewrite.
+//!
+//! Programs are read only as far as quotes, comments and here-documents go.
+
+use std::fmt;
+
+use super::code::{Language, Piece, pieces};
+use crate::jinx::Place;
+
+/// A placeholder in quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// Where it stands in the program: line and column, from 1.
+    pub place: Place,
+    /// What stands there.
+    pub found: String,
+    /// What should.
+    pub rewrite: String,
+}
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quoted { place, found, rewrite } = self;
+        write!(f, "`{found}` in line {} of the code stands in quotes: write {rewrite}", place.line)
+    }
+}
+
+/// What a position of a program is part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// Code. In bash: what ends it, if it is nested in something.
+    Code(Option<char>),
+    /// A text, by the quotes that end it, and where it begins. In single quotes of bash nothing is special.
+    Quotes(&'static str, usize),
+    /// Arithmetic of bash, with so many open brackets: values would be computed there.
+    Arithmetic(usize),
+    /// To the end of the line.
+    Comment,
+    /// A here-document up to a line; whether tabs before it don't count.
+    Document(String, bool),
+}
+
+/// The first placeholder of a program that stands in quotes, in a here-document or in arithmetic.
+pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
+    let mut reader = Reader { text, at: 0, parts: vec![Part::Code(None)], documents: Vec::new() };
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(range) => {
+                reader.at = range.start;
+                while reader.at < range.end {
+                    match language {
+                        Language::Bash => reader.bash(range.end),
+                        Language::Python => reader.python(range.end),
+                    }
+                }
+            }
+            Piece::Expression(range, inside) => {
+                if let Some(quoted) = reader.quoted(language, range, &text[inside]) {
+                    return Some(quoted);
+                }
+            }
+            Piece::Tag(..) => {}
+        }
+    }
+    None
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    /// The innermost comes last.
+    parts: Vec<Part>,
+    /// Here-documents that begin after the line: the end, and whether tabs before it don't count.
+    documents: Vec<(String, bool)>,
+}
+
+impl Reader<'_> {
+    fn quoted(&self, language: Language, range: std::ops::Range<usize>, inside: &str) -> Option<Quoted> {
+        let placeholder = &self.text[range.clone()];
+        let (found, rewrite) = match self.parts.last()? {
+            Part::Code(_) | Part::Comment => return None,
+            Part::Quotes(quotes, begun) => {
+                let close = quotes.trim_start_matches('$');
+                let whole = *begun == range.start && self.text[range.end..].starts_with(close);
+                let end = if whole { range.end + close.len() } else { range.end };
+                let start = if whole { begun - quotes.len() } else { range.start };
+                let rewrite = match language {
+                    _ if whole => format!("`{placeholder}`"),
+                    Language::Bash => format!("`…{close}{placeholder}{quotes}…`"),
+                    Language::Python => format!("`…{quotes} + str({placeholder}) + {quotes}…`"),
+                };
+                (&self.text[start..end], rewrite)
+            }
+            Part::Arithmetic(_) => {
+                (placeholder, format!("the whole sum into the placeholder: `{{{{ {inside} + 1 }}}}`"))
+            }
+            Part::Document(..) => {
+                (placeholder, format!("`value={placeholder}` before the here-document, and `$value` in it"))
+            }
+        };
+        let before = &self.text[..range.start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let place = Place {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        };
+        Some(Quoted { place, found: found.to_owned(), rewrite })
+    }
+
+    /// The character at the place and the one before it.
+    fn here(&self) -> (char, char) {
+        let before = self.text[..self.at].chars().next_back().unwrap_or('\n');
+        (before, self.text[self.at..].chars().next().unwrap_or('\n'))
+    }
+
+    fn starts(&self, with: &str) -> bool {
+        self.text[self.at..].starts_with(with)
+    }
+
+    fn skip(&mut self, bytes: usize, part: Option<Part>) {
+        self.at += bytes;
+        self.parts.extend(part);
+    }
+
+    fn leave(&mut self, bytes: usize) {
+        self.at += bytes;
+        if self.parts.len() > 1 {
+            self.parts.pop();
+        }
+    }
+
+    /// One step through Python.
+    fn python(&mut self, end: usize) {
+        let (_, here) = self.here();
+        let width = here.len_utf8();
+        match self.parts.last().cloned() {
+            Some(Part::Quotes(quotes, _)) => {
+                if here == '\\' {
+                    self.at =
+                        (self.at + 1 + self.text[self.at + 1..].chars().next().map_or(0, char::len_utf8))
+                            .min(end);
+                } else if self.starts(quotes) {
+                    self.leave(quotes.len());
+                } else if here == '\n' && quotes.len() == 1 {
+                    self.leave(width);
+                } else {
+                    self.at += width;
+                }
+            }
+            Some(Part::Comment) if here == '\n' => self.leave(width),
+            Some(Part::Comment) => self.at += width,
+            _ => {
+                let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| self.starts(quotes));
+                match quotes {
+                    Some(quotes) => {
+                        self.skip(quotes.len(), Some(Part::Quotes(quotes, self.at + quotes.len())))
+                    }
+                    None if here == '#' => self.skip(1, Some(Part::Comment)),
+                    None => self.at += width,
+                }
+            }
+        }
+    }
+
+    /// One step through bash.
+    fn bash(&mut self, end: usize) {
+        let (before, here) = self.here();
+        let width = here.len_utf8();
+        let escaped =
+            |reader: &Self| 1 + reader.text[reader.at + 1..].chars().next().map_or(0, char::len_utf8);
+        match self.parts.last().cloned().unwrap_or(Part::Code(None)) {
+            Part::Comment if here == '\n' => {
+                self.parts.pop();
+            }
+            Part::Comment => self.at += width,
+            Part::Quotes("'", _) if here == '\'' => self.leave(1),
+            Part::Quotes("'", _) => self.at += width,
+            Part::Quotes(quotes, _) => match here {
+                '\\' => self.at = (self.at + escaped(self)).min(end),
+                _ if quotes == "$'" && here == '\'' => self.leave(1),
+                '"' if quotes == "\"" => self.leave(1),
+                '$' if quotes == "\"" && self.nested() => {}
+                '`' if quotes == "\"" => self.skip(1, Some(Part::Code(Some('`')))),
+                _ => self.at += width,
+            },
+            Part::Arithmetic(open) => {
+                let last = self.parts.len() - 1;
+                match here {
+                    ')' if open == 0 => self.leave(if self.starts("))") { 2 } else { 1 }),
+                    ')' => self.skip(1, None),
+                    '(' => self.skip(1, None),
+                    _ => self.at += width,
+                }
+                match here {
+                    '(' => self.parts[last] = Part::Arithmetic(open + 1),
+                    ')' if open > 0 => self.parts[last] = Part::Arithmetic(open - 1),
+                    _ => {}
+                }
+            }
+            Part::Document(word, tabs) => {
+                let line = self.text[self.at..].split('\n').next().unwrap_or_default();
+                let ended =
+                    before == '\n' && (if tabs { line.trim_start_matches('\t') } else { line }) == word;
+                if ended {
+                    self.at += line.len();
+                    self.parts.pop();
+                    self.open_document();
+                } else {
+                    // A placeholder may end the piece in the middle of a line.
+                    self.at = (self.at + line.len() + 1).min(end);
+                }
+            }
+            Part::Code(close) => match here {
+                '\\' => self.at = (self.at + escaped(self)).min(end),
+                _ if Some(here) == close => self.leave(1),
+                '\'' => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
+                '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
+                '`' => self.skip(1, Some(Part::Code(Some('`')))),
+                '$' if self.starts("$'") => self.skip(2, Some(Part::Quotes("$'", self.at + 2))),
+                '$' if self.nested() => {}
+                '(' if self.starts("((") => self.skip(2, Some(Part::Arithmetic(0))),
+                '(' => self.skip(1, Some(Part::Code(Some(')')))),
+                '#' if before.is_whitespace() || matches!(before, ';' | '(' | '|' | '&') => {
+                    self.skip(1, Some(Part::Comment));
+                }
+                '<' if self.starts("<<<") => self.at += 3,
+                '<' if self.starts("<<") => self.announce(),
+                '\n' => {
+                    self.at += 1;
+                    self.open_document();
+                }
+                _ => self.at += width,
+            },
+        }
+    }
+
+    /// Goes into `$(` or `$((`.
+    fn nested(&mut self) -> bool {
+        if self.starts("$((") {
+            self.skip(3, Some(Part::Arithmetic(0)));
+        } else if self.starts("$(") {
+            self.skip(2, Some(Part::Code(Some(')'))));
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Reads `<<WORD`, `<<-WORD` or `<<'WORD'`.
+    fn announce(&mut self) {
+        self.at += 2;
+        let tabs = self.starts("-");
+        let rest = &self.text[self.at + usize::from(tabs)..];
+        let word = rest.trim_start_matches([' ', '\t']);
+        let length = word.find(|c: char| c.is_whitespace() || ";|&<>)".contains(c)).unwrap_or(word.len());
+        self.at = self.text.len() - word.len() + length;
+        let word: String = word[..length].chars().filter(|c| !"'\"\\".contains(*c)).collect();
+        if !word.is_empty() {
+            self.documents.push((word, tabs));
+        }
+    }
+
+    fn open_document(&mut self) {
+        if !self.documents.is_empty() {
+            let (word, tabs) = self.documents.remove(0);
+            self.parts.push(Part::Document(word, tabs));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(language: Language, text: &str, expected: Option<(&str, &str)>) {
+        let found = quoted_placeholder(language, text).map(|quoted| (quoted.found, quoted.rewrite));
+        let expected = expected.map(|(found, rewrite)| (found.to_owned(), rewrite.to_owned()));
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn bash() {
+        let check = |text, expected| check(Language::Bash, text, expected);
+        check("echo {{ q }} # it's {{ q }}", None);
+        check("echo '{{ q }}'", Some(("'{{ q }}'", "`{{ q }}`")));
+        check("echo \"{{ q }}\"", Some(("\"{{ q }}\"", "`{{ q }}`")));
+        check("echo \"a {{ q }}\"", Some(("{{ q }}", "`…\"{{ q }}\"…`")));
+        check("echo 'a'{{ q }}'b' it\\'s {{ q }}", None);
+        check("echo \"a \\\" {{ q }}\"", Some(("{{ q }}", "`…\"{{ q }}\"…`")));
+        check("echo \"$(echo {{ q }} \"x\")\" {{ q }} `cat {{ q }}`", None);
+        check("echo \"$(echo '{{ q }}')\"", Some(("'{{ q }}'", "`{{ q }}`")));
+        check("echo $'{{ q }}'", Some(("$'{{ q }}'", "`{{ q }}`")));
+        check("echo $'a{{ q }}'", Some(("{{ q }}", "`…'{{ q }}$'…`")));
+        check("echo ${#x} $# \"${x#a}\" {{ q }} # '", None);
+        check("x=$(( {{ n }} * 2 ))", Some(("{{ n }}", "the whole sum into the placeholder: `{{ n + 1 }}`")));
+        check("x=$(( (1 + 2) * 3 )); echo {{ q }}", None);
+        check("cat <<EOF\nit's\nEOF\necho {{ q }}", None);
+        let document = Some(("{{ q }}", "`value={{ q }}` before the here-document, and `$value` in it"));
+        check("cat <<'EOF' | wc\na {{ q }}\nEOF", document);
+        check("cat <<-EOF\n\tEO\n\tEOF\ncat <<A <<B\n\"\nA\n{{ q }}\nB", document);
+        check("cat <<< {{ q }}", None);
+        check("awk '{{print $1}}' {{ q }}", None);
+    }
+
+    #[test]
+    fn python() {
+        let check = |text, expected| check(Language::Python, text, expected);
+        check("x = {{ q }} # it's {{ q }}\ny = {{ q }}", None);
+        check("x = '{{ q }}'", Some(("'{{ q }}'", "`{{ q }}`")));
+        check("x = f\"a {{ q }}\"", Some(("{{ q }}", "`…\" + str({{ q }}) + \"…`")));
+        check("x = '''a\n'{{ q }}'''", Some(("{{ q }}", "`…''' + str({{ q }}) + '''…`")));
+        check("x = 'it\\'s' + {{ q }} + \"'\" + {{ q }}", None);
+        check("x = '\ny = {{ q }}", None);
+        check("{% if a %}x = 'a'{% endif %}\nx = {{ q }}", None);
+    }
+
+    #[test]
+    fn the_place_is_told() {
+        let quoted = quoted_placeholder(Language::Bash, "echo é\necho é '{{ q }}'").unwrap();
+        assert_eq!(quoted.place, Place { line: 2, column: 9 });
+        let expected = "`'{{ q }}'` in line 2 of the code stands in quotes: write `{{ q }}`";
+        assert_eq!(quoted.to_string(), expected);
+    }
+}
