@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod bench;
+mod cat;
 mod chat;
 mod cli;
 mod harness;
 mod hub;
 mod models;
+mod sandbox;
+mod stock;
 mod verify;

@@ -30,6 +30,7 @@ enum Command {
     Bench(commands::bench::Args),
     Models(commands::models::Args),
     Trace(commands::trace::Args),
+    Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };
     match outcome {

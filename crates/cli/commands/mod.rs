@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod debug;
+pub mod doctor;
 pub mod models;
 pub mod run;
 pub mod trace;

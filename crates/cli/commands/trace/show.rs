@@ -94,6 +94,9 @@ fn text(entry: &Entry) -> String {
             };
             format!("  {jinx} is {verdict} by {by}")
         }
+        Record::Jinx { jinx, place, result, seconds, .. } => {
+            format!("  step {place}: {jinx} {}", verdict(result, *seconds))
+        }
         Record::Emit { response } => format!("* {response}"),
         Record::Compaction { summary, kept } => {
             format!("- all but {} summed up: {summary}", count(*kept, "message"))
