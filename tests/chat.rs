@@ -120,31 +120,38 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
     if !sandboxed("a_person_runs_jinxes_and_the_npc_hears_of_it") {
         return;
     }
-    let place = Place::new(&json!([{"text": "I see."}]));
+    let guarded = |a: &str| json!({"calls": [{"name": "guarded", "arguments": {"a": a}}]});
+    let place = Place::new(&json!([
+        {"text": "I see."}, guarded("x"), guarded("x"), guarded("y"), {"text": "Tried."}, guarded("x"), {"text": "Again."},
+    ]));
     let (answers, shown) = place.chat(&[
         "/shell echo \"a  b\" | tr a c",
-        "/guarded x",
-        "perhaps",
-        "y",
         "/guarded b=2 y",
-        "n",
         "/guarded a b c",
         "/nothing",
         "what did I do?",
+        "try it",
+        "perhaps",
+        "s",
+        "n",
     ]);
-    assert_eq!(answers, "c  b\nx-1\nI see.\n");
+    assert_eq!(answers, "c  b\ny-2\nI see.\nTried.\n");
     contains(
         &shown,
         &[
-            "you wants to call guarded  a: x  b: 1\nallow? y: once",
-            "`guarded` is not permitted by an answer",
+            "worker wants to call guarded  a: x  b: 1\nallow? y: once, n: no; guarded:x s: this session",
+            "> guarded  a: y  failed, ",
+            "s: `guarded` is not permitted by an answer",
             "error: `guarded` takes: a, b",
             "there is no command and no jinx /nothing",
         ],
     );
+    assert_eq!(shown.matches("wants to call").count(), 2, "{shown}");
     let heard = &place.said()[0].1;
     contains(heard, &["I ran /shell echo \"a  b\" | tr a c: {\"ok\":true,\"output\":\"c  b\"}\n\n"]);
-    contains(heard, &["not permitted by an answer\"}\n\nwhat did I do?"]);
+    contains(heard, &["\n\nwhat did I do?"]);
+    let replayed = place.alara(&["trace", "replay"], "");
+    contains(&text(&replayed.stdout), &["the same: "]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal};
 use alara_harness::permission::{Answer, Question};
 use rustyline::DefaultEditor;
 
-use crate::progress::arguments_line;
+use crate::progress::{arguments_line, shorten};
 use crate::ui;
 
 /// Whether a person is there: both what is asked and what is answered go through a terminal.
@@ -18,12 +18,14 @@ pub fn person(question: &Question) -> Answer {
     let what = arguments_line(&question.jinx.name, question.arguments);
     ui::note(&format!("{} wants to call {what}", question.npc));
     let mut editor = is_possible().then(DefaultEditor::new).and_then(Result::ok);
-    let prompt = "allow? y: once, s: this session, a: always, n: no, never: ";
+    // What an answer for longer is about may be less than the jinx, and is less than the arguments.
+    let about = shorten(&question.pattern);
+    let prompt = format!("allow? y: once, n: no; {about} s: this session, a: always, never: ");
     loop {
         let line = match &mut editor {
-            Some(editor) => editor.readline(prompt).ok(),
+            Some(editor) => editor.readline(&prompt).ok(),
             None => {
-                ui::note(prompt);
+                ui::note(&prompt);
                 let mut line = String::new();
                 let read = std::io::stdin().lock().read_line(&mut line);
                 read.is_ok_and(|bytes| bytes > 0).then_some(line)

@@ -74,6 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let session = Session::new(&models, &sandbox)
         .sampled(sampling)
         .traced(trace)
+        .permitted(state::permissions()?)
         .observed(|notice| view().show(notice))
         .asking(|question| {
             view().end_line();

@@ -95,6 +95,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         let mut session = Session::new(&source, &sandbox)
             .sampled(sampling)
             .traced(trace)
+            .permitted(state::permissions()?)
             .observed(|notice| progress().show(notice));
         if ask::is_possible() {
             session = session.asking(|question| {

@@ -26,14 +26,14 @@ fn recorded(ground: &Ground, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry
     session.trace.entries()
 }
 
-/// Replays in a place of its own; with `dry`, nothing runs.
+/// Replays in a place of its own; with `dry`, nothing runs. Also what the replay is to be compared with.
 fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Ground) {
     let ground = Ground::with(team);
     let model = Replay::new(entries);
     let source = Single(&model);
     let mut session = Session::new(&source, &ground.sandbox).asking(answers(entries));
     if dry {
-        session.stand_ins = stand_ins(entries);
+        session.stand_ins = StandIns::new(entries);
     }
     run(&session, &ground.team, entries).unwrap();
     let entries = session.trace.entries();

@@ -1,9 +1,6 @@
 //! The talk of a person with a team: what each typed line does.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-use std::path::Path;
 
 use alara_engine::ToolCall;
 use alara_harness::trace::Record;
@@ -39,8 +36,6 @@ pub struct Talk<'s> {
     /// What the person called the team.
     place: String,
     team: Team,
-    /// What the team's files were like when they were read.
-    files: u64,
     /// The one that is spoken to.
     npc: String,
     /// The one that the trace begins with.
@@ -57,7 +52,6 @@ impl<'s> Talk<'s> {
             session,
             models,
             place: place.to_owned(),
-            files: files(place),
             team,
             first: npc.clone(),
             npc,
@@ -82,7 +76,7 @@ impl<'s> Talk<'s> {
 
     fn warn(&self) {
         for diagnostic in &self.team.diagnostics {
-            ui::note(&format!("warning: {diagnostic}"));
+            ui::note(&diagnostic.to_string());
         }
     }
 
@@ -188,7 +182,7 @@ impl<'s> Talk<'s> {
                 let team = Team::find(rest)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
-                (self.team, self.place, self.files) = (team, rest.to_owned(), files(rest));
+                (self.team, self.place) = (team, rest.to_owned());
                 self.warn();
                 return Ok(Next::Remark(format!("this is {} of {}", self.npc, self.team.name)));
             }
@@ -268,11 +262,9 @@ impl<'s> Talk<'s> {
 
     /// Reads the team again if its files have changed. Conversations go on with what it is now.
     fn reload(&mut self) {
-        let now = files(&self.place);
-        if now == self.files {
+        if !self.team.changed() {
             return;
         }
-        self.files = now;
         match Team::find(&self.place) {
             Ok(team) => {
                 self.team = team;
@@ -307,29 +299,4 @@ fn help() {
         ui::line(&format!("{:<21} {about}", format!("/{name} {arguments}")));
     }
     ui::line("Ctrl-C interrupts the NPC or clears the line, Ctrl-D leaves, Tab completes");
-}
-
-/// What the files of a team are like: names, sizes and times. A built-in team has none.
-fn files(place: &str) -> u64 {
-    fn walk(directory: &Path, depth: usize, state: &mut DefaultHasher) {
-        let Ok(entries) = directory.read_dir() else { return };
-        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        for path in paths {
-            let Ok(metadata) = path.symlink_metadata() else { continue };
-            if metadata.is_dir() {
-                if depth < 6 {
-                    walk(&path, depth + 1, state);
-                }
-            } else if ["ctx", "npc", "jinx", "md"]
-                .iter()
-                .any(|ending| path.extension() == Some(ending.as_ref()))
-            {
-                (path, metadata.len(), metadata.modified().ok()).hash(state);
-            }
-        }
-    }
-    let mut state = DefaultHasher::new();
-    walk(Path::new(place), 0, &mut state);
-    state.finish()
 }

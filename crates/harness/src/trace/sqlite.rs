@@ -380,6 +380,11 @@ fn message(write: &Transaction, run: &str, seq: usize, line: &Line) -> Result<()
             insert
                 .execute(params![run, seq, scope, role, text, none, call.name, arguments, ok, none, time])?;
         }
+        Record::Jinx { jinx, arguments, result, .. } => {
+            let arguments = serde_json::to_string(arguments).unwrap_or_default();
+            let (role, ok, text) = (role(Role::Tool), result.ok, result.output_text());
+            insert.execute(params![run, seq, scope, role, text, none, jinx, arguments, ok, none, time])?;
+        }
         _ => {}
     }
     Ok(())
