@@ -130,7 +130,7 @@ fn jinx_loader() {
 fn typed_schema() {
     let house = House::new();
     let delegate = house.team.jinx("delegate").unwrap();
-    let offer = agent::offer(&house.team, house.npc("weaver"));
+    let offer = agent::offer(&house.team, Some(house.npc("weaver")));
     let schema = delegate.tool(&offer).parameters;
     assert_eq!(schema["required"], json!(["npc_name", "task"]));
     assert_eq!(schema["properties"]["npc_name"]["enum"], json!(["plank", "spinner", "spool", "loft"]));
@@ -244,9 +244,12 @@ fn permissions() {
         let asked = Mutex::new(0);
         let session = Session::new(&source, &house.sandbox).permitted(Permissions::open(&file).unwrap());
         let session = match answer {
-            Some(answer) => session.asking(|_| {
-                *asked.lock().unwrap() += 1;
-                answer
+            Some(answer) => session.asking({
+                let asked = &asked;
+                move |_| {
+                    *asked.lock().unwrap() += 1;
+                    answer
+                }
             }),
             None => session,
         };

@@ -1,6 +1,6 @@
 //! Asks the person whether a call may be made, where a rule says `ask`.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 
 use alara_harness::permission::{Answer, Question};
 use rustyline::DefaultEditor;
@@ -17,23 +17,16 @@ pub fn is_possible() -> bool {
 pub fn person(question: &Question) -> Answer {
     let what = arguments_line(&question.jinx.name, question.arguments);
     ui::note(&format!("{} wants to call {what}", question.npc));
-    let mut editor = is_possible().then(DefaultEditor::new).and_then(Result::ok);
-    // What an answer for longer is about may be less than the jinx, and is less than the arguments.
-    let about = shorten(&question.pattern);
-    let prompt = format!("allow? y: once, n: no; {about} s: this session, a: always, never: ");
+    if question.pattern != question.jinx.name {
+        ui::note(&format!("(s, a and never hold for {})", shorten(&question.pattern)));
+    }
+    let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
     loop {
-        let line = match &mut editor {
-            Some(editor) => editor.readline(&prompt).ok(),
-            None => {
-                ui::note(&prompt);
-                let mut line = String::new();
-                let read = std::io::stdin().lock().read_line(&mut line);
-                read.is_ok_and(|bytes| bytes > 0).then_some(line)
-            }
-        };
-        let Some(line) = line else { return Answer::No };
-        if let Some(answer) = answer(&line) {
-            return answer;
+        let line = editor.readline("allow? y: once, s: this session, a: always, n: no, never: ");
+        match line.map(|line| answer(&line)) {
+            Ok(Some(answer)) => return answer,
+            Ok(None) => {}
+            Err(_) => return Answer::No,
         }
     }
 }

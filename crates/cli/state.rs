@@ -1,11 +1,10 @@
-//! What alara keeps between runs: traces, their index, the history of what was typed.
+//! What alara keeps between runs: traces, their index, the history of what was typed, answers about permissions.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use alara_harness::permission::Permissions;
-use alara_harness::{Error, Trace};
+use alara_harness::Trace;
 
 use crate::ui;
 
@@ -23,15 +22,9 @@ pub fn traces() -> Option<PathBuf> {
     directory().map(|state| state.join("traces"))
 }
 
-/// The rules that the user's answers made, which are kept with the state as far as there is a place for it.
-///
-/// # Errors
-/// The file can't be read.
-pub fn permissions() -> Result<Permissions, Error> {
-    directory().map_or_else(
-        || Ok(Permissions::default()),
-        |state| Permissions::open(&state.join("permissions.json")),
-    )
+/// The file of answers about permissions.
+pub fn permissions() -> Option<PathBuf> {
+    directory().map(|state| state.join("permissions.json"))
 }
 
 /// A new trace in the state directory, as far as there is one.

@@ -154,22 +154,29 @@ fn join(scope: &str, place: &str) -> String {
     if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
 }
 
-/// Gives the answers that a person gave in a trace, for [`Session::asking`].
-pub fn answers(entries: &[Entry]) -> impl Fn(&Question) -> Answer + Sync + Send + use<> {
+/// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was asked.
+pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
     let mut given: HashMap<String, VecDeque<Answer>> = HashMap::new();
     for entry in entries {
-        if let Record::Permission { jinx, verdict, by } = &*entry.record
-            && is_an_answer(by)
-        {
-            let answer = if *verdict == Verdict::Allow { Answer::Yes } else { Answer::No };
-            given.entry(jinx.clone()).or_default().push_back(answer);
+        let Record::Permission { jinx, verdict, by } = &*entry.record else { continue };
+        let answers = given.entry(jinx.clone()).or_default();
+        match (by.as_str(), answers.back_mut()) {
+            // So the one before was meant to last.
+            ("an answer in this session", Some(last)) => {
+                *last = if *verdict == Verdict::Allow { Answer::Session } else { Answer::Never };
+            }
+            (by, _) if is_an_answer(by) => {
+                answers.push_back(if *verdict == Verdict::Allow { Answer::Yes } else { Answer::No });
+            }
+            _ => {}
         }
     }
+    let asked = given.values().any(|answers| !answers.is_empty());
     let given = Mutex::new(given);
-    move |question| {
+    asked.then_some(move |question: &Question| {
         let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
         given.get_mut(&question.jinx.name).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
-    }
+    })
 }
 
 /// Whether a call was decided by a person, then or before.

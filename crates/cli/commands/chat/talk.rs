@@ -14,7 +14,7 @@ use super::models::Models;
 use super::view;
 use crate::markdown::{Markdown, is_styled};
 use crate::progress::{count, printable, verdict};
-use crate::{state, ui};
+use crate::{agent, state, ui};
 
 /// How many messages `/history` shows.
 const HISTORY: usize = 10;
@@ -33,8 +33,8 @@ pub enum Next {
 pub struct Talk<'s> {
     session: Session<'s>,
     models: &'s Models,
-    /// What the person called the team.
-    place: String,
+    /// What the person called the team; `None` = nothing, so it is the one that lies here.
+    place: Option<String>,
     team: Team,
     /// The one that is spoken to.
     npc: String,
@@ -47,11 +47,17 @@ pub struct Talk<'s> {
 
 impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person called `place`.
-    pub fn new(session: Session<'s>, models: &'s Models, place: &str, team: Team, npc: String) -> Self {
+    pub fn new(
+        session: Session<'s>,
+        models: &'s Models,
+        place: Option<&str>,
+        team: Team,
+        npc: String,
+    ) -> Self {
         Talk {
             session,
             models,
-            place: place.to_owned(),
+            place: place.map(str::to_owned),
             team,
             first: npc.clone(),
             npc,
@@ -65,19 +71,12 @@ impl<'s> Talk<'s> {
     /// # Errors
     /// The model can't be loaded.
     pub fn welcome(&self, terminal: bool) -> anyhow::Result<()> {
-        self.warn();
         let model = self.models.model(&self.team.npc(Some(&self.npc))?.model)?;
         if terminal {
             let (npc, team, model) = (&self.npc, &self.team.name, model.name());
             ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
         }
         Ok(())
-    }
-
-    fn warn(&self) {
-        for diagnostic in &self.team.diagnostics {
-            ui::note(&diagnostic.to_string());
-        }
     }
 
     /// What stands before a line.
@@ -176,14 +175,15 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{}{}", model.name(), context.unwrap_or_default())));
             }
             "team" if rest.is_empty() => {
-                return Ok(Next::Remark(format!("{} ({})", self.team.name, self.place)));
+                let directory = self.team.directory.as_ref().map(|path| path.display().to_string());
+                let place = directory.unwrap_or_else(|| "built in".to_owned());
+                return Ok(Next::Remark(format!("{} ({place})", self.team.name)));
             }
             "team" => {
-                let team = Team::find(rest)?;
+                let team = agent::find(Some(rest))?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
-                (self.team, self.place) = (team, rest.to_owned());
-                self.warn();
+                (self.team, self.place) = (team, Some(rest.to_owned()));
                 return Ok(Next::Remark(format!("this is {} of {}", self.npc, self.team.name)));
             }
             "history" => {
@@ -265,20 +265,17 @@ impl<'s> Talk<'s> {
         if !self.team.changed() {
             return;
         }
-        match Team::find(&self.place) {
+        ui::note("the team's files have changed and are read again");
+        match agent::find(self.place.as_deref()) {
             Ok(team) => {
                 self.team = team;
-                ui::note("the team's files have changed; they were read again");
-                self.warn();
                 if self.team.member(&self.npc).is_none() {
                     self.npc.clone_from(&self.team.forenpc);
                     ui::note(&format!("this is {} now", self.npc));
                 }
             }
             Err(error) => {
-                ui::report(
-                    &anyhow::Error::from(error).context("the team stays as it was; its files have changed"),
-                );
+                ui::report(&anyhow::Error::from(error).context("the team stays as it was"));
             }
         }
     }
