@@ -1,4 +1,4 @@
-//! The models of a chat: loaded when they are first needed, and exchanged by `/model`.
+//! The models of a chat: those that the team asks for, or one that the person chose.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,48 +8,62 @@ use crate::model;
 
 /// Where the models come from.
 pub struct Models {
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
     args: model::Args,
-    loaded: Vec<(ModelSpec, Arc<dyn ChatModel>)>,
+    of_the_team: Box<dyn ModelSource>,
+    /// The name and the model that are used whatever the team asks for.
+    chosen: Mutex<Option<(String, Arc<dyn ChatModel>)>>,
 }
 
 impl Models {
-    /// Those that the command line asks for, or that the NPCs ask for where it says nothing.
-    pub fn new(args: &model::Args) -> Self {
-        Models { inner: Mutex::new(Inner { args: args.clone(), loaded: Vec::new() }) }
-    }
-
-    /// Uses the model `name` from now on, whatever NPCs ask for. Those that are loaded go first, to make room.
+    /// The one that the command line names, which is loaded now; else those that the NPCs ask for.
     ///
     /// # Errors
-    /// It can't be loaded. Then all is as before.
-    pub fn choose(&self, name: &str) -> Result<(), ModelError> {
-        let before = {
-            let mut inner = self.lock();
-            inner.loaded.clear();
-            inner.args.model.replace(name.to_owned())
-        };
-        self.model(&ModelSpec::default()).map(drop).inspect_err(|_| self.lock().args.model = before)
+    /// It can't be loaded.
+    pub fn new(args: &model::Args) -> anyhow::Result<Self> {
+        let mut unnamed = args.clone();
+        let name = unnamed.model.take();
+        let (of_the_team, chosen) = (unnamed.source(1)?, Mutex::default());
+        let models = Models { args: unnamed, of_the_team, chosen };
+        name.map(|name| models.choose(&name)).transpose()?;
+        Ok(models)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the model `name` from now on. The one that was chosen before goes first, to make room.
+    ///
+    /// # Errors
+    /// It can't be loaded. Then the one before is used again.
+    pub fn choose(&self, name: &str) -> anyhow::Result<()> {
+        let mut chosen = self.lock();
+        let before = chosen.take().map(|(name, _)| name);
+        match self.load(name) {
+            Ok(model) => *chosen = Some((name.to_owned(), model)),
+            Err(error) => {
+                if let Some(before) = before {
+                    let model = self.load(&before)?;
+                    *chosen = Some((before, model));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&self, name: &str) -> anyhow::Result<Arc<dyn ChatModel>> {
+        let mut args = self.args.clone();
+        args.model = Some(name.to_owned());
+        args.load(None, 1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(String, Arc<dyn ChatModel>)>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ModelSource for Models {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
-        let mut inner = self.lock();
-        let spec = inner.args.model.clone().map_or_else(|| spec.clone(), ModelSpec::named);
-        if let Some((_, model)) = inner.loaded.iter().find(|(loaded, _)| *loaded == spec) {
-            return Ok(model.clone());
+        match &*self.lock() {
+            Some((_, model)) => Ok(model.clone()),
+            None => self.of_the_team.model(spec),
         }
-        let model: Arc<dyn ChatModel> =
-            Arc::from(inner.args.load(spec.model.as_deref(), 1).map_err(ModelError::new)?);
-        inner.loaded.push((spec, model.clone()));
-        Ok(model)
     }
 }
