@@ -11,7 +11,7 @@ use alara_harness::jinx::{Action, Offer};
 use alara_harness::sandbox::enforced;
 use alara_harness::team::load_jinx;
 use alara_harness::{
-    Agent, Caller, Notice, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, Trace, jinx,
+    Agent, Caller, ModelSource, Notice, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, Trace, jinx,
 };
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
@@ -89,7 +89,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let npc = team.npc(args.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = sandbox(args)?;
-    let models = args.model.source(1)?;
+    let models = args.model.source(1);
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
     let trace = trace(args)?;
@@ -98,7 +98,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::default();
     let path = trace.path().map(Path::to_owned);
     let (outcome, usage) = {
-        let session = Session::new(models.as_ref(), &sandbox)
+        let session = Session::new(&models, &sandbox)
             .sampled(sampling)
             .traced(trace)
             .observed(|notice| progress.show(notice));
