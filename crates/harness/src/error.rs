@@ -116,6 +116,14 @@ pub enum Error {
         /// Why not.
         source: serde_json::Error,
     },
+    /// The index of traces can't be used.
+    #[error("can't use the index of traces {}", path.display())]
+    Index {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: rusqlite::Error,
+    },
     /// The model could not answer.
     #[error("the model can't answer")]
     Model(#[source] ModelError),

@@ -29,7 +29,8 @@ use crate::skill;
 use crate::source::{Diagnostic, Severity, Source};
 use crate::store::Access;
 use assemble::Above;
-use files::{Folder, Listing, Watch};
+pub use files::Watch;
+use files::{Folder, Listing};
 use library::{Layer, Library};
 pub(crate) use nearest::nearest;
 use nearest::unknown;
@@ -76,7 +77,7 @@ pub struct Team {
     pub diagnostics: Vec<Diagnostic>,
     /// What it was read from.
     #[serde(skip)]
-    watch: Watch,
+    pub watch: Watch,
 }
 
 /// An agent's description.

@@ -379,7 +379,7 @@ fn skills_of_a_team() {
     assert_eq!((found.reference.as_str(), found.effect), ("skills/git-work", Effect::None));
     assert_eq!(found.skill.as_ref().unwrap().files, ["scripts/log.sh"]);
     assert!(
-        matches!(&found.steps[0].action, Action::Text { text } if text == "{{ section(skill, section) }}")
+        matches!(&found.steps[0].action, Action::Text { text } if text == "{{ skill | section(section) }}")
     );
     let own = |names: &[String]| -> Vec<String> {
         let path = |name: &String| team.jinx(name).unwrap().path.clone();
