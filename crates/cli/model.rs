@@ -161,6 +161,11 @@ impl Args {
         })
     }
 
+    /// How many threads may work.
+    pub fn threads(&self) -> usize {
+        compute::threads_or_default(self.threads)
+    }
+
     /// How the model runs, for the header of a run.
     pub fn record(&self) -> Value {
         let kv = format!("{:?}", self.kv).to_lowercase();
