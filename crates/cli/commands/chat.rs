@@ -3,7 +3,6 @@
 mod conversation;
 mod input;
 mod line;
-mod models;
 mod talk;
 mod view;
 
@@ -17,7 +16,6 @@ use anyhow::Context;
 use crate::agent::{self, INTERRUPTED};
 use crate::ui;
 use input::{Input, Lines};
-use models::Models;
 use talk::{Next, Talk};
 use view::View;
 
@@ -36,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = args.agent.team()?;
     let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
     let sandbox = args.agent.sandbox()?;
-    let models = Models::new(&args.agent.model)?;
+    let models = args.agent.model.source(1);
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;

@@ -10,9 +10,9 @@ use anyhow::{Context, bail};
 use super::conversation::Conversation;
 use super::input::Names;
 use super::line::{self, COMMANDS, Line};
-use super::models::Models;
 use super::view;
 use crate::markdown::{Markdown, is_styled};
+use crate::model::Source;
 use crate::progress::{count, printable, verdict};
 use crate::{agent, state, ui};
 
@@ -32,7 +32,7 @@ pub enum Next {
 /// A talk.
 pub struct Talk<'s> {
     session: Session<'s>,
-    models: &'s Models,
+    models: &'s Source,
     /// What the person called the team; `None` = nothing, so it is the one that lies here.
     place: Option<String>,
     team: Team,
@@ -49,7 +49,7 @@ impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person called `place`.
     pub fn new(
         session: Session<'s>,
-        models: &'s Models,
+        models: &'s Source,
         place: Option<&str>,
         team: Team,
         npc: String,
