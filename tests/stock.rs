@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use alara_engine::ToolCall;
+use alara_harness::jinx::{check, improve};
 use alara_harness::model::Reply;
 use alara_harness::sandbox::Isolation;
 use alara_harness::trace::Record;
@@ -165,6 +166,36 @@ fn compiled(team: &Team) -> Value {
     }
     shorten(&mut value);
     value
+}
+
+#[test]
+fn nothing_is_odd_about_the_stock_jinxes() {
+    let text_of =
+        |path: &Path| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok();
+    for name in ["alara", "review"] {
+        assert_eq!(check(&Team::stock(name).unwrap().jinxes, &[], &text_of), [], "{name}");
+    }
+}
+
+#[test]
+fn improved_jinxes_do_the_same() {
+    let plan = |arguments: Value| ("plan", arguments);
+    let calls = [
+        plan(json!({"action": "create", "goal": "A report", "steps": ["read", "write"]})),
+        plan(json!({"action": "mark", "step": 2})),
+        plan(json!({"action": "mark", "step": 3})),
+        ("web_search", json!({"query": "capital of Australia"})),
+        ("recall", json!({})),
+        ("convene", json!({"topic": "?", "npcs": ["coder", "writer"], "rounds": 1})),
+        ("delegate", json!({"npc_name": "writer", "task": "Write.", "max_iterations": 1})),
+    ];
+    let replies = ["One.", "Two.", "Both.", "Written.", r#"{"complete": false, "feedback": "No."}"#];
+    let results = |place: &Place| place.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
+    let before = Place::new();
+    let mut team = Team::stock("alara").unwrap();
+    let made = improve(&mut team.jinxes);
+    let after = Place::with(team);
+    assert_eq!(results(&before), results(&after), "{made:?}");
 }
 
 #[test]
