@@ -284,6 +284,8 @@ impl Stat {
 
 /// Bytes in the stores of shared memory, whether a process has them mapped or not.
 fn stored() -> u64 {
+    // Their types differ from system to system.
+    #[allow(clippy::unnecessary_cast)]
     let files = statvfs("/dev/shm")
         .map_or(0, |store| (store.blocks() - store.blocks_free()) as u64 * store.fragment_size() as u64);
     let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();

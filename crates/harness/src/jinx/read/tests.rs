@@ -271,7 +271,11 @@ fn scratch_third_party() {
     fn walk(path: &Path, found: &mut Vec<std::path::PathBuf>) {
         for entry in path.read_dir().unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { walk(&path, found) } else if path.extension().is_some_and(|e| e == "jinx") { found.push(path) }
+            if path.is_dir() {
+                walk(&path, found)
+            } else if path.extension().is_some_and(|e| e == "jinx") {
+                found.push(path)
+            }
         }
     }
     for dir in ["/tmp/npcsh-head", "/tmp/npcsh-old"] {
