@@ -17,6 +17,7 @@ fn the_whole_help() {
     let commands = [
         "",
         "run",
+        "chat",
         "bench",
         "bench tasks",
         "bench speed",
@@ -26,6 +27,10 @@ fn the_whole_help() {
         "models show",
         "models rm",
         "models verify",
+        "trace",
+        "trace list",
+        "trace show",
+        "trace replay",
         "debug",
         "debug logits",
         "debug tokenize",

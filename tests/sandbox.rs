@@ -181,6 +181,7 @@ fn the_home_directory_is_hidden() {
         (".", ".cargo/bin/cargo", "seen"),
         // The home directory itself as the work directory: all but the credentials.
         ("../..", "diary", "seen"),
+        ("../..", ".ssh/id", "hidden"),
     ] {
         assert_eq!(read(work, file), expected, "{work} {file}");
     }
@@ -504,6 +505,18 @@ fn the_walls_are_quickly_up() {
     let plain = median(&|| assert!(Command::new("true").status().unwrap().success()));
     eprintln!("true: {plain:?}; behind the walls: {walled:?}");
     assert!(walled < plain + Duration::from_millis(500), "{walled:?} against {plain:?}");
+}
+
+#[test]
+fn whoever_runs_a_jinx_is_told() {
+    let Some(_) = needs("whoever_runs_a_jinx_is_told", all) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let jinx = "inputs: []\nsteps: [{engine: bash, code: ':(){ :|:& };:; sleep 30'}]\n";
+    std::fs::write(place.path().join("bomb.jinx"), jinx).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let output = command.args(["run", "bomb.jinx"]).current_dir(place.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("killed: more than 256 processes"), "{output:?}");
 }
 
 #[test]

@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod bench;
+mod cat;
+mod chat;
 mod cli;
+mod endpoint;
 mod harness;
 mod hub;
 mod models;
 mod sandbox;
+mod stock;
 mod verify;

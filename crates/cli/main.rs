@@ -1,10 +1,15 @@
 //! The `alara` binary: arguments, terminal output and exit codes. One file a command.
 
+mod agent;
+mod ask;
 mod catalog;
 mod commands;
 mod compute;
+mod markdown;
 mod memory;
 mod model;
+mod progress;
+mod state;
 mod ui;
 
 use std::process::ExitCode;
@@ -22,8 +27,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    Chat(commands::chat::Args),
     Bench(commands::bench::Args),
     Models(commands::models::Args),
+    Trace(commands::trace::Args),
     Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
@@ -33,8 +40,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Chat(args) => commands::chat::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };

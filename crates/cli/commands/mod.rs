@@ -1,7 +1,9 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod chat;
 pub mod debug;
 pub mod doctor;
 pub mod models;
 pub mod run;
+pub mod trace;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::model::ModelError;
+use crate::source::Diagnostic;
 
 /// An error of the harness. A tool that fails or a model that stops early is none: that is a result.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,14 @@ pub enum Error {
         /// The place.
         path: PathBuf,
     },
+    /// A team whose NPCs can't be used, or that has none.
+    #[error("nobody leads the team in {}: none of its NPCs can be used{problems}", path.display())]
+    NoNpc {
+        /// The place.
+        path: PathBuf,
+        /// What is wrong in its files, a line for each.
+        problems: String,
+    },
     /// A name that nothing has.
     #[error("there is no {what} `{name}`{hint} (known: {known})")]
     Unknown {
@@ -78,28 +87,6 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A file that is no YAML, or not of the expected shape.
-    #[error("{}:{line}:{column}: {message}", path.display())]
-    Yaml {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: u64,
-        /// The column, from 1.
-        column: u64,
-        /// What is wrong, with the lines around it.
-        message: String,
-    },
-    /// A file whose content makes no sense.
-    #[error("{}:{line}: {message}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        message: String,
-    },
     /// The file of answers about permissions.
     #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
     Answers {
@@ -108,6 +95,9 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// A file that can't be used.
+    #[error("{}", .0.plain())]
+    Invalid(Diagnostic),
     /// A trace file that can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {
@@ -125,6 +115,14 @@ pub enum Error {
         line: usize,
         /// Why not.
         source: serde_json::Error,
+    },
+    /// The index of traces can't be used.
+    #[error("can't use the index of traces {}", path.display())]
+    Index {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: rusqlite::Error,
     },
     /// The model could not answer.
     #[error("the model can't answer")]

@@ -47,11 +47,21 @@ impl fmt::Display for Diagnostic {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{}", self.path.display())?;
-        if self.place.line > 0 {
-            write!(f, ":{}:{}", self.place.line, self.place.column)?;
+        write!(f, "{}: {severity}: {}", self.location(), self.message)
+    }
+}
+
+impl Diagnostic {
+    /// Place and message, where it is clear how bad it is.
+    pub fn plain(&self) -> String {
+        format!("{}: {}", self.location(), self.message)
+    }
+
+    fn location(&self) -> String {
+        match self.place.line {
+            0 => self.path.display().to_string(),
+            line => format!("{}:{line}:{}", self.path.display(), self.place.column),
         }
-        write!(f, ": {severity}: {}", self.message)
     }
 }
 

@@ -26,7 +26,7 @@ pub fn answer(
         Some(name) => match caller.team.member(name) {
             Some(found) => found,
             None => {
-                let known = caller.npc.map(|npc| offer(caller.team, npc).members).unwrap_or_default();
+                let known = offer(caller.team, caller.npc).members;
                 let known = known.join(", ");
                 return Ok(ToolResult::failed(format!("there is no member `{name}` (members: {known})")));
             }
@@ -54,10 +54,11 @@ pub fn answer(
         depth: caller.depth + 1,
         tools,
     };
-    let run = Agent::start(caller.session, caller.trace, team, npc, given).and_then(|mut agent| {
-        agent.deadline = caller.deadline;
-        agent.run(prompt)
-    });
+    let run =
+        Agent::start(caller.session, caller.trace, team, npc, given, Vec::new()).and_then(|mut agent| {
+            agent.deadline = caller.deadline;
+            agent.run(prompt)
+        });
     let outcome = match run {
         Ok(outcome) => outcome,
         // A step that fails may be tried again, or caught.

@@ -334,7 +334,11 @@ mod tests {
 
     #[test]
     fn finds_children_and_grandchildren() {
-        let mut shell = std::process::Command::new("bash").args(["-c", "sleep 5 & wait"]).spawn().unwrap();
+        let mut shell = std::process::Command::new("bash")
+            .args(["-c", "sleep 5 & wait 2> /dev/null"])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         let sleeps = || descendants(shell.id()).len() == 1;
         let begun = Instant::now();
         while !sleeps() && begun.elapsed() < Duration::from_secs(5) {

@@ -1,145 +1,369 @@
-//! The files of a team as texts, from a directory or from the binary, and what is said about places in them.
+//! What lies in a team's directory, on disk or in the binary: files by kind, and whether they have changed.
+//!
+//! This module knows names and kinds of files, not what they say.
 
-use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, DirEntry};
 
-use super::stock;
 use crate::error::Error;
+use crate::jinx::Place;
+use crate::skill;
+use crate::source::{Diagnostic, Severity, Source};
 
-/// A text file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+/// Folders of a team in which no sub-team is looked for.
+const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
+
+/// A file on disk or in the binary.
+#[derive(Clone, Debug)]
+pub struct File {
     /// Where it is; a built-in one has a path relative to the repository.
     pub path: PathBuf,
-    pub text: String,
+    built_in: Option<&'static include_dir::File<'static>>,
 }
 
-/// Something odd at a place of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// The file.
-    pub path: PathBuf,
-    /// The line, from 1; 0 = the file as a whole.
-    pub line: usize,
-    /// What is odd, and what may have been meant.
-    pub message: String,
-}
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path.display(), self.line, self.message)
-    }
-}
-
-impl Source {
-    /// Reads a file.
-    pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        Ok(Source { path: path.to_owned(), text })
+impl File {
+    /// A file on disk.
+    pub fn on_disk(path: PathBuf) -> Self {
+        File { path, built_in: None }
     }
 
-    /// The file's name without its ending.
+    /// The name with its ending.
+    pub fn name(&self) -> String {
+        name(&self.path)
+    }
+
+    /// The name without its ending.
     pub fn stem(&self) -> String {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The first line where `key` stands as a key, as well as a plain look can tell.
-    pub fn diagnostic(&self, key: &str, message: String) -> Diagnostic {
-        let has = |line: &str| {
-            let starts = line.match_indices(key).map(|(at, _)| at);
-            starts.into_iter().any(|at| {
-                let (before, after) = (&line[..at], &line[at + key.len()..]);
-                after.trim_start().starts_with(':')
-                    && before.chars().next_back().is_none_or(|last| matches!(last, ' ' | '{' | ','))
-            })
+    /// Its text; `None` if it can't be read or is no text, with an error.
+    pub fn read(&self, said: &mut Vec<Diagnostic>) -> Option<Source> {
+        let text = match self.built_in {
+            Some(file) => file.contents_utf8().map(str::to_owned).ok_or("it is no text".to_owned()),
+            None => std::fs::read_to_string(&self.path).map_err(|error| error.to_string()),
         };
-        let line = self.text.lines().position(has).map_or(0, |index| index + 1);
-        Diagnostic { path: self.path.clone(), line, message }
+        match text {
+            Ok(text) => Some(Source { path: self.path.clone(), text }),
+            Err(reason) => {
+                said.push(problem(&self.path, format!("it can't be read: {reason}")));
+                None
+            }
+        }
     }
+
+    fn has_ending(&self, ending: &str) -> bool {
+        self.path.extension().is_some_and(|found| found == ending)
+    }
+}
+
+/// A folder on disk or in the binary.
+#[derive(Clone, Debug)]
+pub enum Folder {
+    /// On disk.
+    Disk(PathBuf),
+    /// In the binary, below a folder of the repository.
+    BuiltIn(&'static str, &'static Dir<'static>),
+}
+
+impl Folder {
+    /// Where it is; a built-in one has a path relative to the repository.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Folder::Disk(path) => path.clone(),
+            Folder::BuiltIn(root, folder) => Path::new(root).join(folder.path()),
+        }
+    }
+
+    /// Its name, also where the path does not end in one.
+    pub fn name(&self) -> String {
+        let path = self.path();
+        match self {
+            Folder::Disk(path) if path.file_name().is_none() => {
+                path.canonicalize().map_or_else(|_| name(path), |path| name(&path))
+            }
+            _ => name(&path),
+        }
+    }
+
+    /// Where it is, if it is on disk.
+    pub fn on_disk(&self) -> Option<PathBuf> {
+        match self {
+            Folder::Disk(path) => Some(path.clone()),
+            Folder::BuiltIn(..) => None,
+        }
+    }
+
+    fn is_link(&self) -> bool {
+        matches!(self, Folder::Disk(path) if path.is_symlink())
+    }
+
+    /// The folders and the files in it, by name, without those whose names begin with a dot. What can't be read is empty, with an
+    /// error.
+    pub fn contents(&self, said: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
+        let (mut folders, mut files) = (Vec::new(), Vec::new());
+        match self {
+            Folder::Disk(path) => match paths(path) {
+                Ok(paths) => {
+                    for path in paths.into_iter().filter(|path| !name(path).starts_with('.')) {
+                        match path.is_dir() {
+                            true => folders.push(Folder::Disk(path)),
+                            false => files.push(File::on_disk(path)),
+                        }
+                    }
+                }
+                Err(error) => said.push(problem(path, format!("it can't be read: {error}"))),
+            },
+            Folder::BuiltIn(root, folder) => {
+                for entry in folder.entries() {
+                    match entry {
+                        DirEntry::Dir(folder) => folders.push(Folder::BuiltIn(root, folder)),
+                        DirEntry::File(file) => {
+                            let path = Path::new(root).join(file.path());
+                            files.push(File { path, built_in: Some(file) });
+                        }
+                    }
+                }
+                folders.sort_by_key(Folder::path);
+                files.sort_by(|left, right| left.path.cmp(&right.path));
+            }
+        }
+        (folders, files)
+    }
+}
+
+fn paths(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut paths = folder.read_dir()?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn problem(path: &Path, message: String) -> Diagnostic {
+    Diagnostic { path: path.to_owned(), place: Place::default(), severity: Severity::Error, message }
+}
+
+/// A jinx's file, or a skill's `SKILL.md`.
+#[derive(Clone, Debug)]
+pub struct JinxFile {
+    /// The file.
+    pub file: File,
+    /// Its path below the folder of jinxes without the ending; a skill's is that of its folder.
+    pub reference: String,
+    /// The files beside a skill's, relative to its folder.
+    pub beside: Vec<String>,
+}
+
+impl JinxFile {
+    /// Whether it is a skill's.
+    pub fn is_skill(&self) -> bool {
+        self.file.name() == skill::FILE
+    }
+
+    /// The name that it has unless it says another.
+    pub fn stem(&self) -> String {
+        name(Path::new(&self.reference))
+    }
+}
+
+/// The jinxes and skills anywhere below a folder, in the order of their paths.
+pub fn jinxes(root: &Folder, said: &mut Vec<Diagnostic>) -> Vec<JinxFile> {
+    let mut found = Vec::new();
+    add_jinxes(root, &root.path(), &mut found, said);
+    found
+}
+
+fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, said: &mut Vec<Diagnostic>) {
+    let below = |path: &Path| {
+        let path = path.strip_prefix(root).unwrap_or(path);
+        path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+    };
+    let (folders, files) = folder.contents(said);
+    if let Some(file) = files.iter().find(|file| file.name() == skill::FILE) {
+        let path = folder.path();
+        let reference = if path == root { folder.name() } else { below(&path) };
+        let beside = all_files(folder, said).into_iter().filter(|other| other.path != file.path);
+        let beside = beside.map(|file| {
+            let path = file.path.strip_prefix(&path).unwrap_or(&file.path);
+            path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+        });
+        found.push(JinxFile { file: file.clone(), reference, beside: beside.collect() });
+        return;
+    }
+    for file in files.into_iter().filter(|file| file.has_ending("jinx")) {
+        let reference = below(&file.path.with_extension(""));
+        found.push(JinxFile { file, reference, beside: Vec::new() });
+    }
+    // A link to a folder could lead around in circles.
+    for folder in folders.into_iter().filter(|folder| !folder.is_link()) {
+        add_jinxes(&folder, root, found, said);
+    }
+}
+
+fn all_files(folder: &Folder, said: &mut Vec<Diagnostic>) -> Vec<File> {
+    let (folders, mut files) = folder.contents(said);
+    for folder in folders.iter().filter(|folder| !folder.is_link()) {
+        files.extend(all_files(folder, said));
+    }
+    files
 }
 
 /// A team's files by kind, each kind in the order of the paths.
-#[derive(Clone, Debug, Default)]
-pub struct Files {
-    pub ctx: Vec<Source>,
-    pub npc: Vec<Source>,
-    pub jinx: Vec<Source>,
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// The team's folder.
+    pub folder: Folder,
+    /// `.ctx` files.
+    pub ctx: Vec<File>,
+    /// `.npc` files.
+    pub npc: Vec<File>,
+    /// `agents.md` and `agents/*.md`.
+    pub agents: Vec<File>,
+    /// Below `jinxes` and `jinxs`.
+    pub jinxes: Vec<JinxFile>,
+    /// `permissions.yaml`.
+    pub permissions: Option<File>,
+    /// The sub-teams.
+    pub teams: Vec<Listing>,
 }
 
-impl Files {
-    /// The files of a team directory: `.ctx` and `.npc` at the top, `.jinx` anywhere below `jinxes` (or `jinxs`).
-    pub fn from_directory(directory: &Path) -> Result<Self, Error> {
-        let mut files = Files::default();
-        let error = |source| Error::Read { path: directory.to_owned(), source };
-        if !directory.is_dir() {
-            return Err(Error::NoTeam { path: directory.to_owned() });
-        }
-        let entries = directory.read_dir().map_err(error)?;
-        let mut paths =
-            entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(error)?;
-        paths.sort();
-        for path in paths {
-            let name = path.file_name().unwrap_or_default();
-            if path.is_dir() && (name == "jinxes" || name == "jinxs") {
-                files.add_jinxes(&path)?;
-            } else if path.extension().is_some_and(|ending| ending == "ctx") {
-                files.ctx.push(Source::from_file(&path)?);
-            } else if path.extension().is_some_and(|ending| ending == "npc") {
-                files.npc.push(Source::from_file(&path)?);
-            }
-        }
-        Ok(files)
+impl Listing {
+    /// What lies in a folder. Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own; one that is a link back to
+    /// a team that it is in is refused.
+    pub fn of(folder: Folder, said: &mut Vec<Diagnostic>) -> Self {
+        Listing::within(folder, &mut Vec::new(), said)
     }
 
-    fn add_jinxes(&mut self, directory: &Path) -> Result<(), Error> {
-        let error = |source| Error::Read { path: directory.to_owned(), source };
-        let entries = directory.read_dir().map_err(error)?;
-        let mut paths =
-            entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(error)?;
-        paths.sort();
-        for path in paths {
-            // A link to a directory could lead around in circles.
-            if path.is_dir() && !path.is_symlink() {
-                self.add_jinxes(&path)?;
-            } else if path.extension().is_some_and(|ending| ending == "jinx") {
-                self.jinx.push(Source::from_file(&path)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// The built-in jinxes.
-    pub fn stock_jinxes() -> Self {
-        let mut files = Files::default();
-        files.add_embedded(&stock::JINXES, Path::new("jinxes"));
-        files
-    }
-
-    /// A built-in team.
-    pub fn stock_team(name: &str) -> Option<Self> {
-        let mut files = Files::default();
-        files.add_embedded(stock::TEAMS.get_dir(name)?, Path::new("teams"));
-        Some(files)
-    }
-
-    fn add_embedded(&mut self, directory: &Dir, root: &Path) {
-        for entry in directory.entries() {
-            match entry {
-                DirEntry::Dir(directory) => self.add_embedded(directory, root),
-                DirEntry::File(file) => {
-                    let text = file.contents_utf8().unwrap_or_default().to_owned();
-                    let kind = match file.path().extension().and_then(|ending| ending.to_str()) {
-                        Some("ctx") => &mut self.ctx,
-                        Some("npc") => &mut self.npc,
-                        Some("jinx") => &mut self.jinx,
-                        _ => continue,
-                    };
-                    kind.push(Source { path: root.join(file.path()), text });
+    fn within(folder: Folder, above: &mut Vec<PathBuf>, said: &mut Vec<Diagnostic>) -> Self {
+        let (folders, files) = folder.contents(said);
+        let ending = |ending| files.iter().filter(move |file: &&File| file.has_ending(ending)).cloned();
+        let mut listing = Listing {
+            ctx: ending("ctx").collect(),
+            npc: ending("npc").collect(),
+            agents: files.iter().filter(|file| file.name() == "agents.md").cloned().collect(),
+            jinxes: Vec::new(),
+            permissions: files.iter().find(|file| file.name() == "permissions.yaml").cloned(),
+            teams: Vec::new(),
+            folder,
+        };
+        above.extend(real(&listing.folder));
+        for folder in folders {
+            match folder.name().as_str() {
+                "jinxes" | "jinxs" => listing.jinxes.extend(jinxes(&folder, said)),
+                "agents" => {
+                    let (_, files) = folder.contents(said);
+                    listing.agents.extend(files.into_iter().filter(|file| file.has_ending("md")));
                 }
+                name if OWN_FOLDERS.contains(&name) || !is_team(&folder) => {}
+                _ if real(&folder).is_some_and(|path| above.contains(&path)) => {
+                    said.push(problem(
+                        &folder.path(),
+                        "this link leads back to a team that it is in".to_owned(),
+                    ));
+                }
+                _ => listing.teams.push(Listing::within(folder, above, said)),
             }
         }
+        if real(&listing.folder).is_some() {
+            above.pop();
+        }
+        listing
     }
+
+    /// Whether nothing makes it a team.
+    pub fn is_empty(&self) -> bool {
+        self.ctx.is_empty() && self.npc.is_empty() && self.agents.is_empty()
+    }
+
+    fn files(&self) -> Vec<&File> {
+        let kinds = [&self.ctx, &self.npc, &self.agents].into_iter().flatten();
+        let jinxes = self.jinxes.iter().map(|jinx| &jinx.file);
+        let below = self.teams.iter().flat_map(Listing::files);
+        kinds.chain(jinxes).chain(&self.permissions).chain(below).collect()
+    }
+}
+
+/// Where a folder on disk really is.
+fn real(folder: &Folder) -> Option<PathBuf> {
+    match folder {
+        Folder::Disk(path) => path.canonicalize().ok(),
+        Folder::BuiltIn(..) => None,
+    }
+}
+
+/// Whether something in a folder makes it a team: a `.ctx`, a `.npc` or agents.
+pub fn is_team(folder: &Folder) -> bool {
+    let (folders, files) = folder.contents(&mut Vec::new());
+    let makes = |file: &File| file.has_ending("ctx") || file.has_ending("npc") || file.name() == "agents.md";
+    files.iter().any(makes) || folders.iter().any(|folder| folder.name() == "agents")
+}
+
+/// What a team was read from, and in which state that was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// The team's directory. `None` = it is built in.
+    team: Option<PathBuf>,
+    /// Folders of jinxes outside of it.
+    pub jinxes: Vec<PathBuf>,
+    /// Files outside of it.
+    pub files: Vec<PathBuf>,
+    state: u64,
+}
+
+impl Watch {
+    /// For a team in this directory.
+    pub fn of(team: Option<PathBuf>) -> Self {
+        Watch { team, ..Watch::default() }
+    }
+
+    /// From now on.
+    #[must_use]
+    pub fn begun(mut self) -> Self {
+        self.state = self.state();
+        self
+    }
+
+    /// Whether a file was added, removed or written since.
+    pub fn changed(&self) -> bool {
+        self.state != self.state()
+    }
+
+    /// Paths, sizes and times of change.
+    fn state(&self) -> u64 {
+        let mut said = Vec::new();
+        let mut paths = self.files.clone();
+        if let Some(team) = &self.team {
+            let listing = Listing::of(Folder::Disk(team.clone()), &mut said);
+            paths.extend(listing.files().into_iter().map(|file| file.path.clone()));
+        }
+        for folder in &self.jinxes {
+            let files = jinxes(&Folder::Disk(folder.clone()), &mut said);
+            paths.extend(files.into_iter().map(|jinx| jinx.file.path));
+        }
+        let mut hasher = DefaultHasher::new();
+        for path in paths {
+            let found = path.metadata().ok().map(|found| (found.len(), found.modified().ok()));
+            (path, found).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// The listing of a team on disk.
+///
+/// # Errors
+/// There is none.
+pub fn on_disk(directory: &Path, said: &mut Vec<Diagnostic>) -> Result<Listing, Error> {
+    let none = || Error::NoTeam { path: directory.to_owned() };
+    if !directory.is_dir() {
+        return Err(none());
+    }
+    let listing = Listing::of(Folder::Disk(directory.to_owned()), said);
+    // A folder that can't be read is told as such.
+    if listing.is_empty() { Err(none()) } else { Ok(listing) }
 }

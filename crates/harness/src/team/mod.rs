@@ -3,10 +3,17 @@
 //! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them. It must not know
 //! how anything runs.
 
+mod assemble;
+mod ctx;
 mod files;
+mod library;
+mod model;
 mod nearest;
-mod read;
+mod npc;
+mod rules;
+mod search;
 mod stock;
+mod template;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +25,16 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::model::ModelSpec;
 use crate::permission::Rule;
+use crate::skill;
+use crate::source::{Diagnostic, Severity, Source};
 use crate::store::Access;
-pub use files::Diagnostic;
-use files::{Files, Source};
+use assemble::Above;
+pub use files::Watch;
+use files::{Folder, Listing};
+use library::{Layer, Library};
 pub(crate) use nearest::nearest;
 use nearest::unknown;
+pub use search::Search;
 
 /// A team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -60,9 +72,12 @@ pub struct Team {
     /// Where it was read; `None` = it is built in.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
-    /// What is odd in the files but stops nobody.
+    /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
+    /// What it was read from.
+    #[serde(skip)]
+    pub watch: Watch,
 }
 
 /// An agent's description.
@@ -135,18 +150,12 @@ impl Default for Limits {
 }
 
 impl Team {
-    /// Reads the team in a directory.
+    /// Reads the team in a directory. What is wrong in its files is told in `diagnostics`, and what can't be used is left out.
     ///
     /// # Errors
-    /// There is none, or a file is wrong; the message names file, place and what would be right.
+    /// There is no team, or no NPC of it can be used.
     pub fn load(directory: &Path) -> Result<Self, Error> {
-        let files = Files::from_directory(directory)?;
-        if files.ctx.is_empty() && files.npc.is_empty() {
-            return Err(Error::NoTeam { path: directory.to_owned() });
-        }
-        let name = directory.canonicalize().ok();
-        let name = name.as_deref().unwrap_or(directory).file_name().unwrap_or(directory.as_os_str());
-        read::team(&name.to_string_lossy(), &files, &Files::stock_jinxes())
+        Team::load_with(directory, None)
     }
 
     /// A team that is built in.
@@ -154,22 +163,50 @@ impl Team {
     /// # Errors
     /// There is none of this name; the message names those that there are.
     pub fn stock(name: &str) -> Result<Self, Error> {
-        let files = Files::stock_team(name)
-            .ok_or_else(|| unknown("built-in team", name, stock::teams().map(String::as_str)))?;
-        read::team(name, &files, &Files::stock_jinxes())
+        Team::stock_with(name, None)
     }
 
-    /// The team that a user named: a directory, or the name of a built-in one.
+    /// The team that a user named, without a look at the user's configuration: see [`Search::team`].
     ///
     /// # Errors
     /// As [`Team::load`] and [`Team::stock`].
     pub fn find(name: &str) -> Result<Self, Error> {
-        let path = Path::new(name);
-        if path.is_dir() || name.contains(std::path::MAIN_SEPARATOR) {
-            Team::load(path)
-        } else {
-            Team::stock(name)
+        Search::default().team(Some(name))
+    }
+
+    /// As [`Team::load`], with the user's own jinxes in a folder.
+    fn load_with(directory: &Path, user: Option<&Path>) -> Result<Self, Error> {
+        let mut said = Vec::new();
+        let listing = files::on_disk(directory, &mut said)?;
+        Team::read(&listing, user, said)
+    }
+
+    fn stock_with(name: &str, user: Option<&Path>) -> Result<Self, Error> {
+        let folder = stock::TEAMS.get_dir(name);
+        let folder =
+            folder.ok_or_else(|| unknown("built-in team", name, stock::teams().map(String::as_str)))?;
+        let mut said = Vec::new();
+        let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut said);
+        Team::read(&listing, user, said)
+    }
+
+    fn read(listing: &Listing, user: Option<&Path>, mut said: Vec<Diagnostic>) -> Result<Self, Error> {
+        let mut above = Above { jinxes: Library::stock().clone(), ..Above::default() };
+        let mut watch = Watch::of(listing.folder.on_disk());
+        if let Some(user) = user {
+            let files = files::jinxes(&Folder::Disk(user.to_owned()), &mut said);
+            above.user = Layer::read(&files, &mut said);
+            watch.jinxes.push(user.to_owned());
         }
+        let mut team = assemble::team(listing, &above, &mut watch, &mut said)?;
+        team.diagnostics = said;
+        team.watch = watch.begun();
+        Ok(team)
+    }
+
+    /// Whether a file that it was read from has been written, added or removed since.
+    pub fn changed(&self) -> bool {
+        self.watch.changed()
     }
 
     /// The NPC with this name, or the team's `forenpc`.
@@ -197,14 +234,28 @@ impl Team {
     }
 }
 
-/// Reads one jinx file, with what is odd in it.
+/// Reads one jinx file or a skill's `SKILL.md`, with what is odd in it.
 ///
 /// # Errors
-/// The file can't be read or is wrong.
+/// The file can't be read, or can't be used.
 pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
-    let mut diagnostics = Vec::new();
-    let jinx = read::jinx(&Source::from_file(path)?, &mut diagnostics)?;
-    Ok((jinx, diagnostics))
+    let mut said = Vec::new();
+    let source = Source::from_file(path)?;
+    let jinx = if path.file_name().is_some_and(|name| name == skill::FILE) {
+        let folder = Folder::Disk(path.parent().unwrap_or(Path::new(".")).to_owned());
+        let files = files::jinxes(&folder, &mut said);
+        let beside = files.into_iter().next().map(|file| file.beside).unwrap_or_default();
+        skill::read(&source, &folder.name(), beside, &mut said)
+    } else {
+        crate::jinx::read(&source, &mut said)
+    };
+    match jinx {
+        Some(jinx) => Ok((jinx, said)),
+        None => {
+            let fatal = said.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+            Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,32 +1,62 @@
 use super::*;
 use crate::agent;
+use crate::jinx::{Action, Effect, Verdict};
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
+const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";
 
-fn load(files: &[(&str, &str)]) -> Result<Team, Error> {
-    let directory = tempfile::tempdir().unwrap();
-    for (path, text) in files {
-        let path = directory.path().join(path);
+/// A directory with files.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let place = Place(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(path, text)| place.write(path, text));
+        place
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    Team::load(directory.path())
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    /// Texts with paths as seen from here.
+    fn shown(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.0.path().display()), "")
+    }
 }
 
-/// Paths are shown from the team's directory.
-fn message(files: &[(&str, &str)]) -> String {
-    let message = load(files).unwrap_err().to_string();
-    // A temporary directory has a name of its own each time.
-    let parts: Vec<&str> = message.split("/.tmp").collect();
-    let rest = parts[1..].iter().map(|part| part.split_once('/').map_or(*part, |(_, rest)| rest));
-    let base = std::env::temp_dir().display().to_string();
-    std::iter::once(parts[0]).chain(rest).collect::<String>().replace(&base, "")
+/// The team of some files, and what is said about them.
+fn load(files: &[(&str, &str)]) -> (Team, Vec<String>) {
+    let place = Place::new(files);
+    let team = Team::load(place.0.path()).unwrap();
+    let said = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    (team, said)
+}
+
+fn clean(files: &[(&str, &str)]) -> Team {
+    let (team, said) = load(files);
+    assert_eq!(said, Vec::<String>::new());
+    team
+}
+
+fn says(files: &[(&str, &str)], expected: &[&str]) {
+    assert_eq!(load(files).1, expected, "{files:?}");
+}
+
+fn npc<'a>(team: &'a Team, name: &str) -> &'a Npc {
+    team.npc(Some(name)).unwrap()
 }
 
 #[test]
 fn the_stock_team_as_a_model_sees_it() {
     let team = Team::stock("alara").unwrap();
-    let npc = team.npc(None).unwrap();
+    let npc = team.npc(Some("worker")).unwrap();
     assert_eq!(team.diagnostics, []);
     let mut seen = String::new();
     for segment in agent::system(&team, npc) {
@@ -40,103 +70,584 @@ fn the_stock_team_as_a_model_sees_it() {
 
 #[test]
 fn reads_keys_as_in_the_wild() {
-    let team = load(&[
-        ("team.ctx", "#!/usr/bin/env npc\ndescription: d\ncontext: |\n  All know this.\nmodel: m\nforenpc: w\n"),
-        ("w.npc", "#!/usr/bin/env npc\nname: w\nprimary_directive: |\n  Work.\njinxs: [own, shell]\nlimits: {turns: 3}\n"),
-        ("x.npc", "directive: Other.\njinxes: '*'\nmodel: n\n"),
-        ("jinxes/lib/own.jinx", "jinx_name: own\ndescription: Ours\ninputs: [a, b: 1]\nsteps: [{engine: bash, code: 'true'}]\n"),
-        ("jinxes/shell.jinx", "description: Another shell\ntimeout: 2\nnetwork: true\neffect: none\nsteps: [{name: s, engine: python, code: ''}]\n"),
-    ])
-    .unwrap();
+    let team = clean(&[
+        (
+            "team.ctx",
+            "#!/usr/bin/env npc\ndescription: d\ncontext: |\n  All know this.\nmodel: m\nforenpc: w\n\
+             databases: [~/history.db]\npreferences: [Be brief.]\nuse_global_jinxes: true\nmcp_servers: []\n\
+             city: Canberra\nlimits: {tool_output_bytes: 100}\ndate: 2026-01-31\n",
+        ),
+        (
+            "w.npc",
+            "#!/usr/bin/env npc\nname: w\nascii_art: |\n  ██\ncolors: {top: '1,2,3'}\n\
+             primary_directive: |\n  Work.\njinxs: [own, shell]\nlimits: {turns: 3}\n",
+        ),
+        ("x.npc", "    #!/usr/bin/env npc\ndirective: Other.\njinxes: own\nmodel: n\n"),
+        ("jinxes/lib/own.jinx", &format!("jinx_name: own\ndescription: Ours\ninputs: [a, b: 1]\n{STEPS}")),
+        (
+            "jinxes/shell.jinx",
+            "description: Another shell\ntimeout: 2\nnetwork: true\neffect: none\nsteps: [{name: s, engine: python, code: ''}]\n",
+        ),
+    ]);
     assert_eq!((team.forenpc.as_str(), team.context.as_str()), ("w", "All know this."));
-    assert_eq!(team.diagnostics, []);
+    assert_eq!(team.date.as_deref(), Some("2026-01-31"));
+    assert_eq!(
+        serde_json::to_string(&team.values).unwrap(),
+        r#"{"databases":["~/history.db"],"preferences":["Be brief."],"city":"Canberra"}"#
+    );
     let worker = team.npc(None).unwrap();
     assert_eq!(
         (worker.model.model.as_deref(), worker.limits.turns, worker.limits.tool_output_bytes),
-        (Some("m"), 3, 16384)
+        (Some("m"), 3, 100)
     );
     assert_eq!(worker.jinxes, ["own", "shell"]);
-    let other = team.npc(Some("x")).unwrap();
+    let other = npc(&team, "x");
     assert_eq!((other.model.model.as_deref(), other.directive.as_str()), (Some("n"), "Other."));
-    assert_eq!(other.jinxes, ["edit_file", "own", "python", "read_file", "shell", "write_file"]);
+    assert_eq!(other.jinxes, ["own"]);
     let shell = team.jinx("shell").unwrap();
     assert_eq!(
-        (shell.description.as_str(), shell.network, shell.timeout.as_secs()),
-        ("Another shell", true, 2)
+        (shell.description.as_str(), shell.network, shell.timeout.as_secs(), shell.effect),
+        ("Another shell", true, 2, Effect::None)
     );
+    let own = team.jinx("own").unwrap();
+    assert_eq!(own.reference, "lib/own");
     assert_eq!(
-        serde_json::to_string(&team.jinx("own").unwrap().tool(&Default::default())).unwrap(),
+        serde_json::to_string(&own.tool(&Default::default())).unwrap(),
         r#"{"name":"own","description":"Ours","parameters":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer","default":1}},"required":["a"],"additionalProperties":false}}"#
     );
 }
 
 #[test]
-fn odd_keys_are_reported_with_their_line() {
-    let team = load(&[
-        ("team.ctx", "forenpc: w\ncontxt: x\nproviders: []\n"),
-        ("w.npc", "name: w\nprimary_directive: x\nlimits:\n  turn: 3\n"),
-        ("jinxes/j.jinx", "jinx_name: j\neffects: read\nsteps:\n  - engine: bash\n    cod: x\n    code: x\n"),
-    ])
-    .unwrap();
-    let shown: Vec<String> = team
-        .diagnostics
-        .iter()
-        .map(|odd| format!("{}:{}: {}", odd.path.file_name().unwrap().display(), odd.line, odd.message))
-        .collect();
+fn odd_keys_are_reported_with_their_place() {
+    says(
+        &[
+            ("team.ctx", "forenpc: w\ncontxt: x\nmcp_servers: [a]\nage: 3\ndate: soon\nmodel: [m]\n"),
+            (
+                "w.npc",
+                "name: w\nprimary_directive: x\nlimits:\n  turn: 3\n  turns: 0\nname: w\ntools: []\nmemory: {last: 3}\n",
+            ),
+            ("v.npc", "- a list\n"),
+        ],
+        &[
+            "team.ctx:3:1: warning: the key `mcp_servers` has no effect yet",
+            "team.ctx:6:8: error: `model` must be a text, not a list",
+            "team.ctx:5:1: error: a date is written as 2026-01-31, not `soon`",
+            "team.ctx:2:1: warning: `contxt` is a value of the team's own; did you mean the key `context`?",
+            "v.npc:1:1: error: this must be a mapping, not a list",
+            "w.npc:6:1: warning: the key `name` occurs twice; the last one counts",
+            "w.npc:8:1: warning: the key `memory` has no effect yet",
+            "w.npc:5:10: error: `turns` must be a whole number above 0",
+            "w.npc:4:3: warning: unknown key `turn`, did you mean `turns`?",
+        ],
+    );
+}
+
+/// Compatibility: "Template-before-YAML .npc".
+#[test]
+fn template_before_yaml_npc() {
+    let (team, said) = load(&[
+        ("team.ctx", "forenpc: boss\nmodel: {{ nothing.at.all }}\nplace: Paris\n"),
+        (
+            "boss.npc",
+            "#!/usr/bin/env npc\nname: boss\nprimary_directive: |\n  You work in {{ ctx.place }} {{ unknown }}with {{ NPC('hand') }}.\n\
+             jinxes:\n  - {{ Jinx('delegate') }}\n  - {{ ref('shell') }}\n  - {{ chat }}\n  - {{ Jinx('x', path='lib/stop') }}\n",
+        ),
+        (
+            "hand.npc",
+            "name: hand\nprimary_directive: d\njinxes:\n{% for j in jinxes_list('lib/browser_*') %}\n  - {{ j }}\n{% endfor %}\n\
+             {% for j in jinxes_list('lib/*') %}\n  - {{ j }}\n{% endfor %}\n  - {{ Jinx('shell') }}\n  - chta\n",
+        ),
+        ("far.npc", "name: far\nprimary_directive: d\njinxes: [\"{{ Jinx('chat', repo='a/b') }}\"]\n"),
+        ("bad.npc", "name: bad\nprimary_directive: {{ }}\n"),
+        (
+            "worse.npc",
+            "name: worse\nprimary_directive: d\njinxes:\n{% for j in jinxes_list('*') %}\n  - {{ j }}\n",
+        ),
+        ("jinxes/lib/chat.jinx", STEPS),
+        ("jinxes/lib/stop.jinx", STEPS),
+        ("jinxes/delegate.jinx", STEPS),
+    ]);
+    assert_eq!(npc(&team, "boss").directive, "You work in Paris with hand.");
+    assert_eq!(npc(&team, "boss").jinxes, ["delegate", "shell", "chat", "stop"]);
+    assert_eq!(npc(&team, "hand").jinxes, ["chat", "stop", "shell"]);
+    assert_eq!(npc(&team, "far").jinxes, ["chat"]);
     assert_eq!(
-        shown,
+        said,
         [
-            "team.ctx:2: unknown key `contxt`, did you mean `context`?",
-            "team.ctx:3: the key `providers` has no effect yet",
-            "j.jinx:2: unknown key `effects`, did you mean `effect`?",
-            "j.jinx:5: unknown key `cod`, did you mean `code`?",
-            "w.npc:4: unknown key `turn`, did you mean `turns`?",
+            "bad.npc:2:1: error: the template is wrong: syntax error: unexpected end of variable block",
+            "far.npc: warning: nothing is fetched when a team is loaded: `chat` is taken from this team, if it has it",
+            "hand.npc:11:5: warning: there is no jinx `chta`, did you mean `chat`?; it is left out",
+            "worse.npc:5:1: error: the template is wrong: syntax error: unexpected end of input, expected end of block",
         ]
     );
 }
 
+/// Compatibility: "jinxes list forms".
 #[test]
-fn mistakes_are_errors_that_help() {
-    let check = |files: &[(&str, &str)], expected: &str| assert_eq!(message(files), expected);
-    check(
-        &[("team.ctx", "name: x\nforenpc: worker\n"), ("w.npc", NPC)],
-        "team.ctx:2: there is no NPC `worker` (known: w)",
+fn jinxes_list_forms() {
+    let jinxes = ["lib/core/sh", "lib/core/load", "lib/browser/open", "modes/convene"]
+        .map(|path| format!("jinxs/{path}.jinx"));
+    let mut files: Vec<(&str, &str)> = jinxes.iter().map(|path| (path.as_str(), STEPS)).collect();
+    files.extend([
+        ("team.ctx", "forenpc: a\njinxes: [convene]\n"),
+        ("a.npc", "directive: d\njinxs:\n  - lib/core/sh\n  - lib/browser/*\n  - convene\n"),
+        ("b.npc", "directive: d\njinxes: lib/*\n"),
+        ("c.npc", "directive: d\njinxes: ['*']\n"),
+        ("d.npc", "directive: d\n"),
+        ("e.npc", "directive: d\njinxes: [sh, sh, {a: b}, nothing, old/load]\n"),
+    ]);
+    let (team, said) = load(&files);
+    let list = |name| npc(&team, name).jinxes.join(" ");
+    assert_eq!(list("a"), "sh open convene");
+    assert_eq!(list("b"), "load open sh convene");
+    let all: Vec<&str> = team.jinxes.iter().map(|jinx| jinx.name.as_str()).collect();
+    assert_eq!(list("c"), all.join(" "));
+    assert!(all.contains(&"shell") && all.contains(&"sh"));
+    assert_eq!(list("d"), "convene");
+    assert_eq!(list("e"), "sh load convene");
+    assert_eq!(
+        said,
+        [
+            "e.npc:2:19: error: a jinx is listed by its name, not by a mapping",
+            "e.npc:2:15: warning: the jinx `sh` is listed twice",
+            "e.npc:2:27: warning: there is no jinx `nothing`; it is left out",
+            "e.npc:2:36: warning: there is no jinx `old/load`; `lib/core/load` is taken",
+        ]
     );
-    check(
-        &[("w.npc", "primary_directive: x\njinxes: [shel]\n")],
-        "w.npc:2: there is no jinx `shel`, did you mean `shell`? (known: edit_file, python, read_file, shell, write_file)",
+}
+
+/// Compatibility: ".ctx".
+#[test]
+fn ctx_fields() {
+    let ctx = "\
+forenpc: {{ 'w' }}
+model: m1
+provider: mine
+file_patterns: [{pattern: '*.md'}]
+jinxes:
+  - {{ Jinx('shell') }}
+providers:
+  - {name: mine, provider_type: openai-like, model: big, api_url: 'http://127.0.0.1:9/v1', api_key: '${MY_KEY}'}
+  - {name: plain, model: small}
+  - {name: mine}
+store:
+  plan: {read: [w, x], write: w}
+  notes:
+  log: {write: [nobody]}
+";
+    let (team, said) = load(&[
+        ("team.ctx", ctx),
+        ("w.npc", "directive: d\n"),
+        ("x.npc", "directive: d\nprovider: mine\nmodel: other\n"),
+        ("y.npc", "directive: d\nprovider: plain\napi_key: $OTHER\n"),
+        ("z.npc", "directive: d\napi_key: sk-very-secret\napi_url: http://$HOST/v1\n"),
+    ]);
+    let spec = |name: &str| serde_json::to_string(&npc(&team, name).model).unwrap();
+    assert_eq!(
+        spec("w"),
+        r#"{"model":"m1","provider":"openai-like","api_url":"http://127.0.0.1:9/v1","api_key_env":"MY_KEY"}"#
     );
-    check(&[("a.npc", NPC), ("b.npc", NPC)], "b.npc:1: the NPC `w` is described in a.npc too");
-    check(
-        &[("a.npc", "primary_directive: x"), ("b.npc", "primary_directive: x")],
-        "a.npc:1: no `forenpc` says which NPC leads the team; there are: a, b",
+    assert_eq!(
+        spec("x"),
+        r#"{"model":"other","provider":"openai-like","api_url":"http://127.0.0.1:9/v1","api_key_env":"MY_KEY"}"#
     );
-    check(&[("w.npc", NPC), ("jinxes/a.jinx", "steps: []")], "jinxes/a.jinx:1: the jinx `a` has no steps");
-    let step = "steps: [{engine: bash, code: x}]\n";
-    check(
-        &[("w.npc", NPC), ("jinxes/a.jinx", &format!("jinx_name: 'a b'\n{step}"))],
-        "jinxes/a.jinx:1: the name `a b` is not made of letters, digits, `_` and `-`",
+    assert_eq!(spec("y"), r#"{"model":"small","provider":"plain","api_key_env":"OTHER"}"#);
+    assert_eq!(npc(&team, "w").jinxes, ["shell"]);
+    assert_eq!(team.store["plan"].read, Some(vec!["w".to_owned(), "x".to_owned()]));
+    assert_eq!(team.store["plan"].write, Some(vec!["w".to_owned()]));
+    assert_eq!(team.store["notes"], crate::store::Access::default());
+    assert_eq!(
+        said,
+        [
+            "team.ctx:10:5: error: there are two providers `mine`; the first one counts",
+            "z.npc:3:1: warning: variables in an address are not replaced: write the address itself",
+            "z.npc:2:1: error: a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`",
+            "team.ctx:14:16: error: there is no NPC `nobody`",
+        ]
     );
-    check(
-        &[("w.npc", NPC), ("jinxes/a.jinx", &format!("inputs:\n  - a: {{type: strng}}\n{step}"))],
-        "jinxes/a.jinx:1: input `a`: unknown variant `strng`, expected one of `str`, `string`, `text`, `int`, `integer`, `float`, `number`, `bool`, `boolean`, `array`, `list`, `dict`, `map`, `object`",
-    );
-    assert!(
-        load(&[]).unwrap_err().to_string().ends_with(
-            "a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own"
-        )
-    );
-    let unknown = |name: &str| Team::find(name).unwrap_err().to_string();
-    assert_eq!(unknown("alar"), "there is no built-in team `alar`, did you mean `alara`? (known: alara)");
-    assert!(unknown("./none").starts_with("there is no team in ./none: "));
-    let npc = Team::stock("alara").unwrap().npc(Some("wroker")).unwrap_err().to_string();
-    assert_eq!(npc, "there is no NPC `wroker`, did you mean `worker`? (known: worker)");
+    assert!(!format!("{team:?}{said:?}").contains("secret"));
 }
 
 #[test]
-fn malformed_yaml_shows_the_place() {
-    let syntax = message(&[("w.npc", "name: w\nprimary_directive: [unclosed\njinxes: x\n")]);
-    insta::assert_snapshot!("syntax", syntax);
-    let engine = message(&[("w.npc", NPC), ("jinxes/a.jinx", "steps:\n  - engine: ruby\n    code: x\n")]);
-    insta::assert_snapshot!("engine", engine);
+fn one_of_several_ctx_counts() {
+    let check = |names: &[&str], expected: &str| {
+        let texts: Vec<String> = names.iter().map(|name| format!("description: {name}\n")).collect();
+        let mut files: Vec<(&str, &str)> =
+            names.iter().zip(&texts).map(|(name, text)| (*name, text.as_str())).collect();
+        files.push(("w.npc", NPC));
+        let (team, said) = load(&files);
+        assert_eq!((team.description.as_str(), said.len()), (expected, names.len() - 1), "{said:?}");
+    };
+    check(&["a.ctx", "npcsh.ctx", "team.ctx"], "team.ctx");
+    check(&["a.ctx", "npcsh.ctx"], "npcsh.ctx");
+    check(&["b.ctx", "a.ctx"], "a.ctx");
+}
+
+/// Compatibility: "Jinx loader", what is about many files: one bad file does not take the team down.
+#[test]
+fn bad_files_are_left_out() {
+    let (team, said) = load(&[
+        ("team.ctx", "forenpc: w\ndescription: d\n"),
+        ("w.npc", "name: w\nprimary_directive: Work.\njinxes: [a, shell, good, b]\n"),
+        ("v.npc", "name: v\nprimary_directive: [unclosed\njinxes: x\n"),
+        ("u.npc", NPC),
+        ("t.npc", "name: a b\n"),
+        ("jinxes/good.jinx", STEPS),
+        ("jinxes/more/good.jinx", STEPS),
+        ("jinxes/shell.jinx", "jinx_name: shell\nsteps: [\n"),
+        ("jinxes/other.jinx", "jinx_name: 'python'\nsteps: []\n"),
+    ]);
+    assert_eq!(team.forenpc, "w");
+    assert_eq!(team.npcs.iter().map(|npc| npc.name.as_str()).collect::<Vec<_>>(), ["w"]);
+    assert_eq!(npc(&team, "w").jinxes, ["good"]);
+    // What stands in the place of a file that can't be read might be permitted more.
+    assert!(team.jinx("shell").is_none() && team.jinx("python").is_none());
+    let has = |start: &str| assert!(said.iter().any(|line| line.starts_with(start)), "{start}: {said:#?}");
+    has("jinxes/more/good.jinx: error: the jinx `good` is described in ");
+    has("jinxes/shell.jinx:");
+    has("jinxes/other.jinx:");
+    has("v.npc:3:1: error: ");
+    has("w.npc: error: the NPC `w` is described in ");
+    has("t.npc:1:1: error: the name `a b` is not made of letters, digits, `_` and `-`");
+}
+
+#[test]
+fn who_leads() {
+    let other = "name: v\nprimary_directive: d\n";
+    let check = |files: &[(&str, &str)], leads: &str, expected: &[&str]| {
+        let (team, said) = load(files);
+        assert_eq!(
+            (team.forenpc.as_str(), said),
+            (leads, expected.iter().map(ToString::to_string).collect())
+        );
+    };
+    check(&[("w.npc", NPC)], "w", &[]);
+    check(&[("team.ctx", "forenpc: w\n"), ("v.npc", other), ("w.npc", NPC)], "w", &[]);
+    check(
+        &[("team.ctx", "name: x\nforenpc: ww\n"), ("v.npc", other), ("w.npc", NPC)],
+        "v",
+        &["team.ctx:2:10: error: there is no NPC `ww`, did you mean `w`?; `v` leads the team"],
+    );
+    check(
+        &[("team.ctx", "name: x\n"), ("v.npc", other), ("w.npc", NPC)],
+        "v",
+        &["team.ctx: warning: no `forenpc` says which NPC leads the team: `v` does"],
+    );
+}
+
+#[test]
+fn no_team_at_all() {
+    let place = Place::new(&[("jinxes/a.jinx", STEPS), ("bad/w.npc", "name: [\n")]);
+    let error = |path: &Path| place.shown(&Team::load(path).unwrap_err().to_string());
+    assert!(
+        error(place.0.path()).ends_with(
+            ": a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own"
+        )
+    );
+    assert!(error(&place.path("none")).starts_with("there is no team in none: "));
+    let bad = error(&place.path("bad"));
+    assert!(
+        bad.starts_with(
+            "nobody leads the team in bad: none of its NPCs can be used\n  bad/w.npc:2:1: error: "
+        ),
+        "{bad}"
+    );
+    let unknown = |name: &str| Team::find(name).unwrap_err().to_string();
+    assert!(unknown("alar").starts_with("there is no team `alar`, did you mean `alara`? (known: alara"));
+    assert!(unknown("./none").starts_with("there is no team in ./none: "));
+    let npc = Team::stock("alara").unwrap().npc(Some("wroker")).unwrap_err().to_string();
+    assert!(npc.starts_with("there is no NPC `wroker`, did you mean `worker`? (known: "));
+}
+
+/// Compatibility: "Skills".
+#[test]
+fn skills_of_a_team() {
+    let skill = "---\nname: git-work\ndescription: How we use git.\n---\n# Git\n\n## commits\nSmall.\n\n## merging\nSquash.\n";
+    let (team, said) = load(&[
+        ("team.ctx", "forenpc: a\nSKILLS_DIRECTORY: more\n"),
+        ("a.npc", "directive: d\nskills: {inline: [git-work], catalog: ['*']}\njinxes: [skill]\n"),
+        ("b.npc", "directive: d\nskills: [git-work, shell, debuging]\n"),
+        ("c.npc", "directive: d\njinxes: [skills/debugging]\n"),
+        ("jinxes/skills/git-work/SKILL.md", skill),
+        ("jinxes/skills/git-work/scripts/log.sh", "git log\n"),
+        ("jinxes/skills/debugging/SKILL.md", "---\ndescription: Find causes.\n---\n## reproduce\nx\n"),
+        ("jinxes/skill.jinx", STEPS),
+        ("more/tests/SKILL.md", "---\nname: tests\ndescription: d\n---\nAll of it.\n"),
+    ]);
+    let found = team.jinx("git-work").unwrap();
+    assert_eq!(found.description, "How we use git. [Sections: commits, merging]");
+    assert_eq!((found.reference.as_str(), found.effect), ("skills/git-work", Effect::None));
+    assert_eq!(found.skill.as_ref().unwrap().files, ["scripts/log.sh"]);
+    assert!(
+        matches!(&found.steps[0].action, Action::Text { text } if text == "{{ skill | section(section) }}")
+    );
+    let own = |names: &[String]| -> Vec<String> {
+        let path = |name: &String| team.jinx(name).unwrap().path.clone();
+        names.iter().filter(|name| !path(name).starts_with("jinxes")).cloned().collect()
+    };
+    assert_eq!(npc(&team, "a").skills.inline, ["git-work"]);
+    assert_eq!(own(&npc(&team, "a").skills.catalog), ["debugging", "tests"]);
+    assert_eq!(npc(&team, "b").skills.catalog, ["git-work"]);
+    assert_eq!(npc(&team, "c").jinxes, ["debugging"]);
+    assert_eq!(
+        said,
+        [
+            "jinxes/skills/debugging/SKILL.md: warning: a skill has a name; that of its folder is taken: `debugging`",
+            "b.npc:2:20: warning: `shell` is no skill; it is left out",
+            "b.npc:2:27: warning: there is no jinx `debuging`, did you mean `debugging`?; it is left out",
+            "b.npc:2:1: warning: it can't look up the skills of its catalog without the jinx `skill` on its list",
+        ]
+    );
+}
+
+/// Compatibility: "agents.md / agents/".
+#[test]
+fn agents_in_markdown() {
+    let place = Place::new(&[
+        ("AGENTS.md", "# About\n\n## Build steps\nRun make.\n"),
+        ("npc_team/team.ctx", "forenpc: w\nagents: [AGENTS.md, ../x, none.md]\nmodel: m\n"),
+        ("npc_team/w.npc", NPC),
+        (
+            "npc_team/agents.md",
+            "Ours.\n\n## w\nAnother.\n\n## reviewer\nYou review.\n```\n## no heading\n```\n",
+        ),
+        (
+            "npc_team/agents/scout.md",
+            "---\nname: scout\ndescription: finds\ntools: shell, Grep\nmodel: n\n---\nYou look.\n",
+        ),
+        ("npc_team/agents/plain.md", "You are plain.\n"),
+    ]);
+    let team = Team::load(&place.path("npc_team")).unwrap();
+    let agent = |name: &str| {
+        let npc = npc(&team, name);
+        (npc.directive.as_str(), npc.jinxes.join(" "), npc.model.model.as_deref().unwrap())
+    };
+    assert_eq!(agent("w"), ("Work.", "shell".into(), "m"));
+    assert_eq!(agent("reviewer"), ("You review.\n```\n## no heading\n```", "".into(), "m"));
+    assert_eq!(agent("scout"), ("You look.", "shell".into(), "n"));
+    assert_eq!(agent("plain"), ("You are plain.", "".into(), "m"));
+    assert_eq!(agent("Build-steps"), ("Run make.", "".into(), "m"));
+    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    assert_eq!(
+        said,
+        [
+            "npc_team/team.ctx:2:21: error: there is no file \"../x\" in the team's folder or the one that it is in",
+            "npc_team/team.ctx:2:27: error: there is no file \"none.md\" in the team's folder or the one that it is in",
+            "npc_team/agents.md:3:1: error: the NPC `w` is described in npc_team/w.npc too; that one counts",
+            "npc_team/agents/scout.md:4:8: warning: there is no jinx `Grep`; it is left out",
+        ]
+    );
+    // Nobody asked for it: it is no agent.
+    place.write("npc_team/team.ctx", "forenpc: w\n");
+    assert!(Team::load(&place.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
+}
+
+/// Compatibility: "Sub-teams".
+#[test]
+fn sub_teams() {
+    let place = Place::new(&[
+        (
+            "team.ctx",
+            "forenpc: boss\ncontext: Secret of the parent.\nmodel: big\nplace: here\nlimits: {turns: 7}\n\
+             providers: [{name: p, api_url: 'http://127.0.0.1:1/v1', model: pm}]\n\
+             store: {plan: {write: [boss]}}\n\
+             permissions: {python: allow, shell: ask, 'shell:git push': deny}\n",
+        ),
+        ("boss.npc", "directive: Lead.\njinxes: [shell]\n"),
+        ("jinxes/ours.jinx", STEPS),
+        ("jinxes/both.jinx", &format!("description: above\n{STEPS}")),
+        (
+            "code/team.ctx",
+            "forenpc: corca\ncontext: We write code. And more.\n\
+             permissions:\n  shell: allow\n  shell:git push origin: allow\n  shell:ls: deny\n",
+        ),
+        ("code/corca.npc", "directive: Code.\njinxes: [ours, both, shell]\nprovider: p\n"),
+        ("code/helper.npc", "directive: Help {{ ctx.place }}.\nlimits: {depth: 1}\n"),
+        ("code/jinxes/both.jinx", &format!("description: below\n{STEPS}")),
+        ("code/deep/team.ctx", "description: Deep.\n"),
+        ("code/deep/d.npc", "directive: d\n"),
+        ("broken/team.ctx", "description: none\n"),
+        ("notes/readme.txt", "no team\n"),
+    ]);
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(place.0.path(), place.path("code/up")).unwrap();
+    let team = Team::load(place.0.path()).unwrap();
+    let names = |teams: &[Team]| teams.iter().map(|team| team.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&team.teams), ["code"]);
+    assert_eq!(team.npcs.len(), 1);
+    let code = &team.teams[0];
+    assert_eq!((code.description.as_str(), code.forenpc.as_str()), ("We write code.", "corca"));
+    assert_eq!(names(&code.teams), ["deep"]);
+    assert_eq!(
+        team.member("code").map(|(team, npc)| (team.name.as_str(), npc.name.as_str())),
+        Some(("code", "corca"))
+    );
+    assert!(team.member("corca").is_none());
+
+    // What is inherited: model, providers, limits, jinxes below the own ones.
+    assert_eq!(code.model.model.as_deref(), Some("big"));
+    let corca = npc(code, "corca");
+    assert_eq!((corca.model.model.as_deref(), corca.limits.turns), (Some("pm"), 7));
+    assert_eq!(corca.jinxes, ["ours", "both", "shell"]);
+    let description = |team: &Team| team.jinx("both").unwrap().description.clone();
+    assert_eq!((description(&team), description(code)), ("above".to_owned(), "below".to_owned()));
+    assert_eq!((npc(code, "helper").limits.turns, npc(code, "helper").limits.depth), (7, 1));
+
+    // What is not: context, values, store, and rules that permit something.
+    assert!(!serde_json::to_string(code).unwrap().contains("Secret"));
+    assert_eq!(npc(code, "helper").directive, "Help .");
+    assert!(code.store.is_empty() && code.values.is_empty());
+    let rules = |team: &Team| -> Vec<(String, Verdict)> {
+        team.rules.iter().map(|rule| (rule.pattern.clone(), rule.verdict)).collect()
+    };
+    let rule = |pattern: &str, verdict| (pattern.to_owned(), verdict);
+    assert_eq!(
+        rules(&team),
+        [
+            rule("py", Verdict::Allow),
+            rule("python", Verdict::Allow),
+            rule("shell", Verdict::Ask),
+            rule("shell:git push", Verdict::Deny),
+        ]
+    );
+    assert_eq!(
+        rules(code),
+        [rule("shell", Verdict::Ask), rule("shell:git push", Verdict::Deny), rule("shell:ls", Verdict::Deny)]
+    );
+    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    let expected = [
+        "code/up: error: this link leads back to a team that it is in",
+        "code/team.ctx:4:3: warning: the rule for `shell` has no effect: team.ctx:8 forbids more, for the whole team",
+        "code/team.ctx:5:3: warning: the rule for `shell:git push origin` has no effect: team.ctx:8 forbids more, for the whole team",
+    ];
+    for line in expected {
+        assert!(said.iter().any(|other| other == line), "{line}: {said:#?}");
+    }
+    assert!(said.iter().any(|line| line.contains("nobody leads the team in broken")), "{said:#?}");
+}
+
+/// Compatibility: "permissions / `permissions.yaml`".
+#[test]
+fn permissions_and_permissions_yaml() {
+    let rules = |files: &[(&str, &str)]| -> (Vec<String>, Vec<String>) {
+        let mut files = files.to_vec();
+        files.push(("w.npc", NPC));
+        let (team, said) = load(&files);
+        let show = |rule: &Rule| format!("{} {:?} {}", rule.pattern, rule.verdict, rule.by);
+        (team.rules.iter().map(show).collect(), said)
+    };
+    assert_eq!(
+        rules(&[
+            ("team.ctx", "permissions:\n  shell: ask\n  shell:git push: allow\n"),
+            ("permissions.yaml", "sh: deny\nshell: {default: ask, ls: allow}\n"),
+        ]),
+        (
+            vec![
+                "shell Ask team.ctx:2".to_owned(),
+                "shell:git push Allow team.ctx:3".to_owned(),
+                "shell Deny permissions.yaml:1".to_owned(),
+                "sh Deny permissions.yaml:1".to_owned(),
+                "shell Ask permissions.yaml:2".to_owned(),
+                "shell:ls Allow permissions.yaml:2".to_owned(),
+            ],
+            Vec::new()
+        )
+    );
+    // What can't be read does not permit anything.
+    let (found, said) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
+    assert_eq!(found, ["shell Deny permissions.yaml:1", "shel Ask permissions.yaml:2"]);
+    assert_eq!(
+        said,
+        [
+            "permissions.yaml:1:8: error: a verdict is allow, ask or deny, not \"dney\"; this counts as deny",
+            "permissions.yaml:2:1: warning: there is no jinx `shel`, did you mean `shell`?",
+        ]
+    );
+    for file in ["permissions.yaml", "team.ctx"] {
+        let (found, said) = rules(&[(file, "shell: [\n")]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        let asks = format!("shell Ask {file}, which can't be read");
+        assert!(found.contains(&asks) && found.len() >= 5, "{found:?}");
+    }
+    let (found, _) = rules(&[("permissions.yaml", "shell: allow\ndefault: ask\n")]);
+    assert_eq!(found.last().unwrap(), "shell Allow permissions.yaml:1");
+    assert!(found.contains(&"read_file Ask permissions.yaml:2".to_owned()));
+}
+
+#[test]
+fn what_needs_a_foreign_package_is_replaced() {
+    let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      from npcpy.llm import x\n      output = 1\n";
+    let (team, said) = load(&[
+        ("w.npc", "directive: d\njinxes: [lib/core/shell, other]\n"),
+        ("jinxes/lib/core/shell.jinx", foreign),
+        ("jinxes/other.jinx", foreign),
+    ]);
+    let shell = team.jinx("shell").unwrap();
+    assert_eq!(Library::stock().get("shell").unwrap().steps, shell.steps);
+    assert_eq!(npc(&team, "w").jinxes, ["shell", "other"]);
+    assert!(matches!(&team.jinx("other").unwrap().steps[0].action, Action::Python { .. }));
+    let last = said.last().unwrap();
+    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{said:?}");
+}
+
+#[test]
+fn where_teams_are_looked_for() {
+    let place = Place::new(&[
+        ("work/npc_team/w.npc", NPC),
+        ("work/teams/mine/team.ctx", "description: in teams\nforenpc: w\n"),
+        ("work/teams/mine/w.npc", NPC),
+        ("work/alara/src/main.rs", "no team"),
+        ("config/alara/teams/yours/w.npc", "directive: d\njinxes: [greet, shell]\n"),
+        ("config/alara/jinxes/greet.jinx", STEPS),
+        ("config/alara/jinxes/shell.jinx", &format!("description: the user's\n{STEPS}")),
+        ("home/.npcsh/npc_team/w.npc", NPC),
+    ]);
+    let search = Search {
+        work: place.path("work"),
+        config_home: Some(place.path("config")),
+        home: Some(place.path("home")),
+    };
+    let check = |name: Option<&str>, directory: Option<&str>| {
+        let team = search.team(name).unwrap();
+        assert_eq!(team.directory, directory.map(|path| place.path(path)), "{name:?}");
+        assert_eq!(team.jinx("shell").unwrap().description, "the user's", "{name:?}");
+    };
+    check(None, Some("work/npc_team"));
+    check(Some("mine"), Some("work/teams/mine"));
+    check(Some("teams/mine"), Some("work/teams/mine"));
+    check(Some("yours"), Some("config/alara/teams/yours"));
+    check(Some("npcsh"), Some("home/.npcsh/npc_team"));
+    check(Some("alara"), None);
+    let error = search.team(Some("mien")).unwrap_err().to_string();
+    assert_eq!(error, "there is no team `mien`, did you mean `mine`? (known: alara, mine, yours)");
+    let nowhere = Search { work: place.path("home"), ..Search::default() };
+    assert_eq!(nowhere.team(None).unwrap().name, "alara");
+    // A team may do without the user's own.
+    place.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
+    assert!(search.team(None).unwrap().jinx("greet").is_none());
+}
+
+#[test]
+fn changes_are_seen() {
+    let place = Place::new(&[
+        ("CLAUDE.md", "## a\nx\n"),
+        ("t/team.ctx", "forenpc: w\nagents: [CLAUDE.md]\n"),
+        ("t/w.npc", NPC),
+        ("t/sub/v.npc", "directive: d\n"),
+    ]);
+    let load = || Team::load(&place.path("t")).unwrap();
+    let check = |change: &dyn Fn()| {
+        let team = load();
+        assert!(!team.changed());
+        change();
+        assert!(team.changed());
+    };
+    check(&|| place.write("t/w.npc", "name: w\ndirective: Longer than before, by far.\n"));
+    check(&|| place.write("t/jinxes/new.jinx", STEPS));
+    check(&|| place.write("t/sub/v.npc", "directive: another\n"));
+    check(&|| place.write("CLAUDE.md", "## a\nlonger\n"));
+    check(&|| std::fs::remove_file(place.path("t/jinxes/new.jinx")).unwrap());
+    let team = load();
+    place.write("t/notes.txt", "nothing of a team");
+    assert!(!team.changed() && !Team::stock("alara").unwrap().changed());
 }

@@ -1,0 +1,130 @@
+//! A mapping in a file, read key by key: what is there, of which type, and which keys nobody knows.
+
+use serde_json::Value;
+
+use crate::jinx::Place;
+use crate::source::{Diagnostic, Source};
+use crate::team::nearest;
+use crate::yaml::{Entry, Kind, Node};
+
+/// A mapping that is being read. Whatever is odd goes to the list of diagnostics.
+pub struct Fields<'a, 'd> {
+    source: &'a Source,
+    entries: &'a [Entry],
+    known: Vec<&'static str>,
+    said: &'d mut Vec<Diagnostic>,
+}
+
+impl<'a, 'd> Fields<'a, 'd> {
+    /// The mapping at `node`; nothing is an empty one. `None` if it is something else, with an error.
+    pub fn new(source: &'a Source, node: &'a Node, said: &'d mut Vec<Diagnostic>) -> Option<Self> {
+        let entries = match &node.kind {
+            Kind::Map(entries) => entries.as_slice(),
+            Kind::Scalar(Value::Null) => &[],
+            _ => {
+                said.push(
+                    source.error(node.place, format!("this must be a mapping, not {}", node.describe())),
+                );
+                return None;
+            }
+        };
+        Some(Fields { source, entries, known: Vec::new(), said })
+    }
+
+    /// The file.
+    pub fn source(&self) -> &'a Source {
+        self.source
+    }
+
+    /// Where things go that are said about values.
+    pub fn said(&mut self) -> &mut Vec<Diagnostic> {
+        self.said
+    }
+
+    /// Says something that stops nobody.
+    pub fn warning(&mut self, place: Place, message: impl Into<String>) {
+        self.said.push(self.source.warning(place, message));
+    }
+
+    /// Says what can't be used.
+    pub fn error(&mut self, place: Place, message: impl Into<String>) {
+        self.said.push(self.source.error(place, message));
+    }
+
+    /// These keys may be there.
+    pub fn know(&mut self, keys: &[&'static str]) {
+        self.known.extend(keys);
+    }
+
+    /// Where a key stands, or the file as a whole.
+    pub fn place(&self, key: &str) -> Place {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| entry.place).unwrap_or_default()
+    }
+
+    /// The entry of the first of these names of one key; none if it says nothing.
+    pub fn entry(&mut self, names: &[&'static str]) -> Option<&'a Entry> {
+        self.know(names);
+        let mut found = names.iter().filter_map(|name| self.entries.iter().find(|entry| entry.key == *name));
+        found.find(|entry| !entry.value.is_null())
+    }
+
+    /// A text, or a number as text, without space around it; none if it is empty or something else, which is an error.
+    pub fn text(&mut self, names: &[&'static str]) -> Option<String> {
+        let entry = self.entry(names)?;
+        let text = match &entry.value.kind {
+            Kind::Scalar(Value::String(text)) => text.trim().to_owned(),
+            Kind::Scalar(Value::Number(number)) => number.to_string(),
+            _ => {
+                let (key, found) = (&entry.key, entry.value.describe());
+                self.error(entry.value.place, format!("`{key}` must be a text, not {found}"));
+                return None;
+            }
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// True or false; none if it is something else, which is an error.
+    pub fn flag(&mut self, names: &[&'static str]) -> Option<bool> {
+        let entry = self.entry(names)?;
+        if let Kind::Scalar(Value::Bool(value)) = entry.value.kind {
+            return Some(value);
+        }
+        let (key, found) = (&entry.key, entry.value.describe());
+        self.error(entry.value.place, format!("`{key}` must be true or false, not {found}"));
+        None
+    }
+
+    /// Keys that files in the wild have, and that would change something: that they don't is said where they are set.
+    pub fn without_effect(&mut self, keys: &[&'static str]) {
+        for key in keys {
+            let Some(entry) = self.entry(&[key]) else { continue };
+            let empty = match &entry.value.kind {
+                Kind::Scalar(value) => matches!(value, Value::Bool(false)),
+                Kind::List(items) => items.is_empty(),
+                Kind::Map(entries) => entries.is_empty(),
+            };
+            if !empty {
+                self.warning(entry.place, format!("the key `{key}` has no effect yet"));
+            }
+        }
+    }
+
+    /// The keys that were not asked for, with the known one that may have been meant.
+    pub fn others(&self) -> Vec<(&'a Entry, Option<&'static str>)> {
+        let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
+        unknown.map(|entry| (entry, nearest(&entry.key, self.known.iter().copied()))).collect()
+    }
+
+    /// Reports the keys that were not asked for.
+    pub fn unknown(&mut self) {
+        for (entry, near) in self.others() {
+            let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            self.warning(entry.place, format!("unknown key `{}`{hint}", entry.key));
+        }
+    }
+}
+
+/// Whether jinxes and agents may be called so: by words of letters, digits, `_` and `-`.
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}

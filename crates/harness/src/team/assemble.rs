@@ -1,0 +1,346 @@
+//! From a team's files to a [`Team`]: what depends on what, and what a team gets from the one above it.
+//!
+//! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams. A file that can't be used is left out
+//! with an error, and everything else works.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::ctx::{self, Ctx};
+use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
+use super::library::{Layer, Library};
+use super::model::Provider;
+use super::nearest::nearest;
+use super::npc::{self, Shared};
+use super::template::{Rendered, Templates};
+use super::{Limits, Npc, Team, rules};
+use crate::error::Error;
+use crate::jinx::Place;
+use crate::model::ModelSpec;
+use crate::permission::Rule;
+use crate::source::{Diagnostic, Source};
+use crate::yaml::Node;
+
+/// What a team gets from above: from the team that it is part of, or from alara and the user. Context, store and values are not
+/// among it.
+#[derive(Default)]
+pub struct Above {
+    /// Hidden by the team's own, by name.
+    pub jinxes: Library,
+    /// The user's own, between `jinxes` and the team's.
+    pub user: Layer,
+    pub model: ModelSpec,
+    pub providers: Vec<Provider>,
+    pub limits: Limits,
+    /// Rules that permit nothing.
+    pub rules: Vec<Rule>,
+}
+
+/// Puts a team together. What is odd in its files and in those of its sub-teams goes to `said`; what else is to be watched for changes
+/// to `watch`.
+///
+/// # Errors
+/// No NPC can be used, so that there is nobody to lead it.
+pub fn team(
+    listing: &Listing,
+    above: &Above,
+    watch: &mut Watch,
+    said: &mut Vec<Diagnostic>,
+) -> Result<Team, Error> {
+    let mut files = Files { rendered: Vec::new(), said: Vec::new() };
+    let mut below = Vec::new();
+    let team = assemble(listing, above, &mut files, watch, &mut below);
+    said.extend(files.said.into_iter().map(|diagnostic| {
+        let of = files.rendered.iter().find(|rendered| rendered.source.path == diagnostic.path);
+        of.map_or(diagnostic.clone(), |rendered| rendered.placed(diagnostic))
+    }));
+    said.append(&mut below);
+    team
+}
+
+/// The templates among a team's files, and what is said about places in them after templating.
+struct Files {
+    rendered: Vec<Rendered>,
+    said: Vec<Diagnostic>,
+}
+
+impl Files {
+    /// Renders and parses a file; `None` if it can't be used, with an error.
+    fn open(
+        &mut self,
+        file: &File,
+        templates: &Templates,
+        ctx: &Map<String, Value>,
+    ) -> Option<(Source, Node)> {
+        let source = file.read(&mut self.said)?;
+        let rendered = templates.render(&source, ctx, &mut self.said);
+        let rendered = rendered.map_err(|error| self.said.push(error)).ok()?;
+        let source = rendered.source.clone();
+        self.rendered.push(rendered);
+        let node = Node::parse(&source, &mut self.said).map_err(|error| self.said.push(error)).ok()?;
+        Some((source, node))
+    }
+}
+
+fn assemble(
+    listing: &Listing,
+    above: &Above,
+    files: &mut Files,
+    watch: &mut Watch,
+    below: &mut Vec<Diagnostic>,
+) -> Result<Team, Error> {
+    let folder = listing.folder.name();
+    let mut own = Layer::read(&listing.jinxes, &mut files.said);
+    let names = above.jinxes.references().chain(above.user.names()).chain(own.names());
+    let templates = Templates::new(names.map(|(name, path)| (name.to_owned(), path.to_owned())).collect());
+
+    let file = chosen(&listing.ctx, &folder, &mut files.said);
+    let opened = file.and_then(|file| files.open(file, &templates, &Map::new()));
+    let ctx = match &opened {
+        Some((source, node)) => ctx::read(source, node, &above.providers, above.limits, &mut files.said),
+        None => Ctx { providers: above.providers.clone(), limits: above.limits, ..Ctx::default() },
+    };
+    let source = opened.as_ref().map(|(source, _)| source);
+    if let (Some(source), Some(node)) = (source, &ctx.skills) {
+        own.add(&skills(&listing.folder, node, source, watch, &mut files.said), &mut files.said);
+    }
+    let base = match ctx.without_user_jinxes {
+        true => above.jinxes.clone(),
+        false => above.jinxes.under(&above.user, &mut files.said),
+    };
+    let library = base.under(&own, &mut files.said);
+
+    let mut rules = above.rules.clone();
+    let mut unreadable = file.filter(|_| opened.is_none());
+    if let (Some(source), Some(node)) = (source, &ctx.permissions) {
+        rules.extend(rules::read(source, node, &library, &above.rules, &mut files.said));
+    }
+    if let Some(file) = &listing.permissions {
+        match files.open(file, &templates, &Map::new()) {
+            Some((source, node)) => {
+                rules.extend(rules::read(&source, &node, &library, &above.rules, &mut files.said));
+            }
+            None => unreadable = Some(file),
+        }
+    }
+    rules.extend(unreadable.map(|file| rules::cautious(&file.path)));
+
+    let shared = Shared {
+        library: &library,
+        providers: &ctx.providers,
+        model: &ctx.model.clone().or(&above.model),
+        limits: ctx.limits,
+        jinxes: source.map(|source| (source, ctx.jinxes.as_slice())),
+    };
+    let npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
+    let forenpc = lead(listing, &ctx, source, &npcs, files)?;
+    if let Some(source) = source {
+        for node in &ctx.store_npcs {
+            let name = node.text().unwrap_or_default();
+            if name != "*" && npcs.iter().all(|npc| npc.name != name) {
+                let message = unknown_npc(name, &npcs);
+                files.said.push(source.error(node.place, message));
+            }
+        }
+    }
+
+    let handed_down = Above {
+        jinxes: library,
+        user: Layer::default(),
+        model: ctx.model.clone().or(&above.model),
+        providers: ctx.providers,
+        limits: ctx.limits,
+        rules: rules::strict(&rules),
+    };
+    let mut teams: Vec<Team> = Vec::new();
+    for listing in &listing.teams {
+        match team(listing, &handed_down, watch, below) {
+            Ok(team) => add_team(teams.as_mut(), team, &npcs, files),
+            Err(error) => {
+                let path = listing.folder.path();
+                files
+                    .said
+                    .push(Source { path, text: String::new() }.error(Place::default(), error.to_string()));
+            }
+        }
+    }
+    Ok(Team {
+        name: ctx.name.unwrap_or(folder),
+        description: ctx.description,
+        context: ctx.context,
+        forenpc,
+        model: handed_down.model,
+        npcs,
+        teams,
+        store: ctx.store,
+        rules: rules::expanded(&rules, &handed_down.jinxes),
+        jinxes: handed_down.jinxes.into_jinxes(),
+        values: ctx.values,
+        date: ctx.date,
+        directory: listing.folder.on_disk(),
+        ..Team::default()
+    })
+}
+
+/// The one `.ctx` that counts: `team.ctx`, that with the folder's name, `npcsh.ctx`, or the first by name.
+fn chosen<'a>(ctx: &'a [File], folder: &str, said: &mut Vec<Diagnostic>) -> Option<&'a File> {
+    let named = |stem: &str| ctx.iter().find(|file| file.stem() == stem);
+    let chosen = named("team").or_else(|| named(folder)).or_else(|| named("npcsh")).or(ctx.first())?;
+    for other in ctx.iter().filter(|other| other.path != chosen.path) {
+        let message = format!("a team has one .ctx file: {} counts, this one is ignored", chosen.name());
+        said.push(
+            Source { path: other.path.clone(), text: String::new() }.warning(Place::default(), message),
+        );
+    }
+    Some(chosen)
+}
+
+/// The jinxes in the folder of skills that a `.ctx` names, relative to the team's.
+fn skills(
+    folder: &Folder,
+    node: &Node,
+    source: &Source,
+    watch: &mut Watch,
+    said: &mut Vec<Diagnostic>,
+) -> Vec<JinxFile> {
+    let path = node.text().map(Path::new);
+    let path = match (folder, path) {
+        (Folder::Disk(folder), Some(path)) => folder.join(path),
+        _ => PathBuf::new(),
+    };
+    if !path.is_dir() {
+        let message = format!("there is no folder of skills {}", node.value());
+        said.push(source.error(node.place, message));
+        return Vec::new();
+    }
+    watch.jinxes.push(path.clone());
+    jinxes(&Folder::Disk(path), said)
+}
+
+/// The NPCs by name. Of several with the same name the first one counts, and `.npc` files before Markdown.
+fn npcs(
+    listing: &Listing,
+    ctx: &Ctx,
+    source: Option<&Source>,
+    templates: &Templates,
+    shared: &Shared,
+    files: &mut Files,
+    watch: &mut Watch,
+) -> Vec<Npc> {
+    let mut found: Vec<(Npc, Place)> = Vec::new();
+    for file in &listing.npc {
+        let Some((source, node)) = files.open(file, templates, &ctx.values) else { continue };
+        if let Some(npc) = npc::read(&source, &node, shared, &mut files.said) {
+            add_npc(&mut found, npc, files);
+        }
+    }
+    let further = markdown(listing, ctx, source, files, watch);
+    for file in listing.agents.iter().chain(&further) {
+        let Some(source) = file.read(&mut files.said) else { continue };
+        let whole = listing.agents.iter().any(|own| own.path == file.path) && file.name() != "agents.md";
+        for npc in npc::read_markdown(&source, whole, shared, &mut files.said) {
+            add_npc(&mut found, npc, files);
+        }
+    }
+    let mut npcs: Vec<Npc> = found.into_iter().map(|(npc, _)| npc).collect();
+    npcs.sort_by(|left, right| left.name.cmp(&right.name));
+    npcs
+}
+
+fn add_npc(found: &mut Vec<(Npc, Place)>, (npc, place): (Npc, Place), files: &mut Files) {
+    let Some((before, _)) = found.iter().find(|(before, _)| before.name == npc.name) else {
+        found.push((npc, place));
+        return;
+    };
+    let source = Source { path: npc.path.clone(), text: String::new() };
+    let message =
+        format!("the NPC `{}` is described in {} too; that one counts", npc.name, before.path.display());
+    files.said.push(source.error(place, message));
+}
+
+/// The Markdown files that a `.ctx` names, in the team's folder or the one that it is in.
+fn markdown(
+    listing: &Listing,
+    ctx: &Ctx,
+    source: Option<&Source>,
+    files: &mut Files,
+    watch: &mut Watch,
+) -> Vec<File> {
+    let mut found = Vec::new();
+    let (Some(source), Folder::Disk(folder)) = (source, &listing.folder) else { return found };
+    for node in &ctx.agents {
+        let name = node.text().filter(|name| Path::new(name).components().count() == 1 && *name != "..");
+        let places = name.map(|name| [folder.join(name), folder.join("..").join(name)]);
+        match places.into_iter().flatten().find(|path| path.is_file()) {
+            Some(path) => {
+                watch.files.push(path.clone());
+                found.push(File::on_disk(path));
+            }
+            None => {
+                let message = format!(
+                    "there is no file {} in the team's folder or the one that it is in",
+                    node.value()
+                );
+                files.said.push(source.error(node.place, message));
+            }
+        }
+    }
+    found
+}
+
+/// The NPC that leads: the one that the `.ctx` names, or else the first by name.
+fn lead(
+    listing: &Listing,
+    ctx: &Ctx,
+    source: Option<&Source>,
+    npcs: &[Npc],
+    files: &mut Files,
+) -> Result<String, Error> {
+    let Some(first) = npcs.first() else {
+        let problems = files.said.iter().map(|diagnostic| format!("\n  {diagnostic}")).collect();
+        return Err(Error::NoNpc { path: listing.folder.path(), problems });
+    };
+    let place = Source { path: listing.folder.path(), text: String::new() };
+    match (&ctx.forenpc, source) {
+        (Some(node), Some(source)) => {
+            let name = node.text().unwrap_or_default();
+            if npcs.iter().any(|npc| npc.name == name) {
+                return Ok(name.to_owned());
+            }
+            let message = format!("{}; `{}` leads the team", unknown_npc(name, npcs), first.name);
+            files.said.push(source.error(node.place, message));
+        }
+        _ if npcs.len() > 1 => {
+            let message = format!("no `forenpc` says which NPC leads the team: `{}` does", first.name);
+            files.said.push(source.unwrap_or(&place).warning(Place::default(), message));
+        }
+        _ => {}
+    }
+    Ok(first.name.clone())
+}
+
+fn unknown_npc(name: &str, npcs: &[Npc]) -> String {
+    let near = nearest(name, npcs.iter().map(|npc| npc.name.as_str()));
+    let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+    format!("there is no NPC `{name}`{hint}")
+}
+
+/// Adds a sub-team, which needs a name of its own and a description.
+fn add_team(teams: &mut Vec<Team>, team: Team, npcs: &[Npc], files: &mut Files) {
+    let path = team.directory.clone().unwrap_or_else(|| team.name.clone().into());
+    let source = Source { path, text: String::new() };
+    if team.description.is_empty() {
+        let message = "a sub-team needs a `description`: it is all that the team above sees of it";
+        files.said.push(source.warning(Place::default(), message));
+    }
+    let taken =
+        npcs.iter().any(|npc| npc.name == team.name) || teams.iter().any(|other| other.name == team.name);
+    match taken {
+        true => {
+            let message = format!("there is another member `{}`; work goes to that one", team.name);
+            files.said.push(source.error(Place::default(), message));
+        }
+        false => teams.push(team),
+    }
+}

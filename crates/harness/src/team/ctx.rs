@@ -1,0 +1,174 @@
+//! A `.ctx` file: what a team shares.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::model::Provider;
+use super::{Limits, model};
+use crate::fields::Fields;
+use crate::model::ModelSpec;
+use crate::source::{Diagnostic, Source};
+use crate::store::Access;
+use crate::yaml::Node;
+
+/// Keys that say how things look elsewhere.
+const LOOKS: [&str; 2] = ["ascii_art", "colors"];
+/// Keys of files in the wild that steps and templates may read, and that mean nothing else here. Files that `file_patterns` name
+/// are not read when a team is loaded.
+const ONLY_VALUES: [&str; 4] = ["databases", "file_patterns", "preferences", "websites"];
+const WITHOUT_EFFECT: [&str; 2] = ["mcp_servers", "env"];
+
+/// What a `.ctx` says.
+#[derive(Default)]
+pub struct Ctx {
+    pub name: Option<String>,
+    pub description: String,
+    pub context: String,
+    pub forenpc: Option<Node>,
+    pub providers: Vec<Provider>,
+    pub model: ModelSpec,
+    pub limits: Limits,
+    /// What every NPC lists too.
+    pub jinxes: Vec<Node>,
+    /// A folder of skills, relative to the team's.
+    pub skills: Option<Node>,
+    /// Whether the user's own jinxes are not known.
+    pub without_user_jinxes: bool,
+    /// Markdown files with agents, in the team's folder or the one that it is in.
+    pub agents: Vec<Node>,
+    pub permissions: Option<Node>,
+    pub store: BTreeMap<String, Access>,
+    /// The NPCs that `store` names, to be checked when they are known.
+    pub store_npcs: Vec<Node>,
+    pub values: Map<String, Value>,
+    pub date: Option<String>,
+}
+
+/// Reads a `.ctx` below a team with `providers` and `limits`. What is wrong in it is left out, with an error.
+pub fn read(
+    source: &Source,
+    node: &Node,
+    providers: &[Provider],
+    limits: Limits,
+    said: &mut Vec<Diagnostic>,
+) -> Ctx {
+    let Some(mut fields) = Fields::new(source, node, said) else { return Ctx { limits, ..Ctx::default() } };
+    fields.know(&LOOKS);
+    fields.without_effect(&WITHOUT_EFFECT);
+    let mut found = model::providers(&mut fields);
+    found.extend_from_slice(providers);
+    let model = model::spec(&mut fields, &found);
+    let context = fields.text(&["context"]).unwrap_or_default();
+    let description = fields.text(&["description"]).unwrap_or_else(|| first_sentence(&context));
+    let (store, store_npcs) = store(&mut fields);
+    let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
+    let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
+    let mut ctx = Ctx {
+        name: fields.text(&["name"]),
+        description,
+        context,
+        forenpc,
+        model,
+        providers: found,
+        limits: model::limits(&mut fields, limits),
+        jinxes: fields.entry(&["jinxes", "jinxs"]).map(|entry| list(&entry.value)).unwrap_or_default(),
+        skills,
+        without_user_jinxes: fields.flag(&["use_global_jinxes", "use_global_jinxs"]) == Some(false),
+        agents: fields.entry(&["agents"]).map(|entry| list(&entry.value)).unwrap_or_default(),
+        permissions,
+        store,
+        store_npcs,
+        date: date(&mut fields),
+        values: Map::new(),
+    };
+    for key in ONLY_VALUES {
+        if let Some(entry) = fields.entry(&[key]) {
+            ctx.values.insert(key.to_owned(), entry.value.value());
+        }
+    }
+    for (entry, near) in fields.others() {
+        // Any other key is a value of the team's own; only what looks very much like a slip is told.
+        if let Some(near) = near.filter(|near| is_slip(&entry.key, near)) {
+            fields.warning(
+                entry.place,
+                format!("`{}` is a value of the team's own; did you mean the key `{near}`?", entry.key),
+            );
+        }
+        ctx.values.insert(entry.key.clone(), entry.value.value());
+    }
+    ctx
+}
+
+/// One thing, or a list of things.
+pub fn list(node: &Node) -> Vec<Node> {
+    node.items().map_or_else(|| vec![node.clone()], <[Node]>::to_vec)
+}
+
+/// Whether two words are so long and so alike that one is hardly a word of its own.
+fn is_slip(key: &str, near: &str) -> bool {
+    key.len() > 4 && key.len().abs_diff(near.len()) <= 1
+}
+
+fn date(fields: &mut Fields) -> Option<String> {
+    let place = fields.place("date");
+    let date = fields.text(&["date"])?;
+    match date.parse::<jiff::civil::Date>() {
+        Ok(date) => Some(date.to_string()),
+        Err(_) => {
+            fields.error(place, format!("a date is written as 2026-01-31, not `{date}`"));
+            None
+        }
+    }
+}
+
+/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is not said is open to all of the team.
+fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
+    let (mut store, mut npcs) = (BTreeMap::new(), Vec::new());
+    let Some(entry) = fields.entry(&["store"]) else { return (store, npcs) };
+    let source = fields.source();
+    let Some(entries) = entry.value.entries() else {
+        let found = entry.value.describe();
+        fields.error(entry.value.place, format!("`store` must be a mapping of keys, not {found}"));
+        return (store, npcs);
+    };
+    for entry in entries {
+        // What can't be read is open to nobody.
+        let nobody = Access { read: Some(Vec::new()), write: Some(Vec::new()) };
+        let Some(mut fields) = Fields::new(source, &entry.value, fields.said()) else {
+            store.insert(entry.key.clone(), nobody);
+            continue;
+        };
+        let mut who = |key| {
+            let listed = list(&fields.entry(&[key])?.value);
+            let names = listed.iter().filter_map(Node::text).map(str::to_owned).collect::<Vec<_>>();
+            npcs.extend(listed);
+            (names != ["*"]).then_some(names)
+        };
+        let access = Access { read: who("read"), write: who("write") };
+        fields.unknown();
+        store.insert(entry.key.clone(), access);
+    }
+    (store, npcs)
+}
+
+/// A description for a team that has none.
+fn first_sentence(text: &str) -> String {
+    let line = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let end =
+        [". ", "! ", "? "].iter().filter_map(|end| line.find(end)).min().map_or(line.len(), |at| at + 1);
+    line[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sentence() {
+        let check = |text, expected| assert_eq!(first_sentence(text), expected, "{text}");
+        check("One team.\nIt works. Well.", "One team.");
+        check("No end\n\nsecond paragraph", "No end");
+        check("", "");
+    }
+}

@@ -1,0 +1,263 @@
+//! The jinxes that a team knows: layers of folders, of which the upper hide the lower by name, and the ways to list them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use super::files::{self, Folder, JinxFile};
+use super::nearest::nearest;
+use super::stock;
+use crate::jinx::{Action, Jinx, Place, Steps};
+use crate::skill;
+use crate::source::Diagnostic;
+
+/// Packages of the implementation that files in the wild were written for; alara does not have them.
+const FOREIGN: [&str; 2] = ["npcpy", "npcsh"];
+
+/// One layer: the jinxes of some files.
+#[derive(Clone, Debug, Default)]
+pub struct Layer {
+    jinxes: BTreeMap<String, Jinx>,
+    /// The names of the files that can't be used.
+    broken: BTreeSet<String>,
+}
+
+impl Layer {
+    /// Reads files. Of two jinxes with the same name the first one counts.
+    pub fn read(files: &[JinxFile], said: &mut Vec<Diagnostic>) -> Self {
+        let mut layer = Layer::default();
+        layer.add(files, said);
+        layer
+    }
+
+    /// Reads more files into the same layer.
+    pub fn add(&mut self, files: &[JinxFile], said: &mut Vec<Diagnostic>) {
+        for file in files {
+            self.broken.insert(file.stem());
+            let Some(source) = file.file.read(said) else { continue };
+            let read = match file.is_skill() {
+                true => skill::read(&source, &file.stem(), file.beside.clone(), said),
+                false => crate::jinx::read(&source, said),
+            };
+            let Some(jinx) = read else {
+                self.broken.extend(said_name(&source.text));
+                continue;
+            };
+            self.broken.remove(&file.stem());
+            if let Some(before) = self.jinxes.get(&jinx.name) {
+                let message = format!(
+                    "the jinx `{}` is described in {} too; that one counts",
+                    jinx.name,
+                    before.path.display()
+                );
+                said.push(source.error(Place::default(), message));
+                continue;
+            }
+            let jinx = Jinx { reference: file.reference.clone(), ..jinx };
+            self.jinxes.insert(jinx.name.clone(), jinx);
+        }
+    }
+
+    /// Names and references, by name.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.jinxes.values().map(|jinx| (jinx.name.as_str(), jinx.reference.as_str()))
+    }
+}
+
+/// All jinxes that a team knows, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Library(BTreeMap<String, Jinx>);
+
+impl Library {
+    /// The built-in ones, read once.
+    pub fn stock() -> &'static Library {
+        &STOCK.0
+    }
+
+    /// With `layer` on top. A jinx that needs a foreign package is replaced by the one below it, which does the same without. A file that
+    /// can't be used hides what is below it nevertheless: that may be permitted more than what the file said.
+    #[must_use]
+    pub fn under(&self, layer: &Layer, said: &mut Vec<Diagnostic>) -> Library {
+        let mut all = self.0.clone();
+        for name in layer.broken.iter().filter(|name| !layer.jinxes.contains_key(*name)) {
+            all.remove(name);
+        }
+        for (name, jinx) in &layer.jinxes {
+            let below = all.get(name).filter(|below| foreign(&below.steps).is_none());
+            let jinx = match (foreign(&jinx.steps), below) {
+                (Some((package, place)), Some(below)) => {
+                    let message = format!(
+                        "`{name}` needs {package}, which is not part of alara; the built-in jinx of this name is used instead"
+                    );
+                    said.push(Diagnostic {
+                        path: jinx.path.clone(),
+                        place,
+                        severity: crate::source::Severity::Warning,
+                        message,
+                    });
+                    // Listed and permitted as the file says.
+                    let reference = jinx.reference.clone();
+                    Jinx { reference, permission: jinx.permission.or(below.permission), ..below.clone() }
+                }
+                _ => jinx.clone(),
+            };
+            all.insert(name.clone(), jinx);
+        }
+        Library(all)
+    }
+
+    /// The jinx with this name.
+    pub fn get(&self, name: &str) -> Option<&Jinx> {
+        self.0.get(name)
+    }
+
+    /// The names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Names and references, by name.
+    pub fn references(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.values().map(|jinx| (jinx.name.as_str(), jinx.reference.as_str()))
+    }
+
+    /// All of them, by name.
+    pub fn into_jinxes(self) -> Vec<Jinx> {
+        self.0.into_values().collect()
+    }
+
+    /// The jinxes that an entry of a list means: a name, a path below the folder of jinxes, or a pattern of either (`lib/*`, which
+    /// crosses folders). With a remark if it is none of them, or only nearly one.
+    pub fn find(&self, entry: &str) -> (Vec<&Jinx>, Option<String>) {
+        let entry = entry.trim().trim_start_matches("./");
+        let entry = entry.strip_suffix(".jinx").unwrap_or(entry);
+        let entry = ["jinxes/", "jinxs/"].iter().find_map(|root| entry.strip_prefix(root)).unwrap_or(entry);
+        if let Some(jinx) = self.get(entry) {
+            return (vec![jinx], None);
+        }
+        if entry.contains(['*', '?', '[']) {
+            let pattern = match Pattern::new(entry) {
+                Ok(pattern) => pattern,
+                Err(reason) => return (Vec::new(), Some(format!("`{entry}` is no pattern: {reason}"))),
+            };
+            let fits = |jinx: &&Jinx| pattern.fits(&jinx.name, &jinx.reference);
+            let found: Vec<&Jinx> = self.0.values().filter(fits).collect();
+            let remark = found.is_empty().then(|| format!("no jinx fits `{entry}`"));
+            return (found, remark);
+        }
+        if let Some(jinx) = self.0.values().find(|jinx| jinx.reference == entry) {
+            return (vec![jinx], None);
+        }
+        let last = entry.rsplit('/').next().unwrap_or(entry);
+        if let Some(jinx) = self.get(last) {
+            let place = if jinx.reference.is_empty() { &jinx.name } else { &jinx.reference };
+            return (vec![jinx], Some(format!("there is no jinx `{entry}`; `{place}` is taken")));
+        }
+        let hint = nearest(last, self.names()).map(|near| format!(", did you mean `{near}`?"));
+        let hint = hint.unwrap_or_default();
+        (Vec::new(), Some(format!("there is no jinx `{entry}`{hint}; it is left out")))
+    }
+}
+
+/// With what is odd in them.
+static STOCK: LazyLock<(Library, Vec<Diagnostic>)> = LazyLock::new(|| {
+    let mut said = Vec::new();
+    let files = files::jinxes(&Folder::BuiltIn("jinxes", &stock::JINXES), &mut said);
+    let layer = Layer::read(&files, &mut said);
+    (Library::default().under(&layer, &mut said), said)
+});
+
+/// A pattern of names or paths.
+pub struct Pattern(GlobMatcher);
+
+impl Pattern {
+    /// `*` also crosses folders.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        let glob = GlobBuilder::new(pattern).literal_separator(false).build();
+        glob.map(|glob| Pattern(glob.compile_matcher())).map_err(|error| error.kind().to_string())
+    }
+
+    /// Whether a jinx fits by its name or its reference.
+    pub fn fits(&self, name: &str, reference: &str) -> bool {
+        self.0.is_match(name) || self.0.is_match(reference)
+    }
+}
+
+/// The name in a file that can't be used, as well as a plain look can tell.
+fn said_name(text: &str) -> Option<String> {
+    let value =
+        |line: &str| Some(line.strip_prefix("jinx_name:").or(line.strip_prefix("name:"))?.trim().to_owned());
+    text.lines().find_map(value).map(|name| name.trim_matches(['"', '\'']).to_owned())
+}
+
+/// The foreign package that a Python step imports, and where that step is.
+fn foreign(steps: &Steps) -> Option<(&'static str, Place)> {
+    steps.iter().find_map(|step| match &step.action {
+        Action::Python { code } => imports(code).map(|package| (package, step.place)),
+        Action::When { then, otherwise, .. } => foreign(then).or_else(|| foreign(otherwise)),
+        Action::For { steps, .. } | Action::Together { steps } => foreign(steps),
+        Action::Try { steps, catch, finally } => {
+            foreign(steps).or_else(|| foreign(catch)).or_else(|| foreign(finally))
+        }
+        _ => None,
+    })
+}
+
+fn imports(code: &str) -> Option<&'static str> {
+    code.lines().find_map(|line| {
+        let line = line.trim_start();
+        let module = line.strip_prefix("from ").or_else(|| line.strip_prefix("import "))?;
+        let module = module.trim_start().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+        FOREIGN.into_iter().find(|package| module == Some(package))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_ones_are_in_order() {
+        assert_eq!(STOCK.1, []);
+    }
+
+    #[test]
+    fn foreign_packages() {
+        let check = |code, expected| assert_eq!(imports(code), expected, "{code}");
+        check("import os\n  from npcpy.npc_compiler import NPC\n", Some("npcpy"));
+        check("import npcsh", Some("npcsh"));
+        check("import npcshell\n# import npcpy\nprint('npcpy')", None);
+        check("from os import path", None);
+    }
+
+    #[test]
+    fn entries_of_a_list() {
+        let jinx = |name: &str, reference: &str| {
+            let jinx = Jinx { name: name.into(), reference: reference.into(), ..Jinx::default() };
+            (name.to_owned(), jinx)
+        };
+        let library = Library(
+            [jinx("sh", "lib/core/sh"), jinx("stop", "lib/utils/stop"), jinx("git-work", "skills/git-work")]
+                .into(),
+        );
+        let check = |entry: &str, names: &[&str], remark: Option<&str>| {
+            let (found, said) = library.find(entry);
+            let found: Vec<&str> = found.iter().map(|jinx| jinx.name.as_str()).collect();
+            assert_eq!((found.as_slice(), said.as_deref()), (names, remark), "{entry}");
+        };
+        check("sh", &["sh"], None);
+        check("lib/core/sh", &["sh"], None);
+        check("./jinxs/lib/core/sh.jinx", &["sh"], None);
+        check("*", &["git-work", "sh", "stop"], None);
+        check("lib/*", &["sh", "stop"], None);
+        check("git*", &["git-work"], None);
+        check("lib/browser_*", &[], Some("no jinx fits `lib/browser_*`"));
+        check("sys/stop", &["stop"], Some("there is no jinx `sys/stop`; `lib/utils/stop` is taken"));
+        check("stpo", &[], Some("there is no jinx `stpo`, did you mean `stop`?; it is left out"));
+        check("other", &[], Some("there is no jinx `other`; it is left out"));
+    }
+}

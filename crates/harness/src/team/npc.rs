@@ -1,0 +1,225 @@
+//! Agents: `.npc` files, and Markdown files whose text is a directive.
+
+use std::path::Path;
+
+use super::ctx::list;
+use super::library::Library;
+use super::model::Provider;
+use super::{Limits, Npc, Skills, model};
+use crate::fields::{Fields, is_name};
+use crate::jinx::{Jinx, Place};
+use crate::markdown::{frontmatter, sections};
+use crate::model::ModelSpec;
+use crate::source::{Diagnostic, Source};
+use crate::yaml::Node;
+
+/// Keys that say how things look elsewhere.
+const LOOKS: [&str; 3] = ["ascii_art", "colors", "language"];
+const WITHOUT_EFFECT: [&str; 9] = [
+    "mcp_servers",
+    "tools",
+    "memory",
+    "plain_system_message",
+    "use_global_jinxes",
+    "auto_execute",
+    "databases",
+    "file_context",
+    "env",
+];
+
+/// What an NPC gets from its team.
+pub struct Shared<'a> {
+    /// The jinxes that it may list.
+    pub library: &'a Library,
+    pub providers: &'a [Provider],
+    pub model: &'a ModelSpec,
+    pub limits: Limits,
+    /// What every NPC lists too, with where that is said.
+    pub jinxes: Option<(&'a Source, &'a [Node])>,
+}
+
+/// Reads a `.npc`; `None` if it can't be used, with an error.
+pub fn read(
+    source: &Source,
+    node: &Node,
+    shared: &Shared,
+    said: &mut Vec<Diagnostic>,
+) -> Option<(Npc, Place)> {
+    let mut fields = Fields::new(source, node, said)?;
+    fields.know(&LOOKS);
+    fields.without_effect(&WITHOUT_EFFECT);
+    let directive = fields.text(&["primary_directive", "directive"]);
+    if directive.is_none() {
+        fields.warning(Place::default(), "an NPC without a `primary_directive` does not know what it is for");
+    }
+    let npc = build(&mut fields, &source.stem(), directive.unwrap_or_default(), &["jinxes", "jinxs"], shared);
+    fields.unknown();
+    npc
+}
+
+/// Reads the agents of a Markdown file: one for each `##` section of `agents.md` and its like, which has no tools; or one for the whole
+/// file, with name, model and jinxes in YAML at the top.
+pub fn read_markdown(
+    source: &Source,
+    whole: bool,
+    shared: &Shared,
+    said: &mut Vec<Diagnostic>,
+) -> Vec<(Npc, Place)> {
+    if !whole {
+        let (_, sections) = sections(&source.text);
+        let agents = sections.into_iter().map(|(title, directive)| {
+            let heading = format!("## {title}");
+            let line = source.text.lines().position(|line| line.trim_end() == heading);
+            let place = Place { line: line.map_or(0, |index| index + 1), column: 1 };
+            let mut npc = plain(&source.path, &slug(&title), directive, shared);
+            add_shared(&mut npc, shared, said);
+            (npc, place)
+        });
+        return agents.filter(|(npc, _)| !npc.name.is_empty()).collect();
+    }
+    let (yaml, body) = frontmatter(source);
+    let node = match yaml.as_ref().map(|yaml| Node::parse(yaml, said)) {
+        Some(Ok(node)) => node,
+        Some(Err(error)) => {
+            said.push(error);
+            return Vec::new();
+        }
+        None => Node { place: Place::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
+    };
+    let Some(mut fields) = Fields::new(source, &node, said) else { return Vec::new() };
+    fields.know(&["description"]);
+    let npc =
+        build(&mut fields, &source.stem(), body.trim().to_owned(), &["jinxes", "jinxs", "tools"], shared);
+    fields.unknown();
+    npc.into_iter().collect()
+}
+
+/// The keys that both kinds of files have.
+fn build(
+    fields: &mut Fields,
+    stem: &str,
+    directive: String,
+    jinxes: &[&'static str],
+    shared: &Shared,
+) -> Option<(Npc, Place)> {
+    let place = fields.place("name");
+    let name = fields.text(&["name"]).unwrap_or_else(|| slug(stem));
+    if !is_name(&name) {
+        fields.error(place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
+        return None;
+    }
+    let source = fields.source();
+    let mut npc = plain(&source.path, &name, directive, shared);
+    npc.model = model::spec(fields, shared.providers).or(shared.model);
+    npc.limits = model::limits(fields, shared.limits);
+    if let Some(entry) = fields.entry(jinxes) {
+        let nodes = list(&entry.value);
+        let mut entries: Vec<(Place, &str)> = Vec::new();
+        for node in &nodes {
+            match node.text() {
+                // Markdown files in the wild list their tools in one line.
+                Some(text) => entries.extend(text.split(',').map(|text| (node.place, text.trim()))),
+                None => fields
+                    .error(node.place, format!("a jinx is listed by its name, not by {}", node.describe())),
+            }
+        }
+        add(&mut npc.jinxes, &entries, |_| true, source, shared.library, fields.said());
+    }
+    npc.skills = skills(fields, shared.library);
+    add_shared(&mut npc, shared, fields.said());
+    let looks_up = npc.jinxes.iter().any(|name| name == "skill");
+    if !npc.skills.catalog.is_empty() && !looks_up && shared.library.get("skill").is_some() {
+        let place = fields.place("skills");
+        fields.warning(
+            place,
+            "it can't look up the skills of its catalog without the jinx `skill` on its list",
+        );
+    }
+    Some((npc, place))
+}
+
+fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
+    let (model, limits) = (shared.model.clone(), shared.limits);
+    Npc { name: name.to_owned(), directive, model, limits, path: path.to_owned(), ..Npc::default() }
+}
+
+/// Lists what the team's `.ctx` lists for all.
+fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
+    let Some((source, nodes)) = shared.jinxes else { return };
+    let entries: Vec<(Place, &str)> =
+        nodes.iter().filter_map(|node| Some((node.place, node.text()?))).collect();
+    // Remarks about these are made once, for the `.ctx`.
+    let mut again = Vec::new();
+    let known = npc.jinxes.clone();
+    let mut list = Vec::new();
+    add(&mut list, &entries, |_| true, source, shared.library, &mut again);
+    npc.jinxes.extend(list.into_iter().filter(|name| !known.contains(name)));
+    for remark in again.into_iter().filter(|remark| remark.path == source.path) {
+        if !said.contains(&remark) {
+            said.push(remark);
+        }
+    }
+}
+
+/// Adds the jinxes that entries mean and that are `of_kind` to a list, each once.
+fn add(
+    names: &mut Vec<String>,
+    entries: &[(Place, &str)],
+    of_kind: fn(&Jinx) -> bool,
+    source: &Source,
+    library: &Library,
+    said: &mut Vec<Diagnostic>,
+) {
+    for (place, entry) in entries.iter().filter(|(_, entry)| !entry.is_empty()) {
+        let (found, remark) = library.find(entry);
+        if let Some(remark) = remark {
+            said.push(source.warning(*place, remark));
+        }
+        let several = found.len() > 1;
+        for jinx in found {
+            if !of_kind(jinx) {
+                if !several {
+                    said.push(source.warning(*place, format!("`{}` is no skill; it is left out", jinx.name)));
+                }
+            } else if !names.contains(&jinx.name) {
+                names.push(jinx.name.clone());
+            } else if !several {
+                said.push(source.warning(*place, format!("the jinx `{}` is listed twice", jinx.name)));
+            }
+        }
+    }
+}
+
+/// `skills: {inline: […], catalog: […]}`, or a list, which is the catalog.
+fn skills(fields: &mut Fields, library: &Library) -> Skills {
+    let mut skills = Skills::default();
+    let Some(entry) = fields.entry(&["skills"]) else { return skills };
+    let source = fields.source();
+    let read = |names: &mut Vec<String>, node: &Node, said: &mut Vec<Diagnostic>| {
+        let nodes = list(node);
+        let entries: Vec<(Place, &str)> =
+            nodes.iter().map(|node| (node.place, node.text().unwrap_or_default())).collect();
+        add(names, &entries, |jinx| jinx.skill.is_some(), source, library, said);
+    };
+    if entry.value.entries().is_none() {
+        read(&mut skills.catalog, &entry.value, fields.said());
+        return skills;
+    }
+    let Some(mut fields) = Fields::new(source, &entry.value, fields.said()) else { return skills };
+    for (key, names) in [("inline", &mut skills.inline), ("catalog", &mut skills.catalog)] {
+        if let Some(entry) = fields.entry(&[key]) {
+            read(names, &entry.value, fields.said());
+        }
+    }
+    fields.unknown();
+    // What is part of the system text need not be looked up.
+    skills.catalog.retain(|name| !skills.inline.contains(name));
+    skills
+}
+
+/// A heading or a file's name as a name: words joined by `-`, without other signs.
+fn slug(text: &str) -> String {
+    let keep = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let words = text.split_whitespace().map(|word| word.chars().filter(|c| keep(*c)).collect::<String>());
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
+}

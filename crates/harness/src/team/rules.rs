@@ -1,0 +1,151 @@
+//! `permissions`: rules about calls, in a `.ctx` or in `permissions.yaml`.
+//!
+//! ```yaml
+//! permissions:
+//!   default: ask                 # every jinx
+//!   py: deny
+//!   shell:git push: ask          # a jinx and the beginning of its first argument
+//!   shell: {default: ask, ls: allow}
+//! ```
+//! This module must not know how rules are held against calls.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::library::Library;
+use super::nearest::nearest;
+use crate::jinx::Verdict;
+use crate::permission::Rule;
+use crate::source::{Diagnostic, Source};
+use crate::yaml::Node;
+
+/// The pattern of a rule for every jinx, until it is written out.
+const ANY: &str = "*";
+/// Names that jinxes once had; a rule for one is also for the other.
+const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
+
+/// Reads the rules of a team that knows the jinxes of `library`, below a team with the rules `above`: of those, what is not permitted
+/// can't be permitted here. A rule whose verdict can't be read counts as `deny`, with an error.
+pub fn read(
+    source: &Source,
+    node: &Node,
+    library: &Library,
+    above: &[Rule],
+    said: &mut Vec<Diagnostic>,
+) -> Vec<Rule> {
+    let Some(entries) = node.entries() else {
+        if node.is_null() {
+            return Vec::new();
+        }
+        let message =
+            format!("permissions are a mapping of jinxes to allow, ask or deny, not {}", node.describe());
+        said.push(source.error(node.place, message));
+        return vec![cautious(&source.path)];
+    };
+    let mut rules = Vec::new();
+    for entry in entries {
+        let name = if entry.key == "default" { ANY } else { &entry.key };
+        let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
+        let jinx = name.split(':').next().unwrap_or_default();
+        if name != ANY
+            && library.get(jinx).is_none()
+            && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
+        {
+            let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());
+            said.push(source.warning(entry.place, message));
+        }
+        let Some(prefixes) = entry.value.entries() else {
+            rules.push((entry.place, name.to_owned(), verdict(source, &entry.value, said)));
+            continue;
+        };
+        for prefix in prefixes {
+            let pattern = match prefix.key.as_str() {
+                "default" | ANY => name.to_owned(),
+                prefix => format!("{name}:{prefix}"),
+            };
+            rules.push((prefix.place, pattern, verdict(source, &prefix.value, said)));
+        }
+    }
+    let mut kept = Vec::new();
+    for (place, pattern, verdict) in rules {
+        let by = format!("{}:{}", file(&source.path), place.line);
+        let weaker =
+            |other: &&Rule| strength(verdict) < strength(other.verdict) && covers(&other.pattern, &pattern);
+        if let Some(other) = above.iter().find(weaker) {
+            let message = format!(
+                "the rule for `{pattern}` has no effect: {} forbids more, for the whole team",
+                other.by
+            );
+            said.push(source.warning(place, message));
+            continue;
+        }
+        kept.extend(renamed(&pattern).map(|pattern| Rule { pattern, verdict, by: by.clone() }));
+        kept.push(Rule { pattern, verdict, by });
+    }
+    // What is said about the new name itself is said last, so that it counts.
+    kept.sort_by_key(|rule| renamed(&rule.pattern).is_none());
+    kept
+}
+
+/// A rule for every jinx: what holds where rules can't be read.
+pub fn cautious(path: &Path) -> Rule {
+    let by = format!("{}, which can't be read", file(path));
+    Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by }
+}
+
+/// Those that hold for sub-teams too: all that do not permit.
+pub fn strict(rules: &[Rule]) -> Vec<Rule> {
+    rules.iter().filter(|rule| rule.verdict != Verdict::Allow).cloned().collect()
+}
+
+/// With a rule for each jinx instead of one for all; the others go before it.
+pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
+    let (any, others): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern == ANY);
+    let each = |rule: &Rule| -> Vec<Rule> {
+        library.names().map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
+    };
+    any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
+}
+
+/// The same pattern for the new name of a jinx.
+fn renamed(pattern: &str) -> Option<String> {
+    RENAMED.iter().find_map(|(old, new)| {
+        let rest = pattern.strip_prefix(old)?;
+        (rest.is_empty() || rest.starts_with(':')).then(|| format!("{new}{rest}"))
+    })
+}
+
+fn strength(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Allow => 0,
+        Verdict::Ask => 1,
+        Verdict::Deny => 2,
+    }
+}
+
+/// Whether whatever fits `narrow` fits `wide` too.
+fn covers(wide: &str, narrow: &str) -> bool {
+    if wide == ANY || wide == narrow {
+        return true;
+    }
+    let Some(rest) = narrow.strip_prefix(wide) else { return false };
+    rest.starts_with(':') || (wide.contains(':') && (rest.starts_with(' ') || wide.ends_with('/')))
+}
+
+fn file(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn verdict(source: &Source, node: &Node, said: &mut Vec<Diagnostic>) -> Verdict {
+    match node.value() {
+        Value::String(word) if word == "allow" => Verdict::Allow,
+        Value::String(word) if word == "ask" => Verdict::Ask,
+        Value::String(word) if word == "deny" => Verdict::Deny,
+        other => {
+            let message = format!("a verdict is allow, ask or deny, not {other}; this counts as deny");
+            said.push(source.error(node.place, message));
+            Verdict::Deny
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where teams are looked for.
+
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+
+use super::files::{Folder, is_team};
+use super::nearest::unknown;
+use super::{Team, stock};
+use crate::error::Error;
+
+/// The team that is meant if none is named and none lies here.
+const DEFAULT: &str = "alara";
+/// The folder of a team that is meant if none is named.
+const HERE: &str = "npc_team";
+
+/// Where teams and the user's own jinxes may be. Whoever reads the environment fills it in; by default it is the current directory alone.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// The directory that one works in. Default: the current one.
+    pub work: PathBuf,
+    /// Where the user's configuration is, as `XDG_CONFIG_HOME` says it: `alara/teams` and `alara/jinxes` are looked for below it.
+    pub config_home: Option<PathBuf>,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+}
+
+impl Search {
+    /// The team that a user named, or the one that is meant without a name.
+    ///
+    /// - No name: `./npc_team`, then the built-in team `alara`.
+    /// - A path (with a `/`, or `.`): that directory.
+    /// - A name: `./NAME`, `./teams/NAME`, `alara/teams/NAME` in the user's configuration, `~/.npcsh/npc_team` if it is `npcsh`, then
+    ///   the built-in team of that name. A directory that is no team is passed over.
+    ///
+    /// Between the built-in jinxes and the team's own lie those in `alara/jinxes` in the user's configuration.
+    ///
+    /// # Errors
+    /// There is no such team, or nobody to lead it.
+    pub fn team(&self, name: Option<&str>) -> Result<Team, Error> {
+        let user =
+            self.config_home.as_ref().map(|home| home.join("alara/jinxes")).filter(|path| path.is_dir());
+        let load = |path: &Path| Team::load_with(path, user.as_deref());
+        let Some(name) = name else {
+            let here = self.work.join(HERE);
+            return if is_team_at(&here) { load(&here) } else { Team::stock_with(DEFAULT, user.as_deref()) };
+        };
+        if name.contains(['/', MAIN_SEPARATOR]) || name == "." || name == ".." {
+            return load(&self.work.join(name));
+        }
+        if let Some(path) = self.places(name).into_iter().find(|path| is_team_at(path)) {
+            return load(&path);
+        }
+        if stock::teams().any(|team| team == name) {
+            return Team::stock_with(name, user.as_deref());
+        }
+        let known = self.names();
+        Err(unknown("team", name, known.iter().map(String::as_str)))
+    }
+
+    /// Where a team with this name may be.
+    fn places(&self, name: &str) -> Vec<PathBuf> {
+        let mut places = vec![self.work.join(name), self.work.join("teams").join(name)];
+        places.extend(self.config_home.as_ref().map(|home| home.join("alara/teams").join(name)));
+        if name == "npcsh" {
+            places.extend(self.home.as_ref().map(|home| home.join(".npcsh/npc_team")));
+        }
+        places
+    }
+
+    /// The names of the built-in teams and of those that lie where they are looked for.
+    fn names(&self) -> Vec<String> {
+        let folders = self.config_home.iter().map(|home| home.join("alara/teams"));
+        let folders = folders.chain([self.work.join("teams")]);
+        let mut names: Vec<String> = stock::teams().cloned().collect();
+        for folder in folders.filter(|folder| folder.is_dir()) {
+            let (teams, _) = Folder::Disk(folder).contents(&mut Vec::new());
+            names.extend(teams.iter().filter(|team| is_team(team)).map(Folder::name));
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+fn is_team_at(path: &Path) -> bool {
+    path.is_dir() && is_team(&Folder::Disk(path.to_owned()))
+}

@@ -1,0 +1,176 @@
+//! `.npc` and `.ctx` files are templates before they are YAML: rendering them, and finding the way back to the places of the file.
+//!
+//! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each jinx's name as a variable, and in
+//! an `.npc` `ctx`, the other keys of the team's `.ctx`. Anything else is empty.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minijinja::value::{Kwargs, Serde, Value};
+use minijinja::{Environment, UndefinedBehavior};
+use serde_json::{Map, json};
+
+use super::library::Pattern;
+use crate::jinx::Place;
+use crate::source::{Diagnostic, Source};
+
+/// Most steps of one template: some hundred thousand lines of text are made with fewer.
+const FUEL: u64 = 1_000_000;
+/// What surrounds a line's number while places are looked for: characters for private use, which no text has.
+const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
+
+/// The templates of a team.
+pub struct Templates {
+    environment: Environment<'static>,
+    /// Names of jinxes that a template wanted from elsewhere.
+    fetched: Arc<Mutex<Vec<String>>>,
+}
+
+/// A file after templating.
+pub struct Rendered {
+    /// The file with the text that the template makes.
+    pub source: Source,
+    original: Option<String>,
+    lines: Option<Vec<usize>>,
+}
+
+impl Templates {
+    /// For a team whose jinxes have these names and references.
+    pub fn new(jinxes: Vec<(String, String)>) -> Self {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        for (name, _) in &jinxes {
+            environment.add_global(name.clone(), name.clone());
+        }
+        let fetched = Arc::new(Mutex::new(Vec::new()));
+        let wanted = fetched.clone();
+        let jinx = move |name: String, how: Kwargs| -> Result<String, minijinja::Error> {
+            if how.has("repo") {
+                wanted.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+            }
+            Ok(how.get::<Option<String>>("path")?.unwrap_or(name))
+        };
+        environment.add_function("Jinx", jinx);
+        environment.add_function("NPC", |name: String| name);
+        environment.add_function("ref", |name: String| name);
+        environment.add_function("jinxes_list", move |pattern: &str| -> Vec<String> {
+            let Ok(pattern) = Pattern::new(pattern) else { return Vec::new() };
+            let found = jinxes.iter().filter(|(name, reference)| pattern.fits(name, reference));
+            found.map(|(name, _)| name.clone()).collect()
+        });
+        Templates { environment, fetched }
+    }
+
+    /// Renders a file in which `ctx` is known.
+    ///
+    /// # Errors
+    /// What the template does wrong.
+    pub fn render(
+        &self,
+        source: &Source,
+        ctx: &Map<String, serde_json::Value>,
+        said: &mut Vec<Diagnostic>,
+    ) -> Result<Rendered, Diagnostic> {
+        if !["{{", "{%", "{#"].iter().any(|tag| source.text.contains(tag)) {
+            return Ok(Rendered { source: source.clone(), original: None, lines: None });
+        }
+        let context = json!({"ctx": ctx});
+        let render = |text: &str| self.environment.render_str(text, Value::from(Serde(&context)));
+        let text = render(&source.text).map_err(|error| {
+            let place = Place { line: error.line().unwrap_or(0), column: 1 };
+            let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            source.error(place, format!("the template is wrong: {}{detail}", error.kind()))
+        })?;
+        for name in std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner)) {
+            let message = format!(
+                "nothing is fetched when a team is loaded: `{name}` is taken from this team, if it has it"
+            );
+            said.push(source.warning(Place::default(), message));
+        }
+        let lines = lines(&source.text, &text, render);
+        let original = Some(source.text.clone());
+        Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
+    }
+}
+
+impl Rendered {
+    /// What was said about the rendered text, said about the file.
+    pub fn placed(&self, diagnostic: Diagnostic) -> Diagnostic {
+        let Some(original) = self.original.as_deref().filter(|_| diagnostic.place.line > 0) else {
+            return diagnostic;
+        };
+        let Place { line, column } = diagnostic.place;
+        let Some(from) = self.lines.as_ref().and_then(|lines| lines.get(line - 1)).copied() else {
+            let message = format!("{} (the place is that after templating)", diagnostic.message);
+            return Diagnostic { message, ..diagnostic };
+        };
+        // Beyond the first difference the columns are others.
+        let nth = |text: &str, line: usize| text.lines().nth(line - 1).unwrap_or_default().to_owned();
+        let (before, after) = (nth(original, from), nth(&self.source.text, line));
+        let same = before.chars().zip(after.chars()).take_while(|(left, right)| left == right).count();
+        let column = if before == after { column } else { column.min(same + 1) };
+        Diagnostic { place: Place { line: from, column }, ..diagnostic }
+    }
+}
+
+/// For each line of the rendered text the line of the template that it comes from, if that can be told: found by rendering the
+/// template again with a number at the start of each line.
+fn lines(
+    template: &str,
+    rendered: &str,
+    render: impl Fn(&str) -> Result<String, minijinja::Error>,
+) -> Option<Vec<usize>> {
+    if template.contains(MARKS) {
+        return None;
+    }
+    let [open, close] = MARKS;
+    let mut marked = String::new();
+    let mut within: Option<&str> = None;
+    for (index, line) in template.split_inclusive('\n').enumerate() {
+        if within.is_none() {
+            marked += &format!("{open}{}{close}", index + 1);
+        }
+        marked += line;
+        let mut rest = line;
+        loop {
+            let end = match within {
+                Some(end) => end,
+                None => {
+                    let tags = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")];
+                    let first = tags.iter().filter_map(|(tag, end)| Some((rest.find(tag)?, *end))).min();
+                    let Some((at, end)) = first else { break };
+                    rest = &rest[at + 2..];
+                    end
+                }
+            };
+            let Some(at) = rest.find(end) else {
+                within = Some(end);
+                break;
+            };
+            rest = &rest[at + 2..];
+            within = None;
+        }
+    }
+    let mut lines = Vec::new();
+    let mut plain = String::new();
+    let mut current = 1;
+    for line in render(&marked).ok()?.split_inclusive('\n') {
+        for (index, part) in line.split(open).enumerate() {
+            let text = match index {
+                0 => part,
+                _ => {
+                    let (number, text) = part.split_once(close)?;
+                    // A mark without text before it begins the line; of several, the last one.
+                    if plain.is_empty() || plain.ends_with('\n') {
+                        current = number.parse().ok()?;
+                    }
+                    text
+                }
+            };
+            plain += text;
+        }
+        lines.push(current);
+    }
+    (plain == rendered).then_some(lines)
+}
