@@ -31,6 +31,7 @@ fn the_whole_help() {
         "trace list",
         "trace show",
         "trace replay",
+        "doctor",
         "debug",
         "debug logits",
         "debug tokenize",

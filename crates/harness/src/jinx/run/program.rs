@@ -166,6 +166,7 @@ fn result(output: &Output, timeout: Duration) -> ToolResult {
             format!("timed out after {} s", (timeout.as_secs_f64() * 100.0).round() / 100.0)
         }
         _ if output.cancelled => "cancelled".to_owned(),
+        _ if output.killed.is_some() => output.killed.clone().unwrap_or_default(),
         Some(code) if !ok => format!("exit status {code}"),
         _ => String::new(),
     };
