@@ -145,7 +145,10 @@ fn render_at_run_time() {
     assert_eq!((result.ok, result.output), (true, json!("cloth found 0 errors!")));
     // Values are never templates, nor part of a program.
     let odd = "'; rm -rf / #\" {{ 7 * 7 }} {% raw %} $(id) `id` \\ \n é";
-    assert_eq!(house.call("plank", "two_lines", json!({"word": odd})).output, json!(format!("{odd} found 0 errors!")));
+    assert_eq!(
+        house.call("plank", "two_lines", json!({"word": odd})).output,
+        json!(format!("{odd} found 0 errors!"))
+    );
 }
 
 #[test]
@@ -178,7 +181,9 @@ fn skills() {
     assert_eq!(knots("mer"), json!("Two ropes become one."));
     assert!(knots("list").as_str().unwrap().contains("bowline, reef, merging"));
     let all = knots("all");
-    assert!(["Up through", "Right over", "Two ropes"].iter().all(|part| all.as_str().unwrap().contains(part)));
+    assert!(
+        ["Up through", "Right over", "Two ropes"].iter().all(|part| all.as_str().unwrap().contains(part))
+    );
     assert!(knots("splice").as_str().unwrap().contains("bowline, reef, merging"));
     let sewing = house.team.jinx("sewing").unwrap().skill.as_ref().unwrap();
     let titles: Vec<&str> = sewing.sections.iter().map(|(title, _)| title.as_str()).collect();
@@ -192,12 +197,17 @@ fn skills_are_static_segments() {
     let weaver = house.team.npcs.iter_mut().find(|npc| npc.name == "weaver").unwrap();
     weaver.skills.inline = vec!["sewing".into(), "knots".into()];
     weaver.skills.catalog = vec!["weak".into()];
-    let names: Vec<String> = agent::system(&house.team, house.npc("weaver")).into_iter().map(|s| s.name).collect();
+    let names: Vec<String> =
+        agent::system(&house.team, house.npc("weaver")).into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["context", "skill:knots", "skill:sewing", "skills", "directive"]);
     let say = |text: &str| Reply::call("shell", json!({"bash_command": format!("echo {text}")}));
     let (_, model, _) = house.run("weaver", vec![say("1"), say("2"), Reply::text("ok")]);
     let requests = model.requests();
-    assert!(requests.iter().all(|request| request.system == requests[0].system && request.tools == requests[0].tools));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.system == requests[0].system && request.tools == requests[0].tools)
+    );
 }
 
 #[test]
@@ -210,7 +220,9 @@ fn hard_permission_set() {
         let read = &model.requests()[1].messages[2].content;
         assert_eq!(
             read,
-            &format!(r#"{{"ok":false,"exit":null,"error":"`{forged}` is not permitted; the tools are: py, relay"}}"#)
+            &format!(
+                r#"{{"ok":false,"exit":null,"error":"`{forged}` is not permitted; the tools are: py, relay"}}"#
+            )
         );
         let audited = |record: &Record| matches!(record, Record::Permission { jinx, verdict: Verdict::Deny, .. } if jinx == forged);
         assert!(records.iter().any(audited));
@@ -246,13 +258,17 @@ fn permissions() {
         drop(session);
         (result.ok, result.error, asked.into_inner().unwrap())
     };
-    let nobody = "`shell` is not permitted by `shell` itself, which says to ask, and nobody is there to be asked";
+    let nobody =
+        "`shell` is not permitted by `shell` itself, which says to ask, and nobody is there to be asked";
     assert_eq!(run(None, "echo 1"), (false, nobody.to_owned(), 0));
     assert_eq!(run(Some(Answer::No), "echo 1"), (false, "`shell` is not permitted by an answer".into(), 1));
     assert!(run(Some(Answer::Always), "echo 1").0);
     assert_eq!(run(Some(Answer::No), "echo 1"), (true, String::new(), 0));
     assert_eq!(run(Some(Answer::Never), "echo 2").2, 1);
-    assert_eq!(run(Some(Answer::Yes), "echo 2"), (false, "`shell` is not permitted by an earlier answer".into(), 0));
+    assert_eq!(
+        run(Some(Answer::Yes), "echo 2"),
+        (false, "`shell` is not permitted by an earlier answer".into(), 0)
+    );
     assert_eq!(fingerprint(&directory), before, "an answer never changes a team's files");
 }
 

@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
 mod bench;
+mod cat;
+mod chat;
 mod cli;
 mod harness;
 mod hub;
+mod init;
 mod models;
+mod sandbox;
+mod stock;
 mod verify;

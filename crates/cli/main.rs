@@ -1,10 +1,14 @@
 //! The `alara` binary: arguments, terminal output and exit codes. One file a command.
 
+mod ask;
 mod catalog;
 mod commands;
 mod compute;
+mod markdown;
 mod memory;
 mod model;
+mod progress;
+mod state;
 mod ui;
 
 use std::process::ExitCode;
@@ -22,8 +26,12 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    Chat(commands::chat::Args),
+    Init(commands::init::Args),
     Bench(commands::bench::Args),
     Models(commands::models::Args),
+    Trace(commands::trace::Args),
+    Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
 
@@ -32,8 +40,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Chat(args) => commands::chat::run(&args),
+        Command::Init(args) => commands::init::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };
     match outcome {

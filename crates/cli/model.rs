@@ -16,7 +16,7 @@ use crate::catalog::{self, local, ollama};
 use crate::{compute, ui};
 
 /// Which model, and how it runs.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
     /// The model: a file, or a name of `alara models list` [default: the NPC's, the team's, the one that ships]

@@ -15,6 +15,14 @@ pub fn line(text: &str) {
     }
 }
 
+/// Prints a piece of the answer to stdout, at once. As for [`line`], whoever closed it wants no more.
+pub fn text(text: &str) {
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
 /// Prints a remark to stderr.
 pub fn note(text: &str) {
     eprintln!("{text}");

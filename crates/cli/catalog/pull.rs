@@ -189,7 +189,7 @@ fn room(cache: &Cache, repository: &str, folder: &Path, missing: &[(Place<'_>, R
 }
 
 /// Bytes that may be written to the disk of a folder, where the system tells it.
-fn free(folder: &Path) -> Option<u64> {
+pub fn free(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
         let about = nix::sys::statvfs::statvfs(folder).ok()?;

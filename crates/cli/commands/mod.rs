@@ -1,6 +1,10 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod chat;
 pub mod debug;
+pub mod doctor;
+pub mod init;
 pub mod models;
 pub mod run;
+pub mod trace;

@@ -1,29 +1,23 @@
 //! `alara run`: one task by an agent, or one jinx. The answer goes to stdout, everything else to stderr.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use alara_engine::{Event, Sampling, ToolCall, Usage};
+use alara_engine::Sampling;
 use alara_harness::jinx::{Action, Offer};
 use alara_harness::sandbox::enforced;
 use alara_harness::team::load_jinx;
-use alara_harness::{
-    Agent, Caller, Notice, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, ToolResult, Trace, jinx,
-};
+use alara_harness::{Agent, Caller, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, Trace, jinx};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use crate::{model, ui};
+use crate::progress::Progress;
+use crate::{ask, model, state, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 const INTERRUPTED: u8 = 130;
-/// How many lines of a tool's output are shown while it works.
-const SHOWN_LINES: usize = 6;
-/// How many characters of an argument or a line are shown.
-const SHOWN_CHARACTERS: usize = 120;
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
     r#"a schema is an object such as {"type": "object", "properties": {"count": {"type": "integer"}}}"#;
@@ -93,17 +87,25 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = trace(args)?;
     let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
 
-    let mut progress = Progress::default();
+    let progress = Mutex::new(Progress::default());
+    let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let source = Single(model.as_ref());
     let path = trace.path().map(Path::to_owned);
     let (outcome, usage) = {
-        let session = Session::new(&source, &sandbox)
+        let mut session = Session::new(&source, &sandbox)
             .sampled(sampling)
             .traced(trace)
-            .observed(|notice| progress.show(notice));
+            .observed(|notice| progress().show(notice));
+        if ask::is_possible() {
+            session = session.asking(|question| {
+                progress().end_line();
+                ask::person(question)
+            });
+        }
         let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
         (outcome, session.trace.usage())
     };
+    let mut progress = progress();
     progress.end_line();
 
     let why = match &outcome {
@@ -211,150 +213,8 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
 
 /// The trace in the file that was asked for, or in the user's state directory as far as there is one.
 fn trace(args: &Args) -> anyhow::Result<Trace> {
-    if let Some(path) = &args.trace {
-        return Ok(Trace::create(path)?);
-    }
-    let state = std::env::var_os("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(std::env::home_dir()?.join(".local/state")));
-    let Some(state) = state else { return Ok(Trace::in_memory()) };
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let name = format!("{}-{}.jsonl", since.as_millis(), std::process::id());
-    Ok(Trace::create(&state.join("alara/traces").join(name)).unwrap_or_else(|error| {
-        ui::note(&format!("warning: no trace is kept: {error}"));
-        Trace::in_memory()
-    }))
-}
-
-/// Shows on stderr what an agent does.
-#[derive(Default)]
-struct Progress {
-    turns: usize,
-    calls: usize,
-    /// Whether the cursor stands behind streamed text.
-    within_line: bool,
-}
-
-impl Progress {
-    /// Whether the streamed text is all that a person at a terminal needs to see.
-    fn is_on_screen() -> bool {
-        std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
-    }
-
-    fn show(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Turn { depth: 0, turn, .. } => self.turns = *turn,
-            Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } => {
-                ui::piece(text);
-                self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
-            }
-            Notice::Event { event: Event::Incomplete { name, .. }, .. } => {
-                self.end_line();
-                ui::note(&format!("the call of {name} was cut off, and is not made"));
-            }
-            Notice::Call { call, .. } => {
-                self.end_line();
-                self.calls += 1;
-                ui::note(&format!("> {}", call_line(call)));
-            }
-            Notice::Result { result, took, .. } => {
-                let verdict = match (result.ok, result.exit) {
-                    (true, _) => "ok".to_owned(),
-                    (false, Some(code)) => format!("failed with exit status {code}"),
-                    (false, None) => "failed".to_owned(),
-                };
-                ui::note(&format!("  {verdict}, {:.2} s", took.as_secs_f64()));
-                ui::piece(&excerpt(result));
-            }
-            _ => {}
-        }
-    }
-
-    fn end_line(&mut self) {
-        if self.within_line {
-            ui::note("");
-            self.within_line = false;
-        }
-    }
-
-    fn summary(&self, usage: &Usage, trace: Option<&Path>) -> String {
-        let count = |count, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let mut text = format!("{}, {}", count(self.turns, "turn"), count(self.calls, "tool call"));
-        text += &format!("; {}", count(usage.prompt_tokens, "prompt token"));
-        text += &format!(" ({} cached), {} generated", usage.cached_tokens, usage.completion_tokens);
-        let seconds = usage.decode_time.as_secs_f64();
-        if seconds > 0.0 {
-            text += &format!(" at {:.1} tokens/s", usage.completion_tokens as f64 / seconds);
-        }
-        if let Some(path) = trace {
-            text += &format!("; trace {}", path.display());
-        }
-        text
-    }
-}
-
-/// A call in one line: the tool and its arguments.
-fn call_line(call: &ToolCall) -> String {
-    let mut line = call.name.clone();
-    for (name, value) in &call.arguments {
-        let value = match value {
-            Value::String(text) if !text.contains(['\n', '"']) && !text.is_empty() => text.clone(),
-            other => other.to_string(),
-        };
-        line += &format!("  {name}: {}", shorten(&value));
-    }
-    line
-}
-
-/// The first lines of what a tool gave back or complained about, indented.
-fn excerpt(result: &ToolResult) -> String {
-    let (output, complaint) = (result.output_text(), result.complaint());
-    let lines = output.lines().chain(complaint.lines());
-    let mut text = String::new();
-    let mut more = 0;
-    for (index, line) in lines.enumerate() {
-        if index < SHOWN_LINES {
-            text += &format!("  | {}\n", shorten(line));
-        } else {
-            more += 1;
-        }
-    }
-    if more > 0 {
-        text += &format!("  | … {more} more\n");
-    }
-    text
-}
-
-/// At most so many characters, and no control character that could play with the terminal.
-fn shorten(line: &str) -> String {
-    let mut characters = line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
-    let mut text: String = characters.by_ref().take(SHOWN_CHARACTERS).collect();
-    if characters.next().is_some() {
-        text.push('…');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_and_results_in_short() {
-        let call = |arguments| ToolCall { id: String::new(), name: "shell".into(), arguments };
-        let check = |arguments: Value, expected: &str| {
-            let arguments = arguments.as_object().cloned().unwrap_or_default();
-            assert_eq!(call_line(&call(arguments)), expected);
-        };
-        check(json!({"command": "ls -l"}), "shell  command: ls -l");
-        check(json!({"path": "", "n": 3, "text": "a\nb"}), r#"shell  path: ""  n: 3  text: "a\nb""#);
-        assert_eq!(shorten("red \u{1b}[31m"), "red \u{fffd}[31m");
-        assert_eq!(shorten(&"é".repeat(200)).chars().count(), SHOWN_CHARACTERS + 1);
-        let output = (1..=8).map(|line| line.to_string()).collect::<Vec<_>>().join("\n");
-        assert_eq!(
-            excerpt(&ToolResult::succeeded(output)),
-            "  | 1\n  | 2\n  | 3\n  | 4\n  | 5\n  | 6\n  | … 2 more\n"
-        );
+    match &args.trace {
+        Some(path) => Ok(Trace::create(path)?),
+        None => Ok(state::trace()),
     }
 }

@@ -87,9 +87,6 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A file that can't be used.
-    #[error("{}", .0.plain())]
-    Invalid(Diagnostic),
     /// The file of answers about permissions.
     #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
     Answers {
@@ -98,6 +95,9 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// A file that can't be used.
+    #[error("{}", .0.plain())]
+    Invalid(Diagnostic),
     /// A trace file that can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {
@@ -115,6 +115,14 @@ pub enum Error {
         line: usize,
         /// Why not.
         source: serde_json::Error,
+    },
+    /// The index of traces can't be used.
+    #[error("can't use the index of traces {}", path.display())]
+    Index {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: rusqlite::Error,
     },
     /// The model could not answer.
     #[error("the model can't answer")]

@@ -11,6 +11,7 @@ pub mod jinx;
 mod markdown;
 pub mod model;
 pub mod permission;
+pub mod replay;
 pub mod sandbox;
 pub mod scratch;
 pub mod session;

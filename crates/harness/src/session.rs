@@ -2,6 +2,7 @@
 //!
 //! This module must not know how turns are made or how a jinx runs.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -86,6 +87,8 @@ pub struct Session<'a> {
     pub memo: Memo,
     /// What has happened.
     pub trace: Trace,
+    /// Results that calls get instead of being run, by the scope of the call; for a replay.
+    pub stand_ins: BTreeMap<String, ToolResult>,
     ask: Option<Asked<'a>>,
     observer: Mutex<Observer<'a>>,
 }
@@ -102,6 +105,7 @@ impl<'a> Session<'a> {
             store: Store::default(),
             memo: Memo::default(),
             trace: Trace::in_memory(),
+            stand_ins: BTreeMap::new(),
             ask: None,
             observer: Mutex::new(Box::new(|_| {})),
         }

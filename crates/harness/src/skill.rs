@@ -131,7 +131,7 @@ fn jinx(source: &Source, name: String, description: &str, skill: Skill) -> Jinx 
         skill: Some(skill),
         steps: vec![Step {
             name: "text".to_owned(),
-            action: Action::Text { text: Value::from("{{ section(skill, section) }}") },
+            action: Action::Text { text: Value::from("{{ skill | section(section) }}") },
             retry: None,
             cache: None,
             timeout: None,

@@ -9,8 +9,9 @@ use crate::agent::offer;
 use crate::error::Error;
 use crate::jinx::{Jinx, ToolResult, Verdict, run};
 use crate::permission::{self, Answer, Question};
-use crate::session::Caller;
-use crate::trace::Record;
+use crate::session::{Caller, Session};
+use crate::team::{Limits, Team};
+use crate::trace::{PERSON, Record};
 
 /// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
 ///
@@ -67,7 +68,29 @@ fn dispatch(
         return Ok(refused);
     }
     let scope = caller.scope_of(place);
+    if let Some(result) = caller.session.stand_ins.get(&scope) {
+        return Ok(result.clone());
+    }
     run(jinx, arguments, &Caller { scope: &scope, ..*caller })
+}
+
+/// Runs a call that the person makes beside all conversations, and records it.
+///
+/// # Errors
+/// As [`execute`].
+pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolResult, Error> {
+    session.trace.push(PERSON, Record::ToolCall { call: call.clone() })?;
+    let begun = Instant::now();
+    let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
+    let result = match team.jinx(&call.name) {
+        Some(jinx) => dispatch(&caller, jinx, &call.arguments, &call.id)?,
+        None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
+    };
+    let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
+    session
+        .trace
+        .push(PERSON, Record::ToolResult { call: call.clone(), result: result.clone(), text, seconds })?;
+    Ok(result)
 }
 
 /// Holds a call against the rules; the result says why it may not be made. What a person starts needs no permission.

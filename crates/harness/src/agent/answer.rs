@@ -54,10 +54,11 @@ pub fn answer(
         depth: caller.depth + 1,
         tools,
     };
-    let run = Agent::start(caller.session, caller.trace, team, npc, given).and_then(|mut agent| {
-        agent.deadline = caller.deadline;
-        agent.run(prompt)
-    });
+    let run =
+        Agent::start(caller.session, caller.trace, team, npc, given, Vec::new()).and_then(|mut agent| {
+            agent.deadline = caller.deadline;
+            agent.run(prompt)
+        });
     let outcome = match run {
         Ok(outcome) => outcome,
         // A step that fails may be tried again, or caught.

@@ -117,7 +117,24 @@ impl<'a, 's> Agent<'a, 's> {
     ) -> Result<Self, Error> {
         let tools = npc.jinxes.clone();
         let given = Given { tools, system: system(team, npc), schema, ..Given::default() };
-        Agent::start(session, &session.trace, team, npc, given)
+        Agent::start(session, &session.trace, team, npc, given, Vec::new())
+    }
+
+    /// An agent in the conversation `scope` of the session's trace, of which `records` are what has happened so far; it begins if
+    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn resume(
+        session: &'a Session<'s>,
+        team: &'a Team,
+        npc: &'a Npc,
+        scope: &str,
+        records: Vec<Arc<Record>>,
+    ) -> Result<Self, Error> {
+        let (tools, scope) = (npc.jinxes.clone(), scope.to_owned());
+        let given = Given { tools, system: system(team, npc), scope, ..Given::default() };
+        Agent::start(session, &session.trace, team, npc, given, records)
     }
 
     fn start(
@@ -126,28 +143,31 @@ impl<'a, 's> Agent<'a, 's> {
         team: &'a Team,
         npc: &'a Npc,
         given: Given,
+        mut records: Vec<Arc<Record>>,
     ) -> Result<Self, Error> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, npc);
         let listed = given.tools.iter().filter_map(|name| team.jinx(name));
-        let start = trace.push(
-            &given.scope,
-            Record::Start(Box::new(Start {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                team: team.name.clone(),
-                npc: npc.name.clone(),
-                model: model.name().to_owned(),
-                work: session.sandbox.work().to_owned(),
-                sandbox: session.sandbox.enforced().to_string(),
-                limits: npc.limits,
-                system: given.system,
-                tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
-                sampling: session.sampling.clone(),
-                schema: given.schema,
-            })),
-        )?;
+        let start = Record::Start(Box::new(Start {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            team: team.name.clone(),
+            directory: team.directory.clone(),
+            npc: npc.name.clone(),
+            model: model.name().to_owned(),
+            context: model.context(),
+            work: session.sandbox.work().to_owned(),
+            sandbox: session.sandbox.enforced().to_string(),
+            limits: npc.limits,
+            system: given.system,
+            tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
+            sampling: session.sampling.clone(),
+            schema: given.schema,
+        }));
+        let last = records.iter().rev().find(|record| matches!(***record, Record::Start(_)));
+        if last.is_none_or(|last| **last != start) {
+            records.push(trace.push(&given.scope, start)?);
+        }
         let Given { tools, scope, depth, .. } = given;
-        let records = vec![start];
         Ok(Agent { session, team, npc, model, tools, trace, scope, depth, records, deadline: None })
     }
 
@@ -161,6 +181,11 @@ impl<'a, 's> Agent<'a, 's> {
     /// Everything that has happened in this conversation so far.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().map(|record| &**record)
+    }
+
+    /// The records, for [`resume`](Self::resume).
+    pub fn into_records(self) -> Vec<Arc<Record>> {
+        self.records
     }
 
     /// What the turns of this conversation cost so far.

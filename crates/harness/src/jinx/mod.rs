@@ -1,5 +1,7 @@
 //! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain words.
 
+pub mod check;
+pub mod improve;
 mod inputs;
 mod read;
 mod result;
@@ -14,6 +16,8 @@ use alara_engine::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use check::{Known, check};
+pub use improve::{Improvement, improve};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use read::read;
 pub use result::ToolResult;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,7 @@ impl Kept {
 /// A stream that is being read on a thread of its own.
 pub struct Capture {
     kept: Arc<Mutex<Kept>>,
+    seen: Arc<AtomicU64>,
     done: Receiver<()>,
 }
 
@@ -38,18 +40,25 @@ impl Capture {
     /// Starts reading `stream`, keeping at most `limit` bytes.
     pub fn start(stream: Option<impl Read + Send + 'static>, limit: usize) -> Self {
         let kept = Arc::new(Mutex::new(Kept::default()));
+        let seen = Arc::new(AtomicU64::new(0));
         let (sender, done) = channel();
         if let Some(mut stream) = stream {
-            let kept = kept.clone();
+            let (kept, seen) = (kept.clone(), seen.clone());
             std::thread::spawn(move || {
                 let mut buffer = vec![0; 64 * 1024];
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    seen.fetch_add(count as u64, Ordering::Relaxed);
                     kept.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count], limit);
                 }
                 drop(sender);
             });
         }
-        Capture { kept, done }
+        Capture { kept, seen, done }
+    }
+
+    /// How many bytes have come so far.
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// What was kept, and how many bytes were dropped between its halves.

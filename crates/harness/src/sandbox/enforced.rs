@@ -1,8 +1,8 @@
 //! What this machine can enforce, found out once by trying.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Enforced {
     /// A user namespace: the ground for the other namespaces, and the process limit counts only the sandbox.
     pub user: bool,
-    /// A mount namespace: private `/tmp` and `/dev/shm`, hidden credentials.
+    /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only, private `/dev/shm`.
     pub mounts: bool,
     /// A network namespace without any interface.
     pub network: bool,
@@ -21,8 +21,14 @@ pub struct Enforced {
     pub proc: bool,
     /// The Landlock version: writing only in the work directory (1), no TCP (4), no signals out (6). 0 = none.
     pub landlock: u8,
-    /// Limits on memory, file size and core dumps.
+    /// A filter that refuses system calls steps have no business with, and sockets without the network.
+    #[serde(default)]
+    pub seccomp: bool,
+    /// Limits of the kernel on each process: memory, file size, processor time, core dumps.
     pub limits: bool,
+    /// Limits on all processes together, watched from outside: their number, memory, processor time, bytes written.
+    #[serde(default)]
+    pub supervised: bool,
 }
 
 impl Enforced {
@@ -32,17 +38,24 @@ impl Enforced {
         if self.landlock == 0 {
             gaps.push("write outside the work directory");
         }
-        if !self.network {
+        if !self.network && !self.seccomp {
             gaps.push(if self.landlock >= 4 { "use the network other than TCP" } else { "use the network" });
         }
         if !self.mounts {
-            gaps.push("read credentials in the home directory");
+            gaps.push(
+                "read the home directory, change the permissions of files outside and talk to local services",
+            );
         }
         if !self.processes {
-            gaps.push("see other processes and leave processes behind");
+            gaps.push("see other processes");
         }
-        if !self.limits {
+        if !self.seccomp {
+            gaps.push("make dangerous system calls");
+        }
+        if !self.limits && !self.supervised {
             gaps.push("use any amount of memory");
+        } else if !self.supervised {
+            gaps.push("use any amount of memory by many processes");
         }
         (!gaps.is_empty())
             .then(|| format!("the sandbox is incomplete on this machine: programs can {}", gaps.join(", ")))
@@ -72,22 +85,30 @@ impl fmt::Display for Enforced {
         if self.landlock > 0 {
             parts.push(format!("Landlock {}", self.landlock));
         }
-        if self.limits {
-            parts.push("resource limits".to_owned());
+        for (on, words) in [
+            (self.seccomp, "system call filter"),
+            (self.limits, "resource limits"),
+            (self.supervised, "supervised limits"),
+        ] {
+            if on {
+                parts.push(words.to_owned());
+            }
         }
         f.write_str(if parts.is_empty() { "nothing" } else { "" })?;
         f.write_str(&parts.join("; "))
     }
 }
 
-static LAUNCHER: AtomicBool = AtomicBool::new(false);
+/// The program to start as the launcher.
+static LAUNCHER: OnceLock<PathBuf> = OnceLock::new();
 
-pub fn set_launcher() {
-    LAUNCHER.store(true, Ordering::Relaxed);
+/// Only the first launcher counts: what is enforced is found out once.
+pub fn set_launcher(program: PathBuf) {
+    let _ = LAUNCHER.set(program);
 }
 
-pub fn is_launcher() -> bool {
-    LAUNCHER.load(Ordering::Relaxed)
+pub fn launcher() -> Option<&'static Path> {
+    LAUNCHER.get().map(PathBuf::as_path)
 }
 
 /// What this machine can enforce; nothing if the process has not called [`enter`](super::enter). The first call takes
@@ -101,9 +122,11 @@ pub fn enforced() -> &'static Enforced {
         processes: false,
         proc: false,
         landlock: 0,
+        seccomp: false,
         limits: false,
+        supervised: false,
     };
-    if !is_launcher() {
+    if launcher().is_none() {
         return &NOTHING;
     }
     #[cfg(target_os = "linux")]
@@ -125,17 +148,27 @@ mod tests {
             processes: true,
             proc: true,
             landlock: 7,
+            seccomp: true,
             limits: true,
+            supervised: true,
         };
         let check = |enforced: Enforced, holds: &str, warning: Option<&str>| {
             assert_eq!(enforced.to_string(), holds);
             assert_eq!(enforced.warning().as_deref(), warning);
         };
-        check(all, "user, mount, network, process namespaces; own /proc; Landlock 7; resource limits", None);
         check(
-            Enforced { landlock: 0, ..all },
-            "user, mount, network, process namespaces; own /proc; resource limits",
-            Some("the sandbox is incomplete on this machine: programs can write outside the work directory"),
+            all,
+            "user, mount, network, process namespaces; own /proc; Landlock 7; system call filter; resource limits; \
+             supervised limits",
+            None,
+        );
+        check(
+            Enforced { landlock: 0, supervised: false, ..all },
+            "user, mount, network, process namespaces; own /proc; system call filter; resource limits",
+            Some(
+                "the sandbox is incomplete on this machine: programs can write outside the work directory, use any \
+                 amount of memory by many processes",
+            ),
         );
         assert_eq!(Enforced::default().to_string(), "nothing");
     }

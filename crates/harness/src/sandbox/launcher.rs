@@ -1,31 +1,42 @@
 //! The launcher: the own binary, started again, that puts up the walls and starts the program.
 //!
 //! ```text
-//! alara ─ outer: new session, namespaces, mounts ─ inner: process 1 of its namespace, /proc, limits, Landlock ─ program
+//! alara ─ outer: new session, namespaces, mounts, then the watch
+//!           └─ inner: process 1 of its namespace, /proc, limits, Landlock, seccomp ─ program
 //! ```
 //! Each asks the kernel to kill it when its parent dies, and the end of process 1 ends its whole namespace, so nothing
-//! survives the death of `alara`, however it comes. Where there is no process namespace, `outer` becomes the program.
+//! survives the death of `alara`, however it comes. Where there is no process namespace, `inner` becomes the program,
+//! and `outer` adopts and kills what it leaves behind.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{getppid, setsid};
+use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::{Enforced, Output, walls};
+use super::supervise::{self, Limits, Scope};
+use super::view::View;
+use super::{Enforced, Output, enforced, mounts, syscalls, walls};
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
 /// What a message of the launcher itself begins with on stderr, together with the exit status.
 const MARK: &str = "\0alara sandbox: ";
+/// The program that runs, by a name that outlives its file's.
+pub const OWN: &str = "/proc/self/exe";
 const FAILED: i32 = 125;
 const NOT_FOUND: i32 = 127;
+/// What the program's variables are called until it starts: under their own names some would change the launcher, as
+/// `LD_PRELOAD` does.
+const PASSED: &str = "ALARA_PASSED_";
 
 /// What the launcher has to do, all paths absolute.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,8 +45,7 @@ pub struct Plan {
     pub parent: u32,
     pub layers: Enforced,
     pub network: bool,
-    pub memory_bytes: u64,
-    pub processes: u64,
+    pub limits: Limits,
     pub file_bytes: u64,
     pub private_tmp: Option<PathBuf>,
     /// Host paths that must stay visible and writable.
@@ -45,8 +55,7 @@ pub struct Plan {
     /// The same as the program sees them.
     pub work_inside: PathBuf,
     pub home_inside: PathBuf,
-    /// Files and directories with credentials.
-    pub hidden: Vec<PathBuf>,
+    pub view: View,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,11 +66,19 @@ enum Stage {
     ProbeInner(Enforced),
 }
 
-/// The command that runs `program` behind the walls of `plan`.
-pub fn command(plan: Plan, program: &[&str]) -> Command {
-    let mut command = again(&Stage::Outer(plan));
-    command.args(program);
+/// The command that runs `program` behind the walls of `plan`, with nothing but `env` in its environment.
+pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a str, &'a OsStr)>) -> Command {
+    let mut command = again(enforced::launcher(), &Stage::Outer(plan));
+    command.args(program).env_clear().envs(env.map(|(name, value)| (format!("{PASSED}{name}"), value)));
     command
+}
+
+/// The variables that were given to [`command`].
+fn passed() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.as_bytes().strip_prefix(PASSED.as_bytes())?;
+        Some((OsStr::from_bytes(name).to_owned(), value))
+    })
 }
 
 /// The message of a launcher that could not put up a wall, if that is what happened.
@@ -73,7 +90,7 @@ pub fn failure(output: &Output) -> Option<String> {
 
 /// Tries every layer in a process of its own.
 pub fn probe() -> Enforced {
-    let output = again(&Stage::ProbeOuter).env_clear().stdin(Stdio::null()).output();
+    let output = again(enforced::launcher(), &Stage::ProbeOuter).env_clear().stdin(Stdio::null()).output();
     output.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok()).unwrap_or_default()
 }
 
@@ -94,65 +111,123 @@ pub fn enter() {
     }
 }
 
-/// The own binary with `stage` to do. Not by its path, which may have been replaced or be hidden by now.
-fn again(stage: &Stage) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+/// A launcher with `stage` to do. Without a path it is the one that runs: its file may have been replaced, or be
+/// hidden by now.
+fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
+    let mut command = Command::new(launcher.unwrap_or(Path::new(OWN)));
     command.arg(ARGUMENT).arg(serde_json::to_string(stage).unwrap_or_default());
     command
 }
 
+#[expect(clippy::zombie_processes, reason = "`status_of` waits for every child")]
 fn outer(mut plan: Plan, program: &[OsString]) -> ! {
-    // Fails only for the leader of a process group, which is then as good.
+    // Away from the terminal. Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
     die_with(plan.parent);
     walls::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
-    // The change of credentials made the kernel forget the request.
+    // The change of credentials may have made the kernel forget the request.
     die_with(plan.parent);
     if plan.layers.mounts {
-        walls::mount(&plan).unwrap_or_else(|(what, error)| fail(&what, error));
+        mounts::mount(&plan).unwrap_or_else(|(what, error)| fail(&what, error));
     }
-    if !plan.layers.processes {
-        inner(&plan, program);
+    let namespace = plan.layers.processes;
+    if !namespace {
+        // What loses its parent becomes a child of this process.
+        let _ = prctl::set_child_subreaper(true);
+    }
+    // The threads come before the namespace of processes, in which they could not be started.
+    let program_runs: Arc<OnceLock<Pid>> = Arc::default();
+    let broken = Arc::new(Mutex::new(None));
+    let end = {
+        let runs = program_runs.clone();
+        move || match runs.get() {
+            // The end of process 1 ends the others. An error means that it is over already.
+            Some(inner) if namespace => drop(kill(*inner, Signal::SIGKILL)),
+            Some(inner) => supervise::kill_descendants(*inner),
+            None => exit(FAILED),
+        }
+    };
+    let request = SigSet::from(Signal::SIGTERM);
+    let _ = request.thread_block();
+    let (told, ended) = (request, end.clone());
+    std::thread::spawn(move || told.wait().map(|_| ended()));
+    if plan.layers.supervised {
+        let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
+        let (group, broken) = (program_runs.clone(), broken.clone());
+        std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
+    }
+    if namespace {
+        walls::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
     }
     plan.parent = std::process::id();
-    let child = again(&Stage::Inner(plan)).args(program).spawn();
-    let status = child.and_then(|mut child| child.wait()).unwrap_or_else(|error| fail("process 1", error));
-    exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    // The program would inherit the blocked signal. Until it runs, the signal may end this process.
+    let _ = request.thread_unblock();
+    let child = again(None, &Stage::Inner(plan)).args(program).spawn();
+    let _ = request.thread_block();
+    if !namespace {
+        // The death of the parent must end the descendants too, and they have no process 1 to die with.
+        let _ = prctl::set_pdeathsig(Signal::SIGTERM);
+    }
+    let inner =
+        child.map(|child| Pid::from_raw(child.id() as i32)).unwrap_or_else(|error| fail("process 1", error));
+    let _ = program_runs.set(inner);
+    let status = status_of(inner);
+    if !namespace {
+        supervise::kill_descendants(inner);
+    }
+    let broken = *broken.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(limit) = broken {
+        let _ = raise(limit.signal());
+    }
+    exit(status)
 }
 
 #[expect(clippy::zombie_processes, reason = "process 1 waits for every child, its own and the orphans")]
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
+    // A group to be killed at once, and a session whose turns with the processor are counted apart from the watch's.
+    let _ = setsid();
     if plan.layers.processes {
         die_with_outer(plan.parent);
+    } else {
+        die_with(plan.parent);
     }
+    let own_terminals = plan.layers.mounts && mounts::mount_terminals();
     if plan.layers.proc {
-        walls::mount_proc().unwrap_or_else(|error| fail("/proc", error));
+        mounts::mount_proc().unwrap_or_else(|error| fail("/proc", error));
+        walls::bound_numbers(plan);
     }
     std::env::set_current_dir(&plan.work_inside).unwrap_or_else(|error| fail("the work directory", error));
     if plan.layers.user {
         // Out of the way of the machine's limits on namespaces: Landlock forbids to mount anyway.
         let _ = walls::drop_capabilities();
+        let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     }
     walls::limit(plan).unwrap_or_else(|error| fail("resource limits", error));
     prctl::set_no_new_privs().unwrap_or_else(|error| fail("no_new_privs", error));
     if plan.layers.landlock > 0 {
-        walls::landlock(plan).unwrap_or_else(|error| fail("Landlock", error));
+        walls::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
+    }
+    if plan.layers.seccomp {
+        syscalls::refuse(plan.network).unwrap_or_else(|error| fail("the system call filter", error));
     }
     let Some((name, arguments)) = program.split_first() else { fail("bad arguments", "no program") };
     let mut command = Command::new(name);
-    command.args(arguments);
+    command.args(arguments).env_clear().envs(passed());
     if !plan.layers.processes {
         not_found(name, &command.exec());
     }
     // Process 1 has nothing that the program should read.
     let _ = prctl::set_dumpable(false);
     let child = command.spawn().unwrap_or_else(|error| not_found(name, &error));
+    exit(status_of(Pid::from_raw(child.id() as i32)))
+}
+
+/// Waits for every child until this one has ended; returns its exit status, or 128 + the signal's number.
+fn status_of(child: Pid) -> i32 {
     loop {
         match waitpid(None, None) {
-            Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() as u32 == child.id() => exit(code),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() as u32 == child.id() => {
-                exit(128 + signal as i32)
-            }
+            Ok(WaitStatus::Exited(pid, code)) if pid == child => return code,
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => return 128 + signal as i32,
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => fail("waiting", error),
         }
@@ -182,7 +257,7 @@ fn die_with_outer(parent: u32) {
 
 fn probe_outer() -> ! {
     let mut found = walls::probe_namespaces();
-    let inner = again(&Stage::ProbeInner(found)).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let inner = again(None, &Stage::ProbeInner(found)).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let inner = inner.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
     // A machine may let us unshare process ids and then not start anything in there.
     found.processes &= inner.is_some();
@@ -190,9 +265,11 @@ fn probe_outer() -> ! {
 }
 
 fn probe_inner(mut found: Enforced) -> ! {
-    found.proc = found.mounts && found.processes && walls::mount_proc().is_ok();
+    found.proc = found.mounts && found.processes && mounts::mount_proc().is_ok();
     found.limits = walls::limit_core().is_ok();
+    found.supervised = supervise::works();
     found.landlock = walls::landlock_version();
+    found.seccomp = syscalls::refuse(false).is_ok();
     report(&found)
 }
 

@@ -1,29 +1,41 @@
-//! Runs one program at a time in a work directory, walled off as well as the machine allows.
+//! Runs programs in a work directory, walled off as well as the machine allows.
 //!
 //! This module owns processes: how they start, what they may touch, how long they live and how much they may say.
 //! It must not know jinxes, models or conversations.
 //!
 //! On Linux the walls are put up by a *launcher*: the binary starts itself again with a hidden first argument,
-//! enters new namespaces, restricts itself with Landlock and resource limits, and only then starts the program.
-//! That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`] must be the first thing
-//! in `main`. Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group of its own.
+//! enters new namespaces, restricts itself with Landlock, seccomp and resource limits, and only then starts the program,
+//! which it watches from outside. That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`]
+//! must be the first thing in `main`. Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group
+//! of its own.
 
 mod capture;
+mod contract;
 mod enforced;
 #[cfg(target_os = "linux")]
 mod launcher;
 #[cfg(target_os = "linux")]
+mod mounts;
+#[cfg(target_os = "linux")]
+mod supervise;
+#[cfg(target_os = "linux")]
+mod syscalls;
+#[cfg(target_os = "linux")]
+mod view;
+#[cfg(target_os = "linux")]
 mod walls;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
+pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
 
 use crate::error::Error;
@@ -33,87 +45,10 @@ use crate::scratch::Scratch;
 /// some room for the variable's name.
 pub const ARGUMENT_BYTES: usize = 128 * 1024 - 256;
 
-/// How strongly programs are walled off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// Every layer that [`enforced`] names. The process must have called [`enter`] first.
-    #[default]
-    Auto,
-    /// Plain execution: only the time and output limits, the clean environment and the process group hold.
-    Off,
-}
-
-/// What programs of a sandbox may touch and use.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Whether a script that asks for the network gets it. Default true; a script's own default is no network.
-    pub network: bool,
-    /// Most bytes of private writable memory for each process. Default 2 GiB.
-    pub memory_bytes: u64,
-    /// Most processes and threads at a time. Default 256. Not enforced for the superuser.
-    pub processes: u64,
-    /// Largest file that a program may write, in bytes. Default 1 GiB.
-    pub file_bytes: u64,
-    /// A host directory that programs see as `/tmp`; it persists from run to run. `None`: the machine's own `/tmp`,
-    /// readable but not writable. It is an error where the machine can't enforce it.
-    pub private_tmp: Option<PathBuf>,
-    /// A host directory for `HOME`. `None`: the private `/tmp` if there is one, otherwise a temporary directory that
-    /// is removed with the sandbox.
-    pub home: Option<PathBuf>,
-    /// How strongly programs are walled off. Default [`Isolation::Auto`].
-    pub isolation: Isolation,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy {
-            network: true,
-            memory_bytes: 2 << 30,
-            processes: 256,
-            file_bytes: 1 << 30,
-            private_tmp: None,
-            home: None,
-            isolation: Isolation::Auto,
-        }
-    }
-}
-
-/// A program to run.
-#[derive(Clone, Debug)]
-pub struct Script<'a> {
-    /// The program and its arguments; a name without a slash is looked up in `PATH`.
-    pub program: &'a [&'a str],
-    /// Environment variables beside `PATH`, `LANG`, `HOME` and `TMPDIR`, which the sandbox sets.
-    pub env: &'a [(String, String)],
-    /// Bytes for standard input; `None` = empty.
-    pub stdin: Option<&'a [u8]>,
-    /// Wall-clock limit; then everything that the program started is killed.
-    pub timeout: Duration,
-    /// Whether the program needs the network; it gets it only if the policy allows it too.
-    pub network: bool,
-    /// Most bytes to keep of each of stdout and stderr: the first and the last half of this. The rest is read,
-    /// counted and dropped.
-    pub output_limit: usize,
-}
-
-/// What a program did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Output {
-    /// The exit status, 128 + the signal's number if a signal ended it, `None` if the sandbox killed it.
-    pub exit: Option<i32>,
-    /// What it wrote on stdout, up to the limit.
-    pub stdout: Vec<u8>,
-    /// What it wrote on stderr, up to the limit.
-    pub stderr: Vec<u8>,
-    /// Bytes dropped from the middle of `stdout`.
-    pub stdout_dropped: u64,
-    /// Bytes dropped from the middle of `stderr`.
-    pub stderr_dropped: u64,
-    /// Whether the wall-clock limit ended it.
-    pub timed_out: bool,
-    /// Whether the sandbox's cancel flag ended it.
-    pub cancelled: bool,
-}
+/// How often a running program is looked at: whether it was cancelled, or says too much.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the launcher may take to end everything; then it is killed itself.
+const END: Duration = Duration::from_secs(3);
 
 /// A work directory and a policy.
 #[derive(Debug)]
@@ -123,6 +58,8 @@ pub struct Sandbox {
     tmp: PathBuf,
     policy: Policy,
     cancel: Arc<AtomicBool>,
+    #[cfg(target_os = "linux")]
+    view: view::View,
     /// Keeps the temporary home for as long as the sandbox lives.
     _scratch: Option<Scratch>,
 }
@@ -142,7 +79,7 @@ impl Sandbox {
         };
         let mut policy = policy;
         let work = directory(work, "work directory")?;
-        if policy.isolation == Isolation::Auto && !enforced::is_launcher() {
+        if policy.isolation == Isolation::Auto && enforced::launcher().is_none() {
             return Err(Error::NoLauncher);
         }
         if let Some(tmp) = &mut policy.private_tmp {
@@ -166,7 +103,16 @@ impl Sandbox {
                 (path.clone(), path)
             }
         };
-        Ok(Sandbox { work, home, tmp, policy, cancel: Arc::default(), _scratch: scratch })
+        Ok(Sandbox {
+            #[cfg(target_os = "linux")]
+            view: view::view(&[&work, &home], &policy.readable),
+            work,
+            home,
+            tmp,
+            policy,
+            cancel: Arc::default(),
+            _scratch: scratch,
+        })
     }
 
     /// Lets `cancel` end the running program and every later one.
@@ -199,11 +145,13 @@ impl Sandbox {
         }
     }
 
-    /// Runs a program to its end, or to a limit. A program that fails is no error.
+    /// Runs a program to its end, or to a limit. A program that fails is no error. Several threads may call this at a
+    /// time; each program is behind walls of its own, and shares the work directory with the others.
     ///
     /// # Errors
     /// The program can't be started, or a wall can't be put up.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
+        // By this thread: the launcher dies with the thread that started it.
         let mut child = self.spawn(script)?;
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
         if let Some((mut pipe, bytes)) = stdin {
@@ -212,25 +160,33 @@ impl Sandbox {
         }
         let stdout = Capture::start(child.stdout.take(), script.output_limit);
         let stderr = Capture::start(child.stderr.take(), script.output_limit);
+        let id = child.id();
+        let ended = wait(child);
         let mut output = Output::default();
         let deadline = Instant::now() + script.timeout;
-        let mut pause = Duration::from_micros(200);
         let status = loop {
-            if let Some(status) = child.try_wait().map_err(|source| Error::Wait { source })? {
-                break Some(status);
+            match ended.recv_timeout(LOOK.min(deadline.saturating_duration_since(Instant::now()))) {
+                Ok(status) => break Some(status.map_err(|source| Error::Wait { source })?),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             output.timed_out = Instant::now() >= deadline;
             output.cancelled = self.cancel.load(Ordering::Relaxed);
-            if output.timed_out || output.cancelled {
-                kill(&mut child);
+            if stdout.seen() + stderr.seen() > self.policy.output_bytes {
+                let most = contract::bytes(self.policy.output_bytes);
+                output.killed = Some(format!("killed: more than {most} of output"));
+            }
+            if output.timed_out || output.cancelled || output.killed.is_some() {
+                self.end(id, &ended);
                 break None;
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(5));
         };
         // Whatever the program left running in its group goes too; in namespaces it is gone already.
-        kill_group(child.id());
-        output.exit = status.map(exit_code);
+        kill_group(id);
+        #[cfg(target_os = "linux")]
+        if let Some(limit) = status.and_then(|status| self.broken(status)) {
+            output.killed = Some(self.limits().broken(limit));
+        }
+        output.exit = status.filter(|_| output.killed.is_none()).map(exit_code);
         (output.stdout, output.stdout_dropped) = stdout.finish();
         (output.stderr, output.stderr_dropped) = stderr.finish();
         #[cfg(target_os = "linux")]
@@ -240,19 +196,35 @@ impl Sandbox {
         Ok(output)
     }
 
+    /// Kills a program with all that it started.
+    fn end(&self, id: u32, ended: &Receiver<std::io::Result<ExitStatus>>) {
+        if self.policy.isolation == Isolation::Auto {
+            ask_to_end(id);
+            if ended.recv_timeout(END).is_ok() {
+                return;
+            }
+        }
+        kill_group(id);
+        // An error means that even the kernel can't end it now: it waits for a device.
+        let _ = ended.recv_timeout(END);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn broken(&self, status: ExitStatus) -> Option<supervise::Limit> {
+        use std::os::unix::process::ExitStatusExt;
+        // The launcher itself; the program's end is its exit status.
+        (self.policy.isolation == Isolation::Auto)
+            .then(|| status.signal().and_then(supervise::Limit::told_by))?
+    }
+
+    #[cfg(target_os = "linux")]
+    fn limits(&self) -> supervise::Limits {
+        let Policy { processes, memory_bytes, cpu, written_bytes, .. } = self.policy;
+        supervise::Limits { processes, memory_bytes, cpu, written_bytes }
+    }
+
     fn spawn(&self, script: &Script) -> Result<Child, Error> {
         let name = script.program.first().copied().unwrap_or_default();
-        let mut command = match self.policy.isolation {
-            #[cfg(target_os = "linux")]
-            Isolation::Auto => launcher::command(self.plan(script), script.program),
-            _ => {
-                let mut command = Command::new(name);
-                command.args(&script.program[script.program.len().min(1)..]).current_dir(&self.work);
-                #[cfg(unix)]
-                std::os::unix::process::CommandExt::process_group(&mut command, 0);
-                command
-            }
-        };
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
         let kept: [(&str, OsString); 4] = [
@@ -261,14 +233,23 @@ impl Sandbox {
             ("HOME", self.inside(&self.home).into()),
             ("TMPDIR", self.tmp.clone().into()),
         ];
+        // The later one of two with the same name counts.
+        let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
+        let env = given.chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
+        let mut command = match self.policy.isolation {
+            #[cfg(target_os = "linux")]
+            Isolation::Auto => launcher::command(self.plan(script), script.program, env),
+            _ => {
+                let mut command = Command::new(name);
+                let arguments = &script.program[script.program.len().min(1)..];
+                command.args(arguments).current_dir(&self.work).env_clear().envs(env);
+                #[cfg(unix)]
+                std::os::unix::process::CommandExt::process_group(&mut command, 0);
+                command
+            }
+        };
         let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        command
-            .env_clear()
-            .envs(script.env.iter().map(|(key, value)| (key, value)))
-            .envs(kept)
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
     }
 
@@ -278,8 +259,7 @@ impl Sandbox {
             parent: std::process::id(),
             layers: *enforced(),
             network: script.network && self.policy.network,
-            memory_bytes: self.policy.memory_bytes,
-            processes: self.policy.processes,
+            limits: self.limits(),
             file_bytes: self.policy.file_bytes,
             private_tmp: self.policy.private_tmp.clone(),
             work: self.work.clone(),
@@ -287,9 +267,7 @@ impl Sandbox {
             tmp: self.tmp.clone(),
             work_inside: self.work_inside(),
             home_inside: self.inside(&self.home),
-            hidden: std::env::home_dir()
-                .map(|home| walls::credentials(&home, &[&self.work, &self.home]))
-                .unwrap_or_default(),
+            view: self.view.clone(),
         }
     }
 
@@ -306,25 +284,50 @@ impl Sandbox {
 /// first call in `main` of a program that uses [`Isolation::Auto`].
 pub fn enter() {
     #[cfg(target_os = "linux")]
-    launcher::enter();
-    enforced::set_launcher();
+    {
+        launcher::enter();
+        enforced::set_launcher(launcher::OWN.into());
+    }
+    #[cfg(not(target_os = "linux"))]
+    enforced::set_launcher(PathBuf::new());
 }
 
-fn kill(child: &mut Child) {
-    kill_group(child.id());
-    // An error means that it has ended already.
-    drop(child.kill());
-    drop(child.wait());
+/// Lets another program be the launcher, one whose `main` begins with [`enter`]: for a program whose own `main` is not
+/// in our hands, as that of a test or of a library's host. Without effect after either has been called before.
+pub fn launch_with(program: &Path) {
+    enforced::set_launcher(program.to_owned());
+}
+
+/// Waits on a thread of its own; a channel can be waited on with a limit.
+fn wait(mut child: Child) -> Receiver<std::io::Result<ExitStatus>> {
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        // Nobody listens any more if it could not be killed in time.
+        let _ = sender.send(child.wait());
+    });
+    ended
+}
+
+#[cfg(unix)]
+fn signal(process: u32, signal: nix::sys::signal::Signal, group: bool) {
+    let Ok(number) = i32::try_from(process) else { return };
+    let process = nix::unistd::Pid::from_raw(if group { -number } else { number });
+    // An error means that it is gone.
+    let _ = nix::sys::signal::kill(process, signal);
+}
+
+#[cfg(unix)]
+fn ask_to_end(launcher: u32) {
+    signal(launcher, nix::sys::signal::Signal::SIGTERM, false);
 }
 
 #[cfg(unix)]
 fn kill_group(leader: u32) {
-    use nix::sys::signal::{Signal, killpg};
-    if let Ok(leader) = i32::try_from(leader) {
-        // An error means that the group is gone.
-        let _ = killpg(nix::unistd::Pid::from_raw(leader), Signal::SIGKILL);
-    }
+    signal(leader, nix::sys::signal::Signal::SIGKILL, true);
 }
+
+#[cfg(not(unix))]
+fn ask_to_end(_launcher: u32) {}
 
 #[cfg(not(unix))]
 fn kill_group(_leader: u32) {}

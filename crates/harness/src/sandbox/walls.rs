@@ -1,53 +1,50 @@
-//! The walls themselves: namespaces, mounts, limits, Landlock. Called by the launcher's process on itself only.
+//! The walls themselves: namespaces, limits, Landlock. Called by the launcher's process on itself only.
 
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
-use nix::fcntl::{OFlag, open};
-use nix::mount::{MsFlags, mount as mount_at};
 use nix::sched::CloneFlags;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::stat::Mode;
 use nix::unistd::{getgid, getuid};
 
 use super::Enforced;
 use super::launcher::Plan;
+use super::mounts::{self, SHM};
 
 /// The newest Landlock version that we know how to use; an older kernel does what it can.
 const LANDLOCK: ABI = ABI::V7;
 /// Devices that any program may write to.
-const DEVICES: [&str; 8] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
-/// Where shared memory lives: private to each run.
-const SHM: &str = "/dev/shm";
-const NONE: Option<&str> = None;
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// Those of terminals, if they are the program's own.
+const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
+/// How many more processes the kernel admits than the watch: it ends a program long before, except one that is faster
+/// than the watch looks.
+const HEADROOM: u64 = 256;
 
-/// Enters the plan's namespaces, as the superuser of the user namespace.
+/// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
 pub fn unshare(plan: &Plan) -> nix::Result<()> {
     let layers = plan.layers;
     let mut flags = CloneFlags::empty();
     flags.set(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWIPC, layers.user);
     flags.set(CloneFlags::CLONE_NEWNS, layers.mounts);
-    flags.set(CloneFlags::CLONE_NEWPID, layers.processes);
     flags.set(CloneFlags::CLONE_NEWNET, layers.network && !plan.network);
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    nix::sched::unshare(flags)?;
+    // Where nothing can be had, even asking for nothing may be refused.
+    if !flags.is_empty() {
+        nix::sched::unshare(flags)?;
+    }
     if layers.user {
         map_ids((0, user), (0, group))?;
     }
     Ok(())
+}
+
+/// Lets the next child be process 1 of a namespace. No thread can be started after that.
+pub fn unshare_processes() -> nix::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWPID)
 }
 
 /// Enters one more user namespace with the user's own number, which has no rights over the mounts of the first.
@@ -74,68 +71,11 @@ fn map_ids(user: (u32, u32), group: (u32, u32)) -> nix::Result<()> {
     write("/proc/self/gid_map", format!("{} {} 1", group.0, group.1))
 }
 
-/// Private mounts: hidden credentials, private `/tmp` and `/dev/shm`. An error says which.
-pub fn mount(plan: &Plan) -> Result<(), (String, nix::Error)> {
-    let at = |path: &Path| {
-        let what = path.display().to_string();
-        move |error| (what, error)
-    };
-    separate().map_err(at(Path::new("/")))?;
-    for path in &plan.hidden {
-        hide(path).map_err(at(path))?;
-    }
-    // What lies below a directory that is about to be covered is held open and mounted again at its place.
-    let keep = [(&plan.work, &plan.work_inside), (&plan.home, &plan.home_inside)].map(|(path, inside)| {
-        let covered = path == inside
-            && (path.starts_with("/tmp") || path.starts_with(SHM))
-            && path != Path::new("/tmp");
-        let handle = covered.then(|| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()));
-        (path, handle)
-    });
-    if let Some(tmp) = &plan.private_tmp {
-        mount_at(Some(tmp), "/tmp", NONE, MsFlags::MS_BIND, NONE).map_err(at(tmp))?;
-    }
-    if Path::new(SHM).is_dir() {
-        let options = format!("mode=1777,size={}", plan.memory_bytes);
-        mount_at(
-            Some("shm"),
-            SHM,
-            Some("tmpfs"),
-            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-            Some(options.as_str()),
-        )
-        .map_err(at(Path::new(SHM)))?;
-    }
-    for (path, handle) in keep {
-        let Some(handle) = handle else { continue };
-        if path.starts_with("/tmp") && plan.private_tmp.is_none() {
-            continue;
-        }
-        let handle = handle.map_err(at(path))?;
-        let source = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        std::fs::create_dir_all(path).map_err(|_| nix::Error::EACCES).map_err(at(path))?;
-        mount_at(Some(source.as_str()), path, NONE, MsFlags::MS_BIND, NONE).map_err(at(path))?;
-    }
-    Ok(())
-}
-
-/// From here on, mounts are seen in this namespace only.
-fn separate() -> nix::Result<()> {
-    mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
-}
-
-fn hide(path: &Path) -> nix::Result<()> {
-    if path.is_dir() {
-        mount_at(Some("hidden"), path, Some("tmpfs"), MsFlags::MS_RDONLY, Some("mode=0555,size=4k"))
-    } else {
-        mount_at(Some("/dev/null"), path, NONE, MsFlags::MS_BIND, NONE)
-    }
-}
-
-/// A `/proc` of the own process namespace.
-pub fn mount_proc() -> nix::Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount_at(Some("proc"), "/proc", Some("proc"), flags, NONE)
+/// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a limit on processes that
+/// holds for the superuser too.
+pub fn bound_numbers(plan: &Plan) {
+    // The kernel keeps the first 300 back when it starts again from below.
+    let _ = std::fs::write("/proc/sys/kernel/pid_max", (plan.limits.processes + HEADROOM + 300).to_string());
 }
 
 /// Resource limits of the program and its children.
@@ -145,11 +85,16 @@ pub fn limit(plan: &Plan) -> nix::Result<()> {
     }
     limit_core()?;
     // Not the address space: runtimes reserve far more of it than they use.
-    setrlimit(Resource::RLIMIT_DATA, plan.memory_bytes, plan.memory_bytes)?;
+    let limits = &plan.limits;
+    setrlimit(Resource::RLIMIT_DATA, limits.memory_bytes, limits.memory_bytes)?;
     setrlimit(Resource::RLIMIT_FSIZE, plan.file_bytes, plan.file_bytes)?;
+    // After the watch has had its say.
+    let seconds = limits.cpu.as_secs().saturating_add(2);
+    setrlimit(Resource::RLIMIT_CPU, seconds, seconds)?;
     if plan.layers.user {
         // Outside a user namespace it would count everything that the user runs.
-        setrlimit(Resource::RLIMIT_NPROC, plan.processes, plan.processes)?;
+        let most = limits.processes.saturating_add(HEADROOM);
+        setrlimit(Resource::RLIMIT_NPROC, most, most)?;
     }
     Ok(())
 }
@@ -159,20 +104,25 @@ pub fn limit_core() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
 }
 
-/// Reading and running everywhere, writing only where the plan says, and no way out by TCP, signals or abstract
-/// sockets. (Paths that do not exist on this machine are left out.)
-pub fn landlock(plan: &Plan) -> Result<RestrictionStatus, RulesetError> {
+/// Reading and running everywhere but in `/dev`, writing only where the plan says, and no way out by TCP, signals or
+/// abstract sockets. (Paths that do not exist on this machine are left out.)
+pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];
     let mut rules = Ruleset::default().handle_access(all)?.scope(Scope::from_all(LANDLOCK))?;
     if !plan.network {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
     }
+    // Not the devices: the superuser's programs could read whole disks there.
+    let root = std::fs::read_dir("/").into_iter().flatten().flatten().map(|entry| entry.path());
+    let readable = root.filter(|path| path != Path::new("/dev"));
+    let devices = DEVICES.iter().chain(if own_terminals { &TERMINALS[..] } else { &[] });
     let mut rules = rules
         .create()?
-        .add_rules(path_beneath_rules(["/"], AccessFs::from_read(LANDLOCK)))?
+        .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(readable, AccessFs::from_read(LANDLOCK)))?
         .add_rules(path_beneath_rules(writable, all))?
-        .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(LANDLOCK)))?;
+        .add_rules(path_beneath_rules(devices, AccessFs::from_file(LANDLOCK)))?;
     if plan.layers.mounts && Path::new(SHM).is_dir() {
         rules = rules.add_rules(path_beneath_rules([SHM], all))?;
     }
@@ -200,38 +150,8 @@ pub fn probe_namespaces() -> Enforced {
     let user = enter(CloneFlags::CLONE_NEWUSER)
         && map_ids((0, user), (0, group)).is_ok()
         && enter(CloneFlags::CLONE_NEWIPC);
-    let mounts = enter(CloneFlags::CLONE_NEWNS)
-        && separate().is_ok()
-        && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok();
+    let mounts = enter(CloneFlags::CLONE_NEWNS) && mounts::works();
     let network = enter(CloneFlags::CLONE_NEWNET);
     let processes = enter(CloneFlags::CLONE_NEWPID);
     Enforced { user, mounts, network, processes, ..Enforced::default() }
-}
-
-/// Credentials below a home directory that programs have no business to read, as far as they exist; none that
-/// contains or lies in one of `needed`.
-pub fn credentials(home: &Path, needed: &[&Path]) -> Vec<PathBuf> {
-    const NAMES: [&str; 14] = [
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".azure",
-        ".kube",
-        ".docker",
-        ".config/gcloud",
-        ".config/gh",
-        ".cargo/credentials.toml",
-        ".git-credentials",
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-        ".password-store",
-    ];
-    let touches =
-        |path: &Path| needed.iter().any(|needed| needed.starts_with(path) || path.starts_with(needed));
-    NAMES
-        .iter()
-        .filter_map(|name| home.join(name).canonicalize().ok())
-        .filter(|path| !touches(path))
-        .collect()
 }

@@ -22,7 +22,7 @@ pub(super) const KEYS: [&str; 7] = [
 
 /// A step that gives a section of the jinx's own texts.
 pub(super) fn serve(section: &str, place: Place) -> Step {
-    let text = Value::from(format!("{{{{ section(skill, {section}) }}}}"));
+    let text = Value::from(format!("{{{{ skill | section({section}) }}}}"));
     Step {
         name: "step_1".to_owned(),
         action: Action::Text { text },

@@ -53,16 +53,10 @@ impl Stop {
         Stop::failed(step, ToolResult::failed(format!("{which}: {reason}")))
     }
 
-    /// What may be caught: a step's failure, or a model that can't answer.
-    fn caught(self, step: &Step) -> Result<Box<Failure>, Stop> {
+    /// What may be caught.
+    fn caught(self) -> Result<Box<Failure>, Stop> {
         match self {
             Stop::Failed(failure) => Ok(failure),
-            Stop::Error(Error::Model(error)) => {
-                match Stop::failed(step, ToolResult::failed(format!("the model can't answer: {error}"))) {
-                    Stop::Failed(failure) => Ok(failure),
-                    other => Err(other),
-                }
-            }
             other => Err(other),
         }
     }
@@ -117,7 +111,7 @@ impl<'a> Run<'a> {
                 step.timeout.filter(|_| !matches!(step.action, Action::Bash { .. } | Action::Python { .. }));
             let ended = self.act(step, &Caller { deadline: earlier(caller.deadline, own), ..*caller });
             match ended {
-                Err(stop) if left > 0 && caller.stopped().is_none() => drop(stop.caught(step)?),
+                Err(stop) if left > 0 && caller.stopped().is_none() => drop(stop.caught()?),
                 ended => return ended,
             }
             sleep(pause, caller);
@@ -152,7 +146,7 @@ impl<'a> Run<'a> {
                 self.gather(step, steps, results);
                 Ok(())
             }
-            Action::Try { steps, catch, finally } => self.attempt(step, steps, catch, finally, caller),
+            Action::Try { steps, catch, finally } => self.attempt(steps, catch, finally, caller),
             Action::Set { set } => self.set(set, caller)?.map_err(wrong),
             Action::Emit { emit } => {
                 let response = fill(emit, &self.scope).map_err(wrong)?;
@@ -238,7 +232,6 @@ impl<'a> Run<'a> {
     /// Tries steps. A failure is caught, unless there is nothing but `finally`.
     fn attempt(
         &mut self,
-        step: &Step,
         steps: &Steps,
         catch: &Steps,
         finally: &Steps,
@@ -246,7 +239,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Stop> {
         let mut ended = self.steps(steps, caller);
         if let Err(stop) = ended {
-            ended = match stop.caught(step) {
+            ended = match stop.caught() {
                 Ok(failure) if catch.is_empty() && !finally.is_empty() => Err(Stop::Failed(failure)),
                 Ok(failure) => {
                     let Failure { step, result } = *failure;

@@ -10,7 +10,7 @@ use super::memo::{self, Key};
 use super::program::Program;
 use crate::agent;
 use crate::error::Error;
-use crate::jinx::template::{Language, fill, fill_map};
+use crate::jinx::template::{Language, fill, fill_map, single};
 use crate::jinx::{Action, Effect, Jinx, Llm, Step, ToolResult, Tools};
 use crate::session::Caller;
 use crate::tool;
@@ -41,7 +41,10 @@ impl<'a> Work<'a> {
                 Work::Program(Program::new(Language::Python, code, &step.name, run.jinx, scope)?)
             }
             Action::Text { text } => Work::Text(match fill(text, scope)? {
-                Value::String(text) => Value::from(text.trim_end_matches(['\n', '\r'])),
+                // What is one value is that value, unchanged.
+                Value::String(filled) if text.as_str().and_then(single).is_none() => {
+                    Value::from(filled.trim_end_matches(['\n', '\r']))
+                }
                 other => other,
             }),
             Action::Llm(llm) => Work::Ask {

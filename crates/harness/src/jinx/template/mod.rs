@@ -50,6 +50,8 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("fromjson", fromjson);
     environment.add_test("match", matches);
     environment.add_function("section", section::section);
+    // A function is hidden by a variable of its name, which inputs of skills have; a filter is not.
+    environment.add_filter("section", section::section);
     environment
 }
 

@@ -1,0 +1,32 @@
+//! What alara keeps between runs: traces, their index, the history of what was typed.
+
+use std::path::PathBuf;
+
+use alara_harness::Trace;
+
+use crate::ui;
+
+/// The user's state directory for alara, `$XDG_STATE_HOME/alara` or `~/.local/state/alara`; `None` if there is no home.
+pub fn directory() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(state.join("alara"))
+}
+
+/// Where traces lie.
+pub fn traces() -> Option<PathBuf> {
+    directory().map(|state| state.join("traces"))
+}
+
+/// A new trace in the state directory, as far as there is one.
+pub fn trace() -> Trace {
+    let Some(traces) = traces() else { return Trace::in_memory() };
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let name = format!("{}-{}.jsonl", since.as_millis(), std::process::id());
+    Trace::create(&traces.join(name)).unwrap_or_else(|error| {
+        ui::note(&format!("warning: no trace is kept: {error}"));
+        Trace::in_memory()
+    })
+}

@@ -1,0 +1,43 @@
+//! What steps do to the world, as far as it can be told without running them.
+
+use super::Known;
+use super::names::blocks;
+use crate::jinx::{Action, Effect, Jinx, Step, Tools};
+
+/// The effect of a step of `jinx`. A program's, a model's with tools and that of a change of the store are the jinx's own; a call's is
+/// what the called jinx says.
+pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
+    match &step.action {
+        Action::Bash { .. } | Action::Python { .. } => jinx.effect,
+        Action::Llm(llm) if llm.tools != Tools::None => jinx.effect,
+        Action::Set { set } if set.keys().any(|path| path.starts_with("store.")) => jinx.effect,
+        Action::Call { jinx, .. } => known.get(jinx).map_or(Effect::Write, |jinx| jinx.effect),
+        other => {
+            let steps = blocks(other).into_iter().flatten();
+            steps.map(|step| effect(step, jinx, known)).max().unwrap_or(Effect::None)
+        }
+    }
+}
+
+/// Whether a step, or a jinx that it calls, does something of a kind. What can't be looked into might: jinxes that nobody knows, and
+/// those that a person may be asked about.
+pub fn reaches(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool) -> bool {
+    fn look(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool, seen: &mut Vec<String>) -> bool {
+        if kind(&step.action) {
+            return true;
+        }
+        let Action::Call { jinx, .. } = &step.action else {
+            return blocks(&step.action).into_iter().flatten().any(|step| look(step, known, kind, seen));
+        };
+        match known.get(jinx) {
+            Some(jinx) if jinx.permission.is_some() => true,
+            Some(jinx) if seen.contains(&jinx.name) => false,
+            Some(jinx) => {
+                seen.push(jinx.name.clone());
+                jinx.steps.iter().any(|step| look(step, known, kind, seen))
+            }
+            None => true,
+        }
+    }
+    look(step, known, kind, &mut Vec::new())
+}

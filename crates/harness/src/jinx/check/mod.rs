@@ -1,0 +1,107 @@
+//! What can be told about jinxes without running them: names that nothing defines, steps that never run, calls that can't work,
+//! cycles.
+//!
+//! This module looks at whole sets of jinxes. It must not know how files are read or how steps are run.
+
+mod calls;
+mod cycles;
+mod effects;
+mod flow;
+mod names;
+mod places;
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{Jinx, Place, Step};
+use crate::source::{Diagnostic, Severity};
+use crate::team::nearest;
+
+pub(super) use effects::{effect, reaches};
+pub(super) use names::{Text, blocks, constant, root, texts, words};
+
+/// Jinxes by name and by reference.
+pub struct Known<'a>(BTreeMap<&'a str, &'a Jinx>);
+
+impl<'a> Known<'a> {
+    /// A name counts before a reference.
+    pub fn new(jinxes: &'a [Jinx]) -> Self {
+        let references = jinxes.iter().filter(|jinx| !jinx.reference.is_empty());
+        let mut known: BTreeMap<&str, &Jinx> =
+            references.map(|jinx| (jinx.reference.as_str(), jinx)).collect();
+        known.extend(jinxes.iter().map(|jinx| (jinx.name.as_str(), jinx)));
+        Known(known)
+    }
+
+    /// The jinx with this name or reference.
+    pub fn get(&self, name: &str) -> Option<&'a Jinx> {
+        self.0.get(name).copied()
+    }
+
+    fn hint(&self, name: &str) -> String {
+        hint(name, self.0.keys().copied())
+    }
+}
+
+/// Checks a set of jinxes, which may call each other and nothing else. `store` are the keys of the team's store, if it declares any.
+/// `text_of` gives the text of a file, in which the exact places are looked up; without it they are those of the steps.
+pub fn check(jinxes: &[Jinx], store: &[&str], text_of: &dyn Fn(&Path) -> Option<String>) -> Vec<Diagnostic> {
+    let known = Known::new(jinxes);
+    let mut said = Vec::new();
+    for jinx in jinxes {
+        let mut report = Report { jinx, text_of, text: OnceCell::new(), said: &mut said };
+        flow::check(jinx, &known, store, &mut report);
+    }
+    cycles::check(jinxes, &known, text_of, &mut said);
+    said.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));
+    said.dedup();
+    said
+}
+
+/// What is said about one jinx.
+struct Report<'a> {
+    jinx: &'a Jinx,
+    text_of: &'a dyn Fn(&Path) -> Option<String>,
+    text: OnceCell<Option<String>>,
+    said: &'a mut Vec<Diagnostic>,
+}
+
+impl Report<'_> {
+    fn file(&self) -> Option<&str> {
+        self.text.get_or_init(|| (self.text_of)(&self.jinx.path)).as_deref()
+    }
+
+    fn say(&mut self, severity: Severity, place: Place, message: String) {
+        self.said.push(Diagnostic { path: self.jinx.path.clone(), place, severity, message });
+    }
+
+    /// About a step as a whole.
+    fn error(&mut self, step: &Step, message: String) {
+        self.say(Severity::Error, step.place, message);
+    }
+
+    /// About a step as a whole.
+    fn warning(&mut self, step: &Step, message: String) {
+        self.say(Severity::Warning, step.place, message);
+    }
+
+    /// About a name in one of a step's texts.
+    fn name(&mut self, severity: Severity, step: Place, text: &str, name: &str, message: String) {
+        let place = self.file().map_or(step, |file| places::of_name(file, step, text, name));
+        self.say(severity, place, message);
+    }
+
+    /// About a piece of one of a step's texts.
+    fn piece(&mut self, step: Place, piece: &str, message: String) {
+        let place = self.file().map_or(step, |file| places::of_piece(file, step, piece));
+        self.say(Severity::Error, place, message);
+    }
+}
+
+fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, known).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Which names the texts of a step use, and which texts make no sense.
+
+use std::sync::LazyLock;
+
+use minijinja::{Environment, Error};
+use serde_json::Value;
+
+use crate::jinx::template::{self, Language, Piece, pieces, single};
+use crate::jinx::{Action, Step};
+
+/// A text that names can stand in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Text<'a> {
+    /// A condition, or what is iterated over.
+    Expression(&'a str),
+    /// A text with placeholders.
+    Template(&'a str),
+    /// A program with placeholders.
+    Code(Language, &'a str),
+}
+
+/// A name that a text uses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// The name with what is looked up in it: `order.items`.
+    pub path: String,
+    /// Whether the text asks first whether there is such a name.
+    pub guarded: bool,
+}
+
+/// A text that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Why not.
+    pub message: String,
+    /// The line of the text, from 1.
+    pub line: usize,
+}
+
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(template::environment);
+
+impl<'a> Text<'a> {
+    /// As it stands in the file.
+    pub fn as_str(self) -> &'a str {
+        let (Text::Expression(text) | Text::Template(text) | Text::Code(_, text)) = self;
+        text
+    }
+
+    /// The names that it uses, in alphabetical order, without functions.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn uses(self) -> Result<Vec<Use>, Wrong> {
+        let text = self.as_str();
+        let names = match self {
+            Text::Expression(text) => ENVIRONMENT
+                .compile_expression(text)
+                .map_err(|error| wrong(&error))?
+                .undeclared_variables(true),
+            Text::Template(text) if !text.contains('{') => return Ok(Vec::new()),
+            Text::Template(text) => match single(text) {
+                Some(expression) => return Text::Expression(expression).uses(),
+                None => {
+                    let template = ENVIRONMENT.template_from_str(text).map_err(|error| wrong(&error))?;
+                    template.undeclared_variables(true)
+                }
+            },
+            Text::Code(_, text) => {
+                let parts: Vec<Piece> = pieces(text);
+                // Without the program between them, what is left is a template with as many lines.
+                let mut left = String::new();
+                for part in &parts {
+                    match part {
+                        Piece::Text(place) => left.extend(text[place.clone()].chars().filter(|c| *c == '\n')),
+                        Piece::Expression(place, _) | Piece::Tag(place, _) => left += &text[place.clone()],
+                    }
+                }
+                if !left.contains('{') {
+                    return Ok(Vec::new());
+                }
+                ENVIRONMENT
+                    .template_from_str(&left)
+                    .map_err(|error| wrong(&error))?
+                    .undeclared_variables(true)
+            }
+        };
+        let mut uses: Vec<Use> = names
+            .into_iter()
+            .filter(|path| !is_global(root(path)))
+            .map(|path| Use { guarded: guarded(text, &path), path })
+            .collect();
+        uses.sort();
+        Ok(uses)
+    }
+}
+
+/// The name at the beginning of a path.
+pub fn root(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+/// Whether an expression is always true or always false. `None` = it depends.
+pub fn constant(expression: &str) -> Option<bool> {
+    let compiled = ENVIRONMENT.compile_expression(expression).ok()?;
+    if !compiled.undeclared_variables(false).is_empty() {
+        return None;
+    }
+    compiled.eval(()).ok().map(|value| value.is_true())
+}
+
+/// The texts of a step itself, without those of the steps in it and without the `until` of a loop, which sees other names.
+pub fn texts(step: &Step) -> Vec<Text<'_>> {
+    let mut texts = Vec::new();
+    match &step.action {
+        Action::Bash { code } => texts.push(Text::Code(Language::Bash, code)),
+        Action::Python { code } => texts.push(Text::Code(Language::Python, code)),
+        Action::Text { text } => add(text, &mut texts),
+        Action::Llm(llm) => {
+            add(&llm.prompt, &mut texts);
+            llm.npc.iter().for_each(|npc| add(npc, &mut texts));
+        }
+        Action::Call { with, .. } => with.values().for_each(|value| add(value, &mut texts)),
+        Action::When { when, .. } => texts.push(Text::Expression(when)),
+        Action::For { items, .. } => texts.push(Text::Expression(items)),
+        Action::Set { set } => set.values().for_each(|value| add(value, &mut texts)),
+        Action::Emit { emit } => add(emit, &mut texts),
+        Action::Return { value } => add(value, &mut texts),
+        Action::Try { .. } | Action::Together { .. } => {}
+    }
+    texts
+}
+
+/// The steps in a step, list by list.
+pub fn blocks(action: &Action) -> Vec<&[Step]> {
+    match action {
+        Action::When { then, otherwise, .. } => vec![then, otherwise],
+        Action::For { steps, .. } | Action::Together { steps } => vec![steps],
+        Action::Try { steps, catch, finally } => vec![steps, catch, finally],
+        _ => Vec::new(),
+    }
+}
+
+/// The templates in a value.
+pub fn add<'a>(value: &'a Value, texts: &mut Vec<Text<'a>>) {
+    match value {
+        Value::String(text) => texts.push(Text::Template(text)),
+        Value::Array(items) => items.iter().for_each(|item| add(item, texts)),
+        Value::Object(map) => map.values().for_each(|value| add(value, texts)),
+        _ => {}
+    }
+}
+
+/// The places of a word in a text, by its bytes.
+pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let inner = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        !text[..*at].chars().next_back().is_some_and(inner)
+            && !text[at + word.len()..].chars().next().is_some_and(inner)
+    })
+}
+
+fn is_global(name: &str) -> bool {
+    ENVIRONMENT.globals().any(|(global, _)| global == name)
+}
+
+/// Whether a text asks if there is such a name: `x is defined`, `x | default(1)`.
+fn guarded(text: &str, name: &str) -> bool {
+    words(text, name).any(|at| {
+        let rest = text[at + name.len()..].trim_start();
+        let test =
+            rest.strip_prefix("is ").map(|rest| rest.trim_start().trim_start_matches("not ").trim_start());
+        let filter = rest.strip_prefix('|').map(str::trim_start);
+        test.is_some_and(|test| test.starts_with("defined") || test.starts_with("undefined"))
+            || filter.is_some_and(|filter| filter.starts_with("default") || filter.starts_with("d("))
+    })
+}
+
+fn wrong(error: &Error) -> Wrong {
+    let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    Wrong { message, line: error.line().unwrap_or(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: Text, expected: Result<&[&str], &str>) {
+        let found = text.uses().map(|uses| {
+            let name = |used: Use| if used.guarded { format!("{}?", used.path) } else { used.path };
+            uses.into_iter().map(name).collect::<Vec<_>>()
+        });
+        let found = found.map_err(|wrong| format!("{}: {}", wrong.line, wrong.message));
+        let expected = expected.map(|names| names.iter().map(ToString::to_string).collect());
+        assert_eq!(found, expected.map_err(str::to_owned), "{text:?}");
+    }
+
+    #[test]
+    fn names_of_texts() {
+        check(Text::Expression("order.status == 'x' and n > range(3)|length"), Ok(&["n", "order.status"]));
+        check(Text::Expression("x is defined and y | default(1) > z"), Ok(&["x?", "y?", "z"]));
+        check(Text::Expression("x is not defined"), Ok(&["x?"]));
+        check(Text::Expression("[i for"), Err("1: unexpected identifier, expected `,`"));
+        check(
+            Text::Template("a {{ x }} {% for i in y %}{{ i }}{{ loop.index }}{% endfor %}"),
+            Ok(&["x", "y"]),
+        );
+        check(Text::Template("{{ section(skill, name) }}"), Ok(&["name", "skill"]));
+        check(Text::Template("no { names }"), Ok(&[]));
+        check(Text::Template("{{ a"), Err("1: unexpected end of input, expected end of variable block"));
+        check(Text::Code(Language::Bash, "echo ${#x} {{ q }} | awk '{{print $1}}'"), Ok(&["q"]));
+        check(
+            Text::Code(Language::Python, "f'{y}'\n{% if a %}\nx = {{ b.c }}\n{% endif %}"),
+            Ok(&["a", "b.c"]),
+        );
+        check(
+            Text::Code(Language::Python, "\n{% if a %}\nx"),
+            Err("2: unexpected end of input, expected end of block"),
+        );
+    }
+
+    #[test]
+    fn conditions_that_are_always_the_same() {
+        let check = |text, expected| assert_eq!(constant(text), expected, "{text}");
+        check("true", Some(true));
+        check("1 > 2 or ''", Some(false));
+        check("x", None);
+        check("range(3)", None);
+        check("1 / 0", None);
+    }
+}

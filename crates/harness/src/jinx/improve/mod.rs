@@ -1,0 +1,102 @@
+//! The same jinxes with less to do: branches that are never taken go, adjacent `set`s become one, a call that was just made is not made
+//! again, steps that only read and don't need each other run side by side.
+//!
+//! What a jinx gives, emits and changes stays the same; that it takes less calls and less time shows in the trace. This module must
+//! not know how steps are run.
+
+mod reuse;
+mod simplify;
+mod together;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::check::Known;
+use super::{Action, Jinx, Place, Step, Steps};
+
+/// Something that was improved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Improvement {
+    /// The file.
+    pub path: PathBuf,
+    /// The step.
+    #[serde(flatten)]
+    pub place: Place,
+    /// What was done, and why.
+    pub message: String,
+}
+
+impl fmt::Display for Improvement {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Improvement { path, place: Place { line, column }, message } = self;
+        write!(f, "{}:{line}:{column}: {message}", path.display())
+    }
+}
+
+/// Improves jinxes that call each other and nothing else. Returns what was done, in the order of the jinxes.
+pub fn improve(jinxes: &mut [Jinx]) -> Vec<Improvement> {
+    let before = jinxes.to_vec();
+    let known = Known::new(&before);
+    let mut made = Vec::new();
+    for (jinx, as_it_was) in jinxes.iter_mut().zip(&before) {
+        let mut improve = Improve { jinx: as_it_was, known: &known, made: &mut made };
+        improve.block(&mut jinx.steps, false);
+    }
+    made
+}
+
+/// A jinx while it is improved.
+struct Improve<'a> {
+    jinx: &'a Jinx,
+    known: &'a Known<'a>,
+    made: &'a mut Vec<Improvement>,
+}
+
+impl Improve<'_> {
+    /// Improves steps that run one after the other, first those in them. In what runs `beside` other work nothing is to be won by
+    /// running it side by side.
+    fn block(&mut self, steps: &mut Steps, beside: bool) {
+        for step in steps.iter_mut() {
+            self.inside(step, beside);
+        }
+        self.simplify(steps);
+        self.fuse(steps);
+        self.reuse(steps);
+        if !beside {
+            self.group(steps);
+        }
+    }
+
+    fn inside(&mut self, step: &mut Step, beside: bool) {
+        match &mut step.action {
+            Action::When { then, otherwise, .. } => {
+                self.block(then, beside);
+                self.block(otherwise, beside);
+            }
+            Action::For { steps, parallel, .. } => {
+                let (before, count) = (steps.clone(), self.made.len());
+                self.block(steps, beside || *parallel);
+                // A loop whose steps give results gives a list, even if none of them runs.
+                if step.name.is_empty() && simplify::gives(&before) != simplify::gives(steps) {
+                    *steps = before;
+                    self.made.truncate(count);
+                }
+            }
+            Action::Try { steps, catch, finally } => {
+                self.block(steps, beside);
+                self.block(catch, beside);
+                self.block(finally, beside);
+            }
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, place: Place, message: impl Into<String>) {
+        self.made.push(Improvement { path: self.jinx.path.clone(), place, message: message.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests;

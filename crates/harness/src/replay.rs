@@ -1,0 +1,256 @@
+//! Runs a trace again without a model: what the model said is taken from the trace, everything else is done anew.
+//!
+//! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if they are run) what its jinxes
+//! give back. Times, places and versions are not compared.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use alara_engine::{Event, Finish, Message, Request, Usage};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::agent::{Agent, Outcome};
+use crate::error::Error;
+use crate::jinx::{ToolResult, Verdict};
+use crate::model::{ChatModel, Events, ModelError};
+use crate::permission::{Answer, Question};
+use crate::session::Session;
+use crate::team::{Npc, Team};
+use crate::tool;
+use crate::trace::{self, Entry, PERSON, Record};
+
+/// What [`Error::Model`] puts before a model's own words.
+const MODEL_FAILED: &str = "the model can't answer: ";
+
+/// A model that says again what one said in a trace: conversation by conversation, turn by turn. A conversation is known by its
+/// system text and its first message.
+pub struct Replay {
+    name: String,
+    context: Option<usize>,
+    replies: Mutex<HashMap<String, VecDeque<Reply>>>,
+}
+
+/// The events of a turn, or the model's own words about why there was none.
+type Reply = Result<Vec<Event>, String>;
+
+impl Replay {
+    /// The model of the trace that consists of `entries`.
+    pub fn new(entries: &[Entry]) -> Self {
+        let mut replay = Replay { name: String::new(), context: None, replies: Mutex::default() };
+        let mut scopes: HashMap<&str, Vec<&Record>> = HashMap::new();
+        for entry in entries {
+            let records = scopes.entry(&entry.scope).or_default();
+            let reply = match &*entry.record {
+                Record::Assistant { message, finish, usage } => Some(Ok(events(message, *finish, *usage))),
+                Record::End { outcome: Outcome::Failed { error } } => {
+                    error.strip_prefix(MODEL_FAILED).map(|error| Err(error.to_owned()))
+                }
+                Record::Start(start) if replay.name.is_empty() => {
+                    replay.name.clone_from(&start.model);
+                    replay.context = start.context;
+                    None
+                }
+                _ => None,
+            };
+            if let Some(reply) = reply {
+                let key = key(&trace::request(records.iter().copied()));
+                let replies = replay.replies.get_mut().unwrap_or_else(PoisonError::into_inner);
+                replies.entry(key).or_default().push_back(reply);
+            }
+            records.push(&entry.record);
+        }
+        replay
+    }
+}
+
+fn events(message: &Message, finish: Finish, usage: Usage) -> Vec<Event> {
+    let reasoning = message.reasoning_content.iter().map(|text| Event::Reasoning { text: text.clone() });
+    let said = Some(&message.content).filter(|text| !text.is_empty());
+    let text = said.map(|text| Event::Text { text: text.clone() });
+    let calls = message.tool_calls.iter().cloned().map(Event::ToolCall);
+    reasoning.chain(text).chain(calls).chain([Event::Done { finish, usage }]).collect()
+}
+
+/// What a conversation is known by.
+fn key(request: &Request) -> String {
+    let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
+    let first = request.messages.first().map(|message| message.content.as_str());
+    serde_json::to_string(&(system, first)).unwrap_or_default()
+}
+
+impl ChatModel for Replay {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        match replies.get_mut(&key(&request)).and_then(VecDeque::pop_front) {
+            Some(Ok(events)) => Ok(Box::new(events.into_iter().map(Ok))),
+            Some(Err(error)) => Err(ModelError::new(error)),
+            None => Err(ModelError::new("the trace has no further turn of such a conversation")),
+        }
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.context
+    }
+}
+
+/// The results that stand in for the calls of a trace, by scope, so that nothing needs to run: all but those in which a
+/// conversation was held, which is replayed itself.
+pub fn stand_ins(entries: &[Entry]) -> BTreeMap<String, ToolResult> {
+    let mut results = BTreeMap::new();
+    for entry in entries {
+        if let Record::ToolResult { call, result, .. } = &*entry.record {
+            results.insert(join(&entry.scope, &call.id), result.clone());
+        }
+    }
+    for entry in entries.iter().filter(|entry| matches!(*entry.record, Record::Start(_))) {
+        let outside = entry.scope.match_indices('/').map(|(at, _)| &entry.scope[..at]);
+        outside.for_each(|scope| drop(results.remove(scope)));
+    }
+    results
+}
+
+fn join(scope: &str, place: &str) -> String {
+    if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
+}
+
+/// Gives the answers that a person gave in a trace, for [`Session::asking`].
+pub fn answers(entries: &[Entry]) -> impl Fn(&Question) -> Answer + Sync + Send + use<> {
+    let mut given: HashMap<String, VecDeque<Answer>> = HashMap::new();
+    for entry in entries {
+        if let Record::Permission { jinx, verdict, by } = &*entry.record
+            && by == "an answer"
+        {
+            let answer = if *verdict == Verdict::Allow { Answer::Yes } else { Answer::No };
+            given.entry(jinx.clone()).or_default().push_back(answer);
+        }
+    }
+    let given = Mutex::new(given);
+    move |question| {
+        let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.get_mut(&question.jinx.name).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
+    }
+}
+
+/// Says and runs again in `session` what the user of a trace said and ran.
+///
+/// # Errors
+/// An NPC is no longer there, or the sandbox failed. That the trace has no reply is none: the replayed trace then tells.
+pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Error> {
+    let mut conversations: HashMap<&str, (&str, Vec<Arc<Record>>)> = HashMap::new();
+    for entry in entries {
+        let scope = entry.scope.as_str();
+        match &*entry.record {
+            Record::Start(start) if entry.is_the_users() => {
+                conversations.entry(scope).or_insert((&start.npc, Vec::new())).0 = &start.npc;
+            }
+            Record::User { text } if entry.is_the_users() => {
+                let (name, records) = conversations.entry(scope).or_insert((&team.forenpc, Vec::new()));
+                let (team, npc) = match member(team, scope.strip_prefix('@').unwrap_or(name)) {
+                    Some(member) => member,
+                    None => (team, team.npc(Some(name))?),
+                };
+                let mut agent = Agent::resume(session, team, npc, scope, std::mem::take(records))?;
+                match agent.run(text) {
+                    Ok(_) | Err(Error::Model(_)) => *records = agent.into_records(),
+                    Err(error) => return Err(error),
+                }
+            }
+            Record::Retract if entry.is_the_users() => {
+                let record = session.trace.push(scope, Record::Retract)?;
+                conversations.entry(scope).or_insert((&team.forenpc, Vec::new())).1.push(record);
+            }
+            Record::ToolCall { call } if scope == PERSON => {
+                tool::person(session, team, call)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The member of this name, or that of a team below.
+fn member<'a>(team: &'a Team, name: &str) -> Option<(&'a Team, &'a Npc)> {
+    team.member(name).or_else(|| team.teams.iter().find_map(|team| member(team, name)))
+}
+
+/// Where two runs part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// How many records are the same.
+    pub same: usize,
+    /// The way to the first value that differs within the records; empty if one run ended.
+    pub at: String,
+    /// What the recorded run did; `None` = it was over.
+    pub recorded: Option<Value>,
+    /// What the replayed run did; `None` = it was over.
+    pub replayed: Option<Value>,
+}
+
+/// Compares two runs; also how many records of the recorded one were compared: a run that was cancelled or ran out of time can't be
+/// compared any further.
+pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
+    let stopped = recorded.iter().position(|entry| {
+        let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
+        ends && entry.is_the_users()
+    });
+    let not_run = |entry: &&Entry| match &*entry.record {
+        Record::ToolResult { result, .. } => result.error.starts_with("not run: "),
+        _ => false,
+    };
+    let compared = match stopped {
+        Some(end) => end - recorded[..end].iter().rev().take_while(not_run).count(),
+        None => recorded.len(),
+    };
+    let length = if stopped.is_some() { compared } else { compared.max(replayed.len()) };
+    for index in 0..length {
+        let [left, right] = [recorded, replayed].map(|run| run.get(index).map(comparable));
+        if left != right {
+            let at = match (&left, &right) {
+                (Some(left), Some(right)) => parting(left, right).unwrap_or_default(),
+                _ => String::new(),
+            };
+            let difference = Difference { same: index, at, recorded: left, replayed: right };
+            return (compared, Some(difference));
+        }
+    }
+    (compared, None)
+}
+
+/// An entry as it is compared.
+fn comparable(entry: &Entry) -> Value {
+    let mut value = trace::normalised(entry);
+    if let (Record::Start(_), Some(start)) = (&*entry.record, value.as_object_mut()) {
+        ["version", "directory", "sandbox"].iter().for_each(|key| drop(start.shift_remove(*key)));
+    }
+    value
+}
+
+/// The way to the first value in which two values differ, as `key/0/key`.
+fn parting(left: &Value, right: &Value) -> Option<String> {
+    let below = |key: String, left: &Value, right: &Value| {
+        let rest = parting(left, right)?;
+        Some(if rest.is_empty() { key } else { format!("{key}/{rest}") })
+    };
+    match (left, right) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key)));
+            let value = |map: &serde_json::Map<String, Value>, key: &String| {
+                map.get(key).cloned().unwrap_or_default()
+            };
+            keys.into_iter().find_map(|key| below(key.clone(), &value(a, key), &value(b, key)))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().find_map(|(index, (a, b))| below(index.to_string(), a, b))
+        }
+        _ => (left != right).then(String::new),
+    }
+}
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

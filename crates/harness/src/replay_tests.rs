@@ -1,0 +1,112 @@
+use serde_json::json;
+
+use super::*;
+use crate::ground::Ground;
+use crate::model::{Reply as Turn, Scripted, Single};
+
+fn shell(command: &str) -> Turn {
+    Turn::call("shell", json!({"command": command}))
+}
+
+/// What a conversation of two messages and a jinx of the person leaves.
+fn recorded(ground: &Ground, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry> {
+    let model = Scripted::new(turns);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
+    agent.run("do it").unwrap();
+    let call = alara_engine::ToolCall {
+        id: "run_1".into(),
+        name: "shell".into(),
+        arguments: json!({"command": "echo mine"}).as_object().cloned().unwrap(),
+    };
+    tool::person(&session, &ground.team, &call).unwrap();
+    // The script may be over.
+    let _ = agent.run("and more");
+    session.trace.entries()
+}
+
+/// Replays in a place of its own; with `dry`, nothing runs.
+fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Ground) {
+    let ground = Ground::with(team);
+    let model = Replay::new(entries);
+    let source = Single(&model);
+    let mut session = Session::new(&source, &ground.sandbox).asking(answers(entries));
+    if dry {
+        session.stand_ins = stand_ins(entries);
+    }
+    run(&session, &ground.team, entries).unwrap();
+    let entries = session.trace.entries();
+    drop(session);
+    (entries, ground)
+}
+
+#[test]
+fn a_replay_of_the_same_is_the_same() {
+    let ground = Ground::new();
+    let entries = recorded(&ground, [shell("echo one > f; cat f"), Turn::text("done"), Turn::text("more")]);
+    assert!(ground.work().join("f").exists());
+    for dry in [true, false] {
+        let (replayed, there) = again(&entries, ground.team.clone(), dry);
+        assert_eq!(difference(&entries, &replayed), (entries.len(), None), "dry: {dry}");
+        assert_eq!(there.work().join("f").exists(), !dry);
+    }
+}
+
+#[test]
+fn a_model_that_failed_fails_again() {
+    let ground = Ground::new();
+    let entries = recorded(&ground, [Turn::text("done")]);
+    let end = Record::End {
+        outcome: Outcome::Failed {
+            error: "the model can't answer: the script has no reply for turn 2".into(),
+        },
+    };
+    assert_eq!(*entries.last().unwrap().record, end);
+    let (replayed, _) = again(&entries, ground.team, true);
+    assert_eq!(difference(&entries, &replayed).1, None);
+}
+
+#[test]
+fn what_differs_is_told() {
+    let ground = Ground::new();
+    let entries = recorded(&ground, [shell("ls"), Turn::text("done"), Turn::text("more")]);
+    let check = |team: Team, dry, expected: (usize, &str, Value, Value)| {
+        let (replayed, _) = again(&entries, team, dry);
+        let found = difference(&entries, &replayed).1.unwrap();
+        let value = |side: &Option<Value>| {
+            let pointer = format!("/{}", found.at);
+            side.as_ref().and_then(|value| value.pointer(&pointer)).cloned().unwrap_or_default()
+        };
+        assert_eq!((found.same, found.at.as_str(), value(&found.recorded), value(&found.replayed)), expected);
+    };
+    let mut other = ground.team.clone();
+    other.npcs[0].directive = "Be brief.".into();
+    let before = json!(ground.team.npcs[0].directive.trim());
+    check(other, true, (0, "system/0/text", before, json!("Be brief.")));
+    let mut denied = ground.team.clone();
+    denied.jinxes.iter_mut().for_each(|jinx| jinx.permission = Some(Verdict::Deny));
+    check(denied, true, (4, "record", json!("tool_result"), json!("permission")));
+    // The folder held nothing when it was recorded, and holds a file now.
+    let (_, there) = again(&entries, ground.team.clone(), false);
+    std::fs::write(there.work().join("new"), "").unwrap();
+    let model = Replay::new(&entries);
+    let source = Single(&model);
+    let session = Session::new(&source, &there.sandbox);
+    run(&session, &there.team, &entries).unwrap();
+    let found = difference(&entries, &session.trace.entries()).1.unwrap();
+    assert_eq!((found.same, found.at.as_str()), (4, "result/output"));
+}
+
+#[test]
+fn a_cancelled_run_is_compared_up_to_there() {
+    let entry = |record| Entry { scope: String::new(), record: Arc::new(record) };
+    let user = || entry(Record::User { text: "x".into() });
+    let end = |outcome| entry(Record::End { outcome });
+    let cancelled = [user(), end(Outcome::Cancelled), user()];
+    let failed = Outcome::Failed { error: "no more".into() };
+    assert_eq!(difference(&cancelled, &[user(), end(failed.clone())]), (1, None));
+    let (_, found) = difference(&[user()], &[user(), end(failed)]);
+    assert_eq!(found.map(|found| (found.same, found.recorded)), Some((1, None)));
+    assert_eq!(difference(&[user(), user()], &[user()]).1.unwrap().replayed, None);
+}

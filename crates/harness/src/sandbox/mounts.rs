@@ -1,0 +1,185 @@
+//! The files as the program sees them: hidden places, private ones, and the rest read-only. Called by the launcher's
+//! process on its own mount namespace only.
+
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open};
+use nix::mount::{MsFlags, mount as mount_at};
+use nix::sys::stat::Mode;
+
+use super::launcher::Plan;
+
+/// Where shared memory lives: private to each run.
+pub const SHM: &str = "/dev/shm";
+/// How an empty directory is mounted over another.
+const COVER: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
+const NONE: Option<&str> = None;
+
+/// What could not be mounted, and why.
+pub type Error = (String, nix::Error);
+
+fn at(path: &Path) -> impl FnOnce(nix::Error) -> Error + use<> {
+    let what = path.display().to_string();
+    move |error| (what, error)
+}
+
+/// Puts up the plan's view.
+///
+/// # Errors
+/// Something can't be mounted.
+pub fn mount(plan: &Plan) -> Result<(), Error> {
+    separate().map_err(at(Path::new("/")))?;
+    let tmp = Path::new("/tmp");
+    // Below a private `/tmp` there is nothing of the machine's own but work and home.
+    let below_tmp = |path: &Path| plan.private_tmp.is_some() && path.starts_with(tmp);
+    let own = [(&plan.work, &plan.work_inside), (&plan.home, &plan.home_inside)];
+    let own: Vec<&PathBuf> =
+        own.iter().filter(|(path, inside)| path == inside).map(|(path, _)| *path).collect();
+    let mut shown: Vec<&PathBuf> =
+        plan.view.shown.iter().filter(|path| !below_tmp(path)).chain(own).collect();
+    shown.sort();
+    shown.dedup();
+    // What will lie below a covered place is held open and mounted again.
+    let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
+    let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
+    let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
+
+    for path in &plan.view.hidden {
+        hide(path)?;
+    }
+    if let Some(handle) = private_tmp {
+        bind(&handle, tmp)?;
+    }
+    if Path::new(SHM).is_dir() {
+        let options = format!("mode=1777,size={}", plan.limits.memory_bytes);
+        mount_at(Some("shm"), SHM, Some("tmpfs"), COVER, Some(options.as_str()))
+            .map_err(at(Path::new(SHM)))?;
+    }
+    for (path, handle) in shown.into_iter().zip(&handles) {
+        bind(handle, path)?;
+    }
+    for path in plan.view.secrets.iter().filter(|path| path.exists()) {
+        hide(path)?;
+    }
+    let mut writable = vec![plan.work_inside.as_path(), &plan.home_inside, Path::new(SHM)];
+    writable.extend(plan.private_tmp.is_some().then_some(tmp));
+    protect(&writable)
+}
+
+/// Terminals of the program's own, instead of those on which the user types elsewhere. Not every system has them.
+pub fn mount_terminals() -> bool {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount_at(Some("devpts"), "/dev/pts", Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=600"))
+        .is_ok()
+}
+
+/// A `/proc` of the own process namespace.
+pub fn mount_proc() -> nix::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount_at(Some("proc"), "/proc", Some("proc"), flags, NONE)
+}
+
+/// Whether this process, superuser of its namespace, can mount; tried on its `/tmp`.
+pub fn works() -> bool {
+    separate().is_ok() && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok()
+}
+
+/// From here on, mounts are seen in this namespace only.
+fn separate() -> nix::Result<()> {
+    mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
+}
+
+/// Makes what is behind a handle visible at `path`, which is made if it is a directory in a cover.
+fn bind(handle: &impl AsRawFd, path: &Path) -> Result<(), Error> {
+    let source = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    if !path.exists() {
+        let make = if Path::new(&source).is_dir() { std::fs::create_dir_all(path) } else { make_file(path) };
+        make.map_err(|error| error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
+            .map_err(at(path))?;
+    }
+    mount_at(Some(source.as_str()), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).map_err(at(path))
+}
+
+fn make_file(path: &Path) -> std::io::Result<()> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::File::create(path).map(drop)
+}
+
+fn hide(path: &Path) -> Result<(), Error> {
+    let hidden = if path.is_dir() {
+        mount_at(Some("hidden"), path, Some("tmpfs"), COVER, Some("mode=0755,size=4k"))
+    } else {
+        mount_at(Some("/dev/null"), path, NONE, MsFlags::MS_BIND, NONE)
+    };
+    hidden.map_err(at(path))
+}
+
+/// Makes every mount read-only but those at or below `writable`. Landlock forbids writing, but not to change the
+/// permissions, owner and times of what belongs to the user.
+fn protect(writable: &[&Path]) -> Result<(), Error> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    for (path, flags) in table.lines().filter_map(mount_point) {
+        if writable.iter().any(|writable| path.starts_with(writable)) {
+            continue;
+        }
+        let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        match mount_at(NONE, &path, NONE, flags, NONE) {
+            // A mount below a covered place is out of reach for the program too.
+            Err(error) if path == Path::new("/") => return Err(at(&path)(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Path and flags of a line of `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
+fn mount_point(line: &str) -> Option<(PathBuf, MsFlags)> {
+    const FLAGS: [(&str, MsFlags); 6] = [
+        ("nosuid", MsFlags::MS_NOSUID),
+        ("nodev", MsFlags::MS_NODEV),
+        ("noexec", MsFlags::MS_NOEXEC),
+        ("noatime", MsFlags::MS_NOATIME),
+        ("nodiratime", MsFlags::MS_NODIRATIME),
+        ("relatime", MsFlags::MS_RELATIME),
+    ];
+    let mut fields = line.split(' ').skip(4);
+    let (path, options) = (fields.next()?, fields.next()?);
+    let flags = FLAGS.iter().filter(|(name, _)| options.split(',').any(|option| option == *name));
+    Some((unescape(path), flags.fold(MsFlags::empty(), |all, (_, flag)| all | *flag)))
+}
+
+/// A path with its `\040` and the like as the bytes that they stand for.
+fn unescape(path: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    let mut parts = path.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..3).map(|digits| u8::from_str_radix(digits, 8)) {
+            Some(Ok(byte)) => {
+                bytes.push(byte);
+                bytes.extend(&part.as_bytes()[3..]);
+            }
+            _ => bytes.extend(format!("\\{part}").bytes()),
+        }
+    }
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_table_of_mounts() {
+        let check = |line, expected: Option<(&str, MsFlags)>| {
+            assert_eq!(mount_point(line), expected.map(|(path, flags)| (path.into(), flags)));
+        };
+        check(
+            "28 27 0:25 / /mnt/a\\040b\\134 ro,nosuid,nodev,relatime shared:1 - tmpfs x ro,size=4k",
+            Some(("/mnt/a b\\", COVER | MsFlags::MS_RELATIME)),
+        );
+        check("27 1 254:0 / / rw - ext4 /dev/vda rw", Some(("/", MsFlags::empty())));
+        check("27 1 254:0 /", None);
+    }
+}

@@ -1,0 +1,222 @@
+//! Which files a program does not get to see: the home directory but for what it needs, credentials, and the sockets of
+//! services that would do its bidding outside.
+//!
+//! This is a list, not a proof: what lies elsewhere and is readable for the user stays readable for the program.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What is hidden; all paths canonical.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Covered by an empty directory or file.
+    pub hidden: Vec<PathBuf>,
+    /// Visible although they lie below something that is covered.
+    pub shown: Vec<PathBuf>,
+    /// Covered after that, as far as they are still there to be seen.
+    pub secrets: Vec<PathBuf>,
+}
+
+/// Directories of a home directory that many programs share; what they need lies one level deeper.
+const SHARED: [&str; 6] = [".local", ".local/share", ".local/state", ".config", ".cache", "Library"];
+
+/// Where tools on `PATH` keep what they run, beside the directory that is on `PATH`.
+const TOOLS: [&str; 7] = [
+    ".rustup/toolchains",
+    ".local/lib",
+    ".local/share/fnm",
+    ".local/share/mise",
+    ".local/share/pipx",
+    ".local/share/pnpm",
+    ".local/share/uv",
+];
+
+/// Places of credentials below a home directory that may be visible in spite of all, since the work directory contains
+/// the home directory or a tool needs what is around them.
+const CREDENTIALS: [&str; 19] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/op",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".git-credentials",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".password-store",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".config/google-chrome",
+];
+
+/// Sockets of services that start programs outside the walls, and files that only the superuser should read. A work
+/// directory below one of them keeps it visible.
+const PLACES: [&str; 17] = [
+    "/run/user",
+    "/run/dbus",
+    "/run/docker.sock",
+    "/run/containerd",
+    "/run/podman",
+    "/run/libvirt",
+    "/run/snapd.socket",
+    "/run/systemd/private",
+    "/run/secrets",
+    "/tmp/.X11-unix",
+    "/tmp/.ICE-unix",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/ssl/private",
+];
+
+/// Variables that name such a socket, or the directory that it lies in.
+const NAMED_BY: [&str; 3] = ["SSH_AUTH_SOCK", "TMUX", "XDG_RUNTIME_DIR"];
+
+/// The view of programs that need the directories `needed`, and may read `readable`.
+pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> =
+        std::env::split_paths(&path).filter_map(|entry| entry.canonicalize().ok()).collect();
+    let mut view = places(needed);
+    for home in homes() {
+        view.add_home(&home, needed, &path);
+    }
+    let readable = readable.iter().filter_map(|path| path.canonicalize().ok());
+    let needed = needed.iter().map(|path| (*path).to_owned());
+    let around = needed.clone().filter_map(|path| repository(&path));
+    view.shown.extend(around.chain(needed).chain(readable));
+    view.shown.retain(|path| view.hidden.iter().any(|hidden| path != hidden && path.starts_with(hidden)));
+    // The outer before the inner.
+    view.shown.sort();
+    view.shown.dedup();
+    view
+}
+
+impl View {
+    fn add_home(&mut self, home: &Path, needed: &[&Path], path: &[PathBuf]) {
+        let free = |place: &PathBuf| {
+            !needed.iter().any(|needed| needed.starts_with(place) || place.starts_with(needed))
+        };
+        self.secrets
+            .extend(CREDENTIALS.iter().filter_map(|name| home.join(name).canonicalize().ok()).filter(free));
+        // A home that contains the system's programs, or lies in the work directory, can't be hidden.
+        let contains = |part: &Path| home.starts_with(part);
+        if home.parent().is_none()
+            || path.iter().any(|entry| contains(entry))
+            || needed.iter().any(|part| contains(part))
+        {
+            return;
+        }
+        self.shown.extend(path.iter().filter_map(|entry| tool(home, entry)));
+        self.shown.extend(TOOLS.iter().map(|name| home.join(name)).filter(|path| path.is_dir()));
+        self.hidden.push(home.to_owned());
+    }
+}
+
+/// The user's home directories: the one that `HOME` names, and the one that the system knows.
+fn homes() -> Vec<PathBuf> {
+    let known = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);
+    let mut homes: Vec<PathBuf> = [std::env::home_dir(), known]
+        .into_iter()
+        .flatten()
+        .filter_map(|home| home.canonicalize().ok())
+        .collect();
+    homes.sort();
+    homes.dedup();
+    homes
+}
+
+/// The directory below `home` that the programs in `entry` of `PATH` need: the first one that is not shared.
+fn tool(home: &Path, entry: &Path) -> Option<PathBuf> {
+    let mut found = PathBuf::new();
+    for part in entry.strip_prefix(home).ok()?.components() {
+        found.push(part);
+        if !SHARED.iter().any(|shared| found == Path::new(shared)) {
+            return Some(home.join(found));
+        }
+    }
+    None
+}
+
+/// The git repository that a directory lies in.
+fn repository(directory: &Path) -> Option<PathBuf> {
+    let mut around = directory.ancestors().skip(1);
+    around.find(|place| place.join(".git").exists()).map(Path::to_owned)
+}
+
+fn places(needed: &[&Path]) -> View {
+    let named = NAMED_BY.iter().filter_map(|name| {
+        let value = std::env::var(name).ok()?;
+        // `TMUX` goes on after a comma.
+        Path::new(value.split(',').next()?).canonicalize().ok()
+    });
+    let fixed = PLACES.iter().filter_map(|place| Path::new(place).canonicalize().ok());
+    let mut hidden: Vec<PathBuf> =
+        fixed.chain(named).filter(|place| !needed.iter().any(|needed| needed.starts_with(place))).collect();
+    hidden.sort();
+    // What lies below another one is hidden with it.
+    hidden.dedup_by(|inner, outer| inner.starts_with(outer));
+    View { hidden, ..View::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_keep_the_first_directory_of_their_own() {
+        let check = |entry: &str, expected: Option<&str>| {
+            let found = tool(Path::new("/home/me"), Path::new(entry));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{entry}");
+        };
+        check("/home/me/.pyenv/shims", Some("/home/me/.pyenv"));
+        check("/home/me/.local/bin", Some("/home/me/.local/bin"));
+        check("/home/me/.local/share/uv/bin", Some("/home/me/.local/share/uv"));
+        check("/home/me/bin", Some("/home/me/bin"));
+        check("/home/me", None);
+        check("/home/me/.local", None);
+        check("/usr/bin", None);
+    }
+
+    #[test]
+    fn a_home_is_hidden_but_for_what_is_needed() {
+        let check = |work: &str, path: &[&str], expected: Option<&[&str]>| {
+            let mut view = View::default();
+            let path: Vec<PathBuf> = path.iter().map(PathBuf::from).collect();
+            view.add_home(Path::new("/home/me"), &[Path::new(work)], &path);
+            let hidden = !view.hidden.is_empty();
+            let shown: Vec<PathBuf> = expected.unwrap_or_default().iter().map(PathBuf::from).collect();
+            assert_eq!((hidden, view.shown), (expected.is_some(), shown), "{work} {path:?}");
+        };
+        check("/home/me/project", &["/usr/bin", "/home/me/bin"], Some(&["/home/me/bin"]));
+        check("/work", &["/usr/bin"], Some(&[]));
+        // The work directory is the home directory, or contains it; it is on the path.
+        check("/home/me", &["/usr/bin"], None);
+        check("/home", &["/usr/bin"], None);
+        check("/work", &["/home/me"], None);
+    }
+
+    #[test]
+    fn the_repository_around_the_work_directory_is_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::create_dir(root.path().join(".git")).unwrap();
+        assert_eq!(repository(&inner).as_deref(), Some(root.path()));
+    }
+
+    #[test]
+    fn what_is_needed_is_not_hidden() {
+        let runtime = view(&[Path::new("/tmp/.X11-unix/work")], &[]);
+        assert!(!runtime.hidden.iter().any(|place| place.ends_with(".X11-unix")), "{runtime:?}");
+    }
+}

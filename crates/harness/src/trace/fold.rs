@@ -1,0 +1,141 @@
+//! What follows from the records: the next request, the costs, and a form in which two runs can be compared.
+
+use alara_engine::{Message, Request, Role, Usage};
+use serde_json::Value;
+
+use super::{Entry, Record};
+
+/// The request for the next turn of a conversation, from its own records.
+pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
+    let mut request = Request::default();
+    // How many messages there were before the last one of the user, and how long the last of them was.
+    let mut before = None;
+    for record in records {
+        match record {
+            Record::Start(start) => {
+                request.system.clone_from(&start.system);
+                request.tools.clone_from(&start.tools);
+                request.sampling = start.sampling.clone();
+                request.schema.clone_from(&start.schema);
+                request.max_tokens = Some(start.limits.turn_tokens);
+                request.reasoning_tokens = start.limits.reasoning_tokens;
+            }
+            Record::User { text } => {
+                before = Some((
+                    request.messages.len(),
+                    request.messages.last().map_or(0, |last| last.content.len()),
+                ));
+                match request.messages.last_mut() {
+                    // A turn that was ended left the one before without an answer; many templates want them in turns.
+                    Some(last) if last.role == Role::User => last.content += &format!("\n\n{text}"),
+                    _ => request.messages.push(Message::user(text)),
+                }
+            }
+            Record::Assistant { message, .. } => request.messages.push(message.clone()),
+            Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
+            Record::Compaction { summary, kept } => {
+                let recent = request.messages.len().saturating_sub(*kept);
+                request.messages.splice(..recent, [Message::user(summary)]);
+                // Many templates want the user and the assistant in turns.
+                if request.messages.get(1).is_some_and(|next| next.role == Role::User) {
+                    let next = request.messages.remove(1);
+                    request.messages[0].content += &format!("\n\n{}", next.content);
+                }
+                before = None;
+            }
+            Record::Retract => {
+                if let Some((messages, length)) = before.take() {
+                    request.messages.truncate(messages);
+                    if let Some(last) = request.messages.last_mut() {
+                        last.content.truncate(length);
+                    }
+                }
+            }
+            Record::ToolCall { .. }
+            | Record::Permission { .. }
+            | Record::Jinx { .. }
+            | Record::Emit { .. }
+            | Record::End { .. } => {}
+        }
+    }
+    request
+}
+
+/// What turns cost together; the time to the first token is the first turn's.
+pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
+    let mut total = Usage::default();
+    for record in records {
+        if let Record::Assistant { usage, .. } = record {
+            total += *usage;
+        }
+    }
+    total
+}
+
+/// An entry without what differs between two runs that do the same: times and the work directory.
+pub fn normalised(entry: &Entry) -> Value {
+    let mut value = serde_json::to_value(entry).unwrap_or_default();
+    let times = ["time_to_first_token", "decode_time", "grammar"];
+    if let Some(usage) = value.get_mut("usage").and_then(Value::as_object_mut) {
+        times.iter().for_each(|time| drop(usage.shift_remove(*time)));
+    }
+    if let Some(record) = value.as_object_mut() {
+        let differing = match *entry.record {
+            Record::Start(_) => "work",
+            Record::ToolResult { .. } | Record::Jinx { .. } => "seconds",
+            _ => return value,
+        };
+        record.shift_remove(differing);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use alara_engine::Finish;
+
+    use super::*;
+
+    fn user(text: &str) -> Record {
+        Record::User { text: text.into() }
+    }
+
+    fn assistant(text: &str) -> Record {
+        let message = Message::assistant(text, Vec::new());
+        Record::Assistant { message, finish: Finish::Stop, usage: Usage::default() }
+    }
+
+    #[test]
+    fn what_is_taken_back_was_never_said() {
+        let check = |records: &[Record], expected: &[&str]| {
+            let messages = request(records).messages;
+            let said: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+            assert_eq!(said, expected, "{records:?}");
+        };
+        check(&[user("a"), assistant("b"), user("c"), assistant("d")], &["a", "b", "c", "d"]);
+        check(&[user("a"), assistant("b"), user("c"), assistant("d"), Record::Retract], &["a", "b"]);
+        check(&[user("a"), user("b")], &["a\n\nb"]);
+        check(&[user("a"), user("b"), assistant("c"), Record::Retract, user("d")], &["a\n\nd"]);
+        check(&[user("a"), Record::Retract, Record::Retract], &[]);
+    }
+
+    #[test]
+    fn times_are_not_compared() {
+        let entry = |record| Entry { scope: String::new(), record: Arc::new(record) };
+        let said = |seconds: f64| {
+            let usage = Usage {
+                prompt_tokens: 3,
+                decode_time: std::time::Duration::from_secs_f64(seconds),
+                ..Usage::default()
+            };
+            let message = Message::assistant("x", Vec::new());
+            normalised(&entry(Record::Assistant { message, finish: Finish::Stop, usage }))
+        };
+        assert_eq!(said(1.0), said(2.0));
+        assert_eq!(said(1.0)["usage"]["prompt_tokens"], 3);
+        assert_ne!(said(1.0), normalised(&entry(assistant("x"))));
+        assert_eq!(normalised(&entry(user("a"))), serde_json::json!({"record": "user", "text": "a"}));
+    }
+}

@@ -1,0 +1,160 @@
+//! What can happen in a run, as the lines of a trace tell it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use alara_engine::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::agent::Outcome;
+use crate::jinx::{ToolResult, Verdict};
+use crate::team::Limits;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// A conversation begins: who speaks, with what and under which rules. Within a conversation: it goes on with these.
+    Start(Box<Start>),
+    /// The user, or whoever delegates, says something.
+    User {
+        /// What.
+        text: String,
+    },
+    /// The model has spoken.
+    Assistant {
+        /// Its text, reasoning and calls.
+        message: Message,
+        /// Why it stopped.
+        finish: Finish,
+        /// What the turn cost.
+        usage: Usage,
+    },
+    /// A call is about to be checked and run.
+    ToolCall {
+        /// The call.
+        call: ToolCall,
+    },
+    /// A call was answered.
+    ToolResult {
+        /// The call that is answered.
+        call: ToolCall,
+        /// What the tool did, uncut up to the sandbox's limit.
+        result: ToolResult,
+        /// What the model gets to read.
+        text: String,
+        /// How long it took, in seconds.
+        seconds: f64,
+    },
+    /// A call was held against the rules. Also written for a call of a tool that is not on the list.
+    Permission {
+        /// The jinx.
+        jinx: String,
+        /// What was decided.
+        verdict: Verdict,
+        /// By what: a rule and where it stands, the list, or a person's answer.
+        by: String,
+    },
+    /// A step ran a jinx.
+    Jinx {
+        /// Its name.
+        jinx: String,
+        /// Where: the step's name.
+        place: String,
+        /// With what.
+        arguments: Map<String, Value>,
+        /// What it did.
+        result: ToolResult,
+        /// How long it took, in seconds.
+        seconds: f64,
+    },
+    /// A jinx gave a response to whoever watches.
+    Emit {
+        /// `{type, id?, content}`; see [`Action::Emit`](crate::jinx::Action::Emit).
+        response: Value,
+    },
+    /// The conversation was shortened: all messages but the last `kept` are replaced by one of the user.
+    Compaction {
+        /// That message.
+        summary: String,
+        /// How many messages stay as they are.
+        kept: usize,
+    },
+    /// What was said since the last user message, and that message, counts as unsaid.
+    Retract,
+    /// The run that the last user message began is over.
+    End {
+        /// How it ended.
+        outcome: Outcome,
+    },
+}
+
+/// What stays the same during a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// The version of alara.
+    pub version: String,
+    /// The team's name.
+    pub team: String,
+    /// The team's directory; `None` = it is built in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// The NPC's name.
+    pub npc: String,
+    /// The model's name.
+    pub model: String,
+    /// Most tokens of its conversations, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
+    /// The work directory.
+    pub work: PathBuf,
+    /// What the sandbox enforces, in words.
+    pub sandbox: String,
+    /// The NPC's limits.
+    pub limits: Limits,
+    /// The static system text.
+    pub system: Vec<Segment>,
+    /// The permitted tools.
+    pub tools: Vec<Tool>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// The JSON schema of the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Value>,
+}
+
+/// A record and where in the run it belongs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The conversation: empty for the one that the run began with, `@name` for another one of the user's, otherwise the way to a
+    /// conversation inside of one, by the calls and steps that lead there (`call_2/work`); [`PERSON`] for what a person runs.
+    #[serde(default, rename = "in", skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+    /// What happened.
+    #[serde(flatten, with = "shared")]
+    pub record: Arc<Record>,
+}
+
+/// The scope of jinxes that a person runs beside a conversation.
+pub const PERSON: &str = "/";
+
+impl Entry {
+    /// Whether it belongs to a conversation of the user's own, and not to one inside of another.
+    pub fn is_the_users(&self) -> bool {
+        self.scope.is_empty() || (self.scope.starts_with('@') && !self.scope.contains('/'))
+    }
+}
+
+/// A shared value is written as the value.
+mod shared {
+    use super::{Arc, Record};
+
+    pub fn serialize<S: serde::Serializer>(record: &Arc<Record>, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&**record, serializer)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Arc<Record>, D::Error> {
+        serde::Deserialize::deserialize(deserializer).map(Arc::new)
+    }
+}

@@ -1,0 +1,537 @@
+//! The walls around steps, from inside: programs that try what they must not, and what becomes of them. All of it as the
+//! user who runs the tests, and once more as an ordinary one where that is the superuser.
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use alara_harness::sandbox::{Enforced, Output, enforced, launch_with};
+use alara_harness::sandbox::{Policy, Sandbox, Script};
+
+/// A sandbox with a work directory of its own, next to a directory that is not its business.
+struct Ground {
+    root: tempfile::TempDir,
+    sandbox: Sandbox,
+}
+
+impl Ground {
+    fn new(policy: Policy) -> Self {
+        launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
+        // Not `/tmp`, which may be kept in memory; but within a sandbox there is nothing else.
+        let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
+        std::fs::create_dir(root.path().join("work")).unwrap();
+        std::fs::write(root.path().join("outside"), "as it was").unwrap();
+        let sandbox = Sandbox::new(&root.path().join("work"), policy).unwrap();
+        Ground { root, sandbox }
+    }
+
+    fn run(&self, program: &[&str], network: bool) -> Output {
+        let timeout = Duration::from_secs(60);
+        let script = Script { program, env: &[], stdin: None, timeout, network, output_limit: 1 << 16 };
+        self.sandbox.run(&script).unwrap()
+    }
+
+    fn bash(&self, code: &str) -> Output {
+        self.run(&["bash", "-c", code], false)
+    }
+}
+
+/// Takes 90 MiB and keeps them.
+const HOG: &str = "x = bytearray(90 << 20); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(30)";
+
+/// What this machine enforces; `None`, said visibly, where a test needs more.
+fn needs(test: &str, holds: fn(&Enforced) -> bool) -> Option<Enforced> {
+    launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
+    let found = *enforced();
+    if !holds(&found) {
+        eprintln!("SKIPPED: {test}: this machine enforces only {found}");
+    }
+    holds(&found).then_some(found)
+}
+
+fn all(found: &Enforced) -> bool {
+    found.warning().is_none()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}
+
+/// Runs bash; it must end with this status and say this on stdout (0) or stderr.
+fn check(ground: &Ground, code: &str, exit: i32, expected: &str) {
+    let output = ground.bash(code);
+    let said = text(if exit == 0 { &output.stdout } else { &output.stderr });
+    assert!(output.exit == Some(exit) && said.contains(expected), "{code:?} gave {output:?}\n{said}");
+}
+
+#[test]
+fn only_the_work_directory_can_be_written() {
+    let Some(_) = needs("only_the_work_directory_can_be_written", all) else { return };
+    let ground = Ground::new(Policy::default());
+    check(&ground, "echo x > inside && cat inside", 0, "x");
+    check(&ground, "mktemp > /dev/null && echo x > $HOME/note && echo made", 0, "made");
+    check(&ground, "echo x > ../outside", 1, "../outside: Read-only file system");
+    check(&ground, "ln -s ../outside link; echo x > link", 1, "link: Read-only file system");
+    check(&ground, "ln -s .. up; echo x > up/new", 1, "up/new: Read-only file system");
+    check(&ground, "echo x > /tmp/alara-was-here", 1, "/tmp/alara-was-here: Read-only file system");
+    check(&ground, "echo x >> /etc/passwd", 1, "/etc/passwd: ");
+    check(&ground, "rm ../outside", 1, "Read-only file system");
+    check(&ground, "mv ../outside .", 1, "Read-only file system");
+    for (what, call) in [
+        ("permissions", "chmod(f, 0o600)"),
+        ("owner", "chown(f, os.getuid(), os.getgid())"),
+        ("times", "utime(f, (1, 1))"),
+        ("attributes", "setxattr(f, 'user.x', b'y')"),
+    ] {
+        let code = format!("python3 -c \"import os; f = '../outside'; os.{call}\"");
+        let output = ground.bash(&code);
+        assert!(text(&output.stderr).contains("Read-only file system"), "{what}: {output:?}");
+    }
+    check(&ground, "ls / > /dev/null && cat ../outside", 0, "as it was");
+    assert_eq!(std::fs::read_to_string(ground.root.path().join("outside")).unwrap(), "as it was");
+}
+
+#[test]
+fn devices_and_terminals_are_out_of_reach() {
+    let Some(_) = needs("devices_and_terminals_are_out_of_reach", all) else { return };
+    let ground = Ground::new(Policy::default());
+    check(&ground, "head -c 3 /dev/zero | wc -c; ls /dev/pts", 0, "3\nptmx");
+    check(
+        &ground,
+        "for f in /dev/*; do [ -b $f ] && head -c1 $f 2>&1 > /dev/null; done | grep -vc denied",
+        1,
+        "",
+    );
+    check(&ground, "python3 -c 'import pty; pty.spawn([\"echo\", \"on a terminal\"])'", 0, "on a terminal");
+}
+
+#[test]
+fn the_environment_is_scrubbed() {
+    let ground = Ground::new(Policy::default());
+    let output = ground.bash("env | cut -d= -f1 | sort | tr '\\n' ' '");
+    assert_eq!(text(&output.stdout), "HOME LANG PATH PWD SHLVL TMPDIR _", "{output:?}");
+    // A variable that would change the launcher reaches the program alone, as text.
+    let env = ["LD_PRELOAD", "GREETING"].map(|name| (name.to_owned(), "/no/such.so".to_owned()));
+    let timeout = Duration::from_secs(20);
+    let program = &["bash", "-c", "echo $GREETING $LD_PRELOAD"];
+    let script = Script { program, env: &env, stdin: None, timeout, network: false, output_limit: 1 << 16 };
+    let output = ground.sandbox.run(&script).unwrap();
+    assert_eq!(text(&output.stdout), "/no/such.so /no/such.so");
+    // Only the program's loader complains, not those of the two launchers before it.
+    assert_eq!(text(&output.stderr).matches("LD_PRELOAD").count(), 1, "{output:?}");
+}
+
+#[test]
+fn the_home_directory_is_hidden() {
+    let Some(_) = needs("the_home_directory_is_hidden", |found| found.mounts) else { return };
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let write = |name: &str| {
+        let path = root.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "#!/bin/sh\necho found\n").unwrap();
+    };
+    for file in [
+        "home/.ssh/id",
+        "home/diary",
+        "home/bin/tool",
+        "home/project/.git/config",
+        "home/project/work/mine",
+        "home/.cargo/bin/cargo",
+        "home/.cargo/credentials.toml",
+        "script.json",
+    ] {
+        write(file);
+    }
+    let jinx = "inputs: [f]\nsteps: [{engine: bash, code: 'cat \"$f\"'}]\n";
+    std::fs::write(root.path().join("read.jinx"), jinx).unwrap();
+    let home = root.path().join("home");
+    let path = ["bin", ".cargo/bin"].map(|name| home.join(name).display().to_string()).join(":");
+    let read = |work: &str, file: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+            .args([
+                "run",
+                "--workdir",
+                work,
+                "../../../read.jinx",
+                &format!("f={}", home.join(file).display()),
+            ])
+            .current_dir(home.join("project/work"))
+            .env("HOME", &home)
+            .env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap()))
+            .output()
+            .unwrap();
+        match output.status.success() {
+            true => "seen",
+            false if text(&output.stderr).contains("No such file") => "hidden",
+            false if text(&output.stdout).is_empty() && text(&output.stderr).contains("ermission denied") => {
+                "hidden"
+            }
+            false => panic!("{output:?}"),
+        }
+    };
+    for (work, file, expected) in [
+        (".", "diary", "hidden"),
+        (".", ".ssh/id", "hidden"),
+        (".", "bin/tool", "seen"),
+        (".", "project/work/mine", "seen"),
+        (".", "project/.git/config", "seen"),
+        (".", ".cargo/bin/cargo", "seen"),
+        // The home directory itself as the work directory: all but the credentials.
+        ("../..", "diary", "seen"),
+    ] {
+        assert_eq!(read(work, file), expected, "{work} {file}");
+    }
+}
+
+#[test]
+fn programs_are_killed_at_their_limits() {
+    let Some(_) = needs("programs_are_killed_at_their_limits", all) else { return };
+    let policy = Policy {
+        memory_bytes: 256 << 20,
+        processes: 64,
+        cpu: Duration::from_secs(2),
+        written_bytes: 64 << 20,
+        output_bytes: 16 << 20,
+        ..Policy::default()
+    };
+    let ground = Ground::new(policy);
+    for (what, code, expected) in [
+        ("a fork bomb", ":(){ :|:& };:; sleep 30".to_owned(), "killed: more than 64 processes"),
+        (
+            "threads",
+            "exec python3 -c 'import threading, time\nthreading.stack_size(65536)\nfor _ in range(100): threading.Thread(target=time.sleep, args=[30]).start()'"
+                .to_owned(),
+            "killed: more than 64 processes",
+        ),
+        (
+            "memory by many children",
+            format!("for i in 1 2 3 4 5; do python3 -c \"{HOG}\" & done; wait"),
+            "killed: more than 256 MiB of memory",
+        ),
+        (
+            "memory in files",
+            "for i in 1 2 3 4; do head -c 64M /dev/zero > /dev/shm/$i; done; sleep 30".to_owned(),
+            "killed: more than 256 MiB of memory",
+        ),
+        (
+            "processor time of many children",
+            "for i in 1 2 3 4; do (while :; do :; done) & done; wait".to_owned(),
+            "killed: more than 2 s of processor time",
+        ),
+        (
+            "a disk filler",
+            "i=0; while :; do head -c 4M /dev/zero > f$((i++)); done".to_owned(),
+            "killed: more than 64 MiB written to disk",
+        ),
+        ("endless output", "yes".to_owned(), "killed: more than 16 MiB of output"),
+    ] {
+        let output = ground.bash(&code);
+        let killed = output.killed.as_deref();
+        assert_eq!((killed, output.exit), (Some(expected), None), "{what} gave {output:?}");
+    }
+}
+
+/// Where namespaces are refused, as in most containers, the limits are watched all the same. Such a place is behind the
+/// walls themselves, so this test runs itself there.
+#[test]
+fn limits_hold_without_namespaces() {
+    launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
+    let policy = Policy { memory_bytes: 256 << 20, processes: 64, ..Policy::default() };
+    if enforced().processes {
+        let Some(_) = needs("limits_hold_without_namespaces", all) else { return };
+        let ground = Ground::new(Policy { memory_bytes: 8 << 30, processes: 4000, ..Policy::default() });
+        let tests = std::env::current_exe().unwrap().display().to_string();
+        let output = ground.run(&[&tests, "--exact", "sandbox::limits_hold_without_namespaces"], false);
+        let said = text(&output.stdout);
+        assert!(said.contains("1 passed"), "{said}\n{} {output:?}", text(&output.stderr));
+        return;
+    }
+    let found = enforced();
+    assert!(
+        !found.user && !found.mounts && found.landlock > 0 && found.seccomp && found.supervised,
+        "{found}"
+    );
+    let ground = Ground::new(policy);
+    let killed = |code: &str, expected: &str| {
+        let output = ground.bash(code);
+        assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
+    };
+    killed(":(){ :|:& };:; sleep 30", "killed: more than 64 processes");
+    killed(
+        &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 30"),
+        "killed: more than 256 MiB of memory",
+    );
+    check(&ground, "echo x > ../outside", 1, "../outside: Permission denied");
+    check(
+        &ground,
+        "(setsid bash -c 'exec sleep 7532' > /dev/null 2>&1 &) ; sleep 0.1; echo begun",
+        0,
+        "begun",
+    );
+    assert_eq!(running("7532"), 0);
+    assert_eq!(running("30"), 0);
+}
+
+#[test]
+fn a_process_alone_gets_no_more_than_the_limit() {
+    let Some(_) = needs("a_process_alone_gets_no_more_than_the_limit", all) else { return };
+    let ground = Ground::new(Policy { memory_bytes: 256 << 20, file_bytes: 1 << 20, ..Policy::default() });
+    check(&ground, "python3 -c 'x = bytearray(300 << 20)' 2>&1 | tail -1", 0, "MemoryError");
+    // 128 + SIGXFSZ.
+    check(
+        &ground,
+        "head -c 2M /dev/zero > big; s=$?; stat -c %s big; exit $((s == 153 || s == 1 ? 0 : 9))",
+        0,
+        "1048576",
+    );
+}
+
+#[test]
+fn memory_that_children_share_counts_once() {
+    let Some(_) = needs("memory_that_children_share_counts_once", all) else { return };
+    let ground = Ground::new(Policy { memory_bytes: 256 << 20, ..Policy::default() });
+    let code = "import os, time\nx = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096])\n\
+                children = [os.fork() for _ in range(2)]\n\
+                time.sleep(0.3)\nif all(children): os.wait(); os.wait(); print('unharmed')";
+    let output = ground.run(&["python3", "-c", code], false);
+    assert!(output.killed.is_none() && text(&output.stdout).contains("unharmed"), "{output:?}");
+}
+
+#[test]
+fn a_million_lines_are_drained() {
+    let ground = Ground::new(Policy::default());
+    let output = ground.bash("seq 1000000");
+    assert_eq!((output.exit, output.stdout.len()), (Some(0), 1 << 16));
+    assert_eq!(output.stdout_dropped, 6_888_896 - (1 << 16));
+    assert!(output.stdout.starts_with(b"1\n2\n") && output.stdout.ends_with(b"\n1000000\n"));
+}
+
+#[test]
+fn nothing_outlives_its_program() {
+    let Some(_) = needs("nothing_outlives_its_program", all) else { return };
+    let ground = Ground::new(Policy::default());
+    let daemon = "(setsid bash -c 'exec sleep 7531' > /dev/null 2>&1 &) ; sleep 0.1; echo begun";
+    check(&ground, daemon, 0, "begun");
+    assert_eq!(running("7531"), 0);
+    // Ended by the time, and by the flag: all is over when the call returns.
+    let program = &["bash", "-c", "(setsid sleep 8531 > /dev/null 2>&1 &); sleep 8531"];
+    let timeout = Duration::from_millis(400);
+    let script = Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 100 };
+    assert!(ground.sandbox.run(&script).unwrap().timed_out);
+    assert_eq!(running("8531"), 0);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let sandbox = Sandbox::new(ground.sandbox.work(), Policy::default()).unwrap().with_cancel(cancel.clone());
+    let runs = std::thread::spawn(move || {
+        let timeout = Duration::from_secs(60);
+        sandbox.run(&Script {
+            program: &["sleep", "8532"],
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            output_limit: 0,
+        })
+    });
+    let begun = Instant::now();
+    while running("8532") == 0 && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    cancel.store(true, Ordering::Relaxed);
+    assert!(runs.join().unwrap().unwrap().cancelled);
+    assert_eq!(running("8532"), 0);
+}
+
+/// How many processes sleep for so many seconds.
+fn running(seconds: &str) -> usize {
+    let sleeps = |path: &Path| {
+        std::fs::read(path.join("cmdline")).is_ok_and(|line| line == format!("sleep\0{seconds}\0").as_bytes())
+    };
+    let entries = Path::new("/proc").read_dir().unwrap();
+    entries.flatten().filter(|entry| sleeps(&entry.path())).count()
+}
+
+#[test]
+fn system_calls_that_steps_have_no_business_with_fail() {
+    let Some(_) = needs("system_calls_that_steps_have_no_business_with_fail", |found| found.seccomp) else {
+        return;
+    };
+    let ground = Ground::new(Policy::default());
+    let call = |name: &str, number: i64, arguments: &str, error: &str| {
+        let code = format!(
+            "import ctypes, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+             r = libc.syscall({number}, {arguments})\n\
+             print(r if r >= 0 else errno.errorcode[ctypes.get_errno()])"
+        );
+        let output = ground.run(&["python3", "-c", &code], false);
+        assert_eq!(text(&output.stdout), error, "{name} gave {output:?}");
+    };
+    let zeros = "0, 0, 0, 0, 0";
+    for (name, number) in [
+        ("mount", nix::libc::SYS_mount),
+        ("umount2", nix::libc::SYS_umount2),
+        ("fsopen", nix::libc::SYS_fsopen),
+        ("move_mount", nix::libc::SYS_move_mount),
+        ("pivot_root", nix::libc::SYS_pivot_root),
+        ("unshare", nix::libc::SYS_unshare),
+        ("setns", nix::libc::SYS_setns),
+        ("ptrace", nix::libc::SYS_ptrace),
+        ("process_vm_readv", nix::libc::SYS_process_vm_readv),
+        ("open_by_handle_at", nix::libc::SYS_open_by_handle_at),
+        ("keyctl", nix::libc::SYS_keyctl),
+        ("add_key", nix::libc::SYS_add_key),
+        ("request_key", nix::libc::SYS_request_key),
+        ("bpf", nix::libc::SYS_bpf),
+        ("perf_event_open", nix::libc::SYS_perf_event_open),
+        ("userfaultfd", nix::libc::SYS_userfaultfd),
+        ("io_uring_setup", nix::libc::SYS_io_uring_setup),
+        ("kexec_load", nix::libc::SYS_kexec_load),
+        ("init_module", nix::libc::SYS_init_module),
+        ("reboot", nix::libc::SYS_reboot),
+        ("swapon", nix::libc::SYS_swapon),
+    ] {
+        call(name, number, zeros, "EPERM");
+    }
+    call("clone into a user namespace", nix::libc::SYS_clone, "0x10000011, 0, 0, 0, 0", "EPERM");
+    call("clone3", nix::libc::SYS_clone3, zeros, "ENOSYS");
+    call("memfd_create", nix::libc::SYS_memfd_create, zeros, "ENOSYS");
+    call("getppid", nix::libc::SYS_getppid, zeros, "1");
+}
+
+#[test]
+fn the_network_is_by_declaration() {
+    let Some(_) = needs("the_network_is_by_declaration", all) else { return };
+    let ground = Ground::new(Policy::default());
+    let socket = |family: &str, network: bool, expected: &str| {
+        let code = format!(
+            "import socket\ntry: socket.socket({family}, socket.SOCK_DGRAM); print('made')\nexcept OSError as e: print(e.strerror)"
+        );
+        let output = ground.run(&["python3", "-c", &code], network);
+        assert_eq!(text(&output.stdout), expected, "{family} {network} gave {output:?}");
+    };
+    socket("socket.AF_UNIX", false, "made");
+    socket("socket.AF_INET", false, "Operation not permitted");
+    socket("socket.AF_INET6", false, "Operation not permitted");
+    socket("socket.AF_NETLINK", false, "Operation not permitted");
+    socket("socket.AF_INET", true, "made");
+    socket("socket.AF_PACKET", true, "Operation not permitted");
+    check(&ground, "exec 3<>/dev/tcp/127.0.0.1/22", 1, "Operation not permitted");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let code = format!("exec 3<>/dev/tcp/127.0.0.1/{} && echo open", listener.local_addr().unwrap().port());
+    assert_eq!(text(&ground.run(&["bash", "-c", &code], true).stdout), "open");
+    // A policy without the network is stronger than a script that asks for it.
+    let closed = Ground::new(Policy { network: false, ..Policy::default() });
+    assert_eq!(closed.run(&["bash", "-c", &code], true).exit, Some(1));
+}
+
+#[test]
+fn usual_programs_work() {
+    let Some(_) = needs("usual_programs_work", all) else { return };
+    let ground = Ground::new(Policy::default());
+    check(
+        &ground,
+        "git init -q . && echo 1 > f && git add f && git -c user.name=a -c user.email=b@c commit -qm one && git log --oneline | wc -l",
+        0,
+        "1",
+    );
+    check(
+        &ground,
+        "python3 -c 'import subprocess, multiprocessing as m; print(m.Pool(2).map(abs, [-1, 2]), subprocess.run([\"true\"]))'",
+        0,
+        "[1, 2] CompletedProcess(args=['true'], returncode=0)",
+    );
+    check(
+        &ground,
+        "python3 -c 'import asyncio\nasync def f(): return (await (await asyncio.create_subprocess_exec(\"echo\", \"hi\", stdout=-1)).communicate())[0]\nprint(asyncio.run(f()))'",
+        0,
+        "hi",
+    );
+    check(
+        &ground,
+        "python3 -c 'import threading; t = threading.Thread(target=print, args=[\"thread\"]); t.start(); t.join()'",
+        0,
+        "thread",
+    );
+    check(
+        &ground,
+        "command -v node > /dev/null || { echo '[1,2]'; exit; }; node -e 'new (require(\"worker_threads\").Worker)(\"setTimeout(()=>{},1)\", {eval: true}).on(\"exit\", () => console.log(JSON.stringify([1,2])))'",
+        0,
+        "[1,2]",
+    );
+    check(&ground, "sort <(seq 3) | tail -1; kill -9 $$ 2> /dev/null; true", 137, "");
+    // Process 1 is immune, and nothing outside can be seen.
+    check(&ground, "kill -9 1; sleep 0.1; echo /proc/[0-9]* | wc -w", 0, "4");
+}
+
+#[test]
+fn many_run_at_a_time() {
+    let ground = Ground::new(Policy::default());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|number| {
+                let ground = &ground;
+                scope.spawn(move || {
+                    text(&ground.bash(&format!("sleep 0.1; echo {number}; test $$ -lt 20")).stdout)
+                })
+            })
+            .collect();
+        for (number, thread) in threads.into_iter().enumerate() {
+            assert_eq!(thread.join().unwrap(), number.to_string());
+        }
+    });
+}
+
+/// A program behind all walls against the same program alone. Generous, since other tests run meanwhile; the benchmark
+/// `sandbox` measures it.
+#[test]
+fn the_walls_are_quickly_up() {
+    let Some(_) = needs("the_walls_are_quickly_up", all) else { return };
+    let ground = Ground::new(Policy::default());
+    let median = |run: &dyn Fn()| {
+        let mut times: Vec<Duration> = (0..15)
+            .map(|_| {
+                let begun = Instant::now();
+                run();
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[times.len() / 2]
+    };
+    let walled = median(&|| assert_eq!(ground.run(&["true"], false).exit, Some(0)));
+    let plain = median(&|| assert!(Command::new("true").status().unwrap().success()));
+    eprintln!("true: {plain:?}; behind the walls: {walled:?}");
+    assert!(walled < plain + Duration::from_millis(500), "{walled:?} against {plain:?}");
+}
+
+/// The superuser is the harder case, so both are tried where we can.
+#[test]
+fn the_walls_hold_for_an_ordinary_user_too() {
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let tests = std::env::current_exe().unwrap();
+    let output = Command::new(&tests)
+        .args(["sandbox::", "--skip", "ordinary_user", "--nocapture"])
+        .env("HOME", "/nonexistent")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/")
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            eprintln!(
+                "SKIPPED: the_walls_hold_for_an_ordinary_user_too: {} is not for everyone",
+                tests.display()
+            );
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let said = text(&output.stdout);
+    assert!(output.status.success() && !said.contains("running 0 tests"), "{said}\n{}", text(&output.stderr));
+}
