@@ -130,7 +130,7 @@ fn jinx_loader() {
 fn typed_schema() {
     let house = House::new();
     let delegate = house.team.jinx("delegate").unwrap();
-    let offer = agent::offer(&house.team, house.npc("weaver"));
+    let offer = agent::offer(&house.team, Some(house.npc("weaver")));
     let schema = delegate.tool(&offer).parameters;
     assert_eq!(schema["required"], json!(["npc_name", "task"]));
     assert_eq!(schema["properties"]["npc_name"]["enum"], json!(["plank", "spinner", "spool", "loft"]));

@@ -5,6 +5,7 @@ mod bench;
 mod cat;
 mod chat;
 mod cli;
+mod endpoint;
 mod harness;
 mod hub;
 mod init;

@@ -1,5 +1,6 @@
 //! The `alara` binary: arguments, terminal output and exit codes. One file a command.
 
+mod agent;
 mod ask;
 mod catalog;
 mod commands;

@@ -1,12 +1,15 @@
 //! From what the user typed after `-m` to a model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use alara_engine::backend::KvType;
 use alara_engine::chat::{ChatTemplate, Format};
 use alara_engine::gguf::Gguf;
 use alara_engine::{Engine, Options};
-use alara_harness::{ChatModel, Scripted};
+use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
+use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
+use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
@@ -19,10 +22,12 @@ use crate::{compute, ui};
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The model: a file, or a name of `alara models list` [default: the NPC's, the team's, the one that ships]
+    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as http://127.0.0.1:PORT/v1#NAME or
+    /// https://HOST/v1#NAME, with its key in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY) [default: the NPC's,
+    /// the team's, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation [default: what the model was trained for, at most 16384]
+    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an endpoint: what it allows]
     #[arg(long, value_name = "N")]
     ctx: Option<usize>,
     /// How keys and values are kept: f32, f16 or q8_0
@@ -31,7 +36,8 @@ pub struct Args {
     /// Threads that compute [default: as many as the machine runs at once]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls [default: as its chat template shows, else described in the prompt]
+    /// How the model writes tool calls; for an endpoint, `house` describes them in the prompt [default: as its chat template or
+    /// the endpoint does, else described in the prompt]
     #[arg(long, value_name = "NAME", value_parser = tool_format())]
     tool_format: Option<&'static Format>,
     /// A chat template to use instead of the model file's, a Jinja file
@@ -44,16 +50,102 @@ pub struct Args {
 
 impl Args {
     /// Loads the model that was asked for, else `default`, else the one that ships, with room for `parallel`
-    /// conversations. `script:FILE.json` is a model that says what the file tells it, for tests: a JSON array of `{"text":
-    /// …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn.
-    pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Box<dyn ChatModel>> {
-        let name = self.model.as_deref().or(default);
+    /// conversations.
+    pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
+        let memory = crate::memory::available();
+        let (name, key) = match &self.model {
+            Some(name) => (Some(name.clone()), own_key(name)?),
+            None => (default.map(str::to_owned), None),
+        };
+        let spec = ModelSpec { model: name, ..ModelSpec::default() };
+        Ok((self.find(&spec, key, parallel, memory)?.load)()?)
+    }
+
+    /// Where agents get their models from: the one that was asked for whatever their team says, else those that their team
+    /// names, each with room for `parallel` conversations, all within the memory that is free now.
+    pub fn source(&self, parallel: usize) -> anyhow::Result<Box<dyn ModelSource>> {
+        if self.model.is_some() {
+            return Ok(Box::new(self.load(None, parallel)?));
+        }
+        let (args, memory) = (self.clone(), crate::memory::available());
+        let find = move |spec: &ModelSpec| args.find(spec, None, parallel, memory).map_err(model_error);
+        Ok(Box::new(Models::new(memory, find)))
+    }
+
+    /// The model that `spec` means. `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
+    /// `{"text": …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn. `key` is for an endpoint that stands in place of
+    /// the model's name.
+    fn find(
+        &self,
+        spec: &ModelSpec,
+        key: Option<Key>,
+        parallel: usize,
+        memory: Option<u64>,
+    ) -> anyhow::Result<Candidate> {
+        let name = spec.model.as_deref();
+        if let Some(url) = &spec.api_url {
+            let mut address: Address = url.parse()?;
+            address.model = spec.model.clone().or(address.model);
+            let variable = spec.api_key_env.as_deref();
+            let key = variable.map(key_in).transpose()?.flatten();
+            if let (Some(_), Some(variable)) = (&key, variable) {
+                ui::note(&format!("{} gets the key in {variable}", address.host()));
+            }
+            return Ok(elsewhere(self.endpoint(address, key)?));
+        }
+        if let Some(address) = name.filter(|name| Address::is_meant_by(name)) {
+            return Ok(elsewhere(self.endpoint(address.parse()?, key)?));
+        }
         if let Some(path) = name.and_then(|name| name.strip_prefix("script:")) {
             let text =
                 std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
-            return Ok(Box::new(Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?));
+            return Ok(elsewhere(
+                Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?,
+            ));
         }
-        let options = Options {
+        let gguf = open(name);
+        let gguf = match &spec.provider {
+            Some(provider) => gguf.with_context(|| format!("{spec} of {provider} has no api_url"))?,
+            None => gguf?,
+        };
+        let options = self.options(parallel, memory)?;
+        let bytes = Engine::footprint(&gguf, &options)?.total();
+        // Looked at once is enough.
+        let options = Options { memory: None, ..options };
+        let load = move || {
+            let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
+            if let Some(note) = engine.template_note() {
+                ui::note(note);
+            }
+            Ok(Arc::new(engine) as Arc<dyn ChatModel>)
+        };
+        Ok(Candidate { bytes, load: Box::new(load) })
+    }
+
+    fn endpoint(&self, address: Address, key: Option<Key>) -> anyhow::Result<Endpoint> {
+        let house = match self.tool_format {
+            None => false,
+            Some(format) if format == Format::house() => true,
+            Some(format) => bail!(
+                "{address} writes calls as it is used to, or in the house format; --tool-format {} is for model files",
+                format.name
+            ),
+        };
+        if self.chat_template.is_some() {
+            bail!("--chat-template is for model files; {address} has its own");
+        }
+        let options = endpoint::Options {
+            key,
+            house,
+            context: self.ctx,
+            thinking: self.thinking,
+            ..endpoint::Options::default()
+        };
+        Ok(Endpoint::new(address, options)?)
+    }
+
+    fn options(&self, parallel: usize, memory: Option<u64>) -> anyhow::Result<Options> {
+        Ok(Options {
             context: self.ctx,
             parallel,
             kv: self.kv,
@@ -62,14 +154,14 @@ impl Args {
             thinking: self.thinking,
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
-            memory: crate::memory::available(),
+            memory,
             ..Options::default()
-        };
-        let engine = Engine::load(&open(name)?, &options)?;
-        if let Some(note) = engine.template_note() {
-            ui::note(note);
-        }
-        Ok(Box::new(engine))
+        })
+    }
+
+    /// How many threads may work.
+    pub fn threads(&self) -> usize {
+        compute::threads_or_default(self.threads)
     }
 
     /// How the model runs, for the header of a run.
@@ -83,6 +175,37 @@ impl Args {
             "thinking": self.thinking,
         })
     }
+}
+
+/// A model that takes no memory here.
+fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
+    Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
+}
+
+/// The user's key for the endpoint that the user names. One that a team names gets only what the team says: else a team could
+/// have keys sent to whom it likes.
+fn own_key(name: &str) -> anyhow::Result<Option<Key>> {
+    if !Address::is_meant_by(name) {
+        return Ok(None);
+    }
+    match key_in("ALARA_API_KEY")? {
+        None if name.parse::<Address>()?.host() == "api.openai.com" => key_in("OPENAI_API_KEY"),
+        own => Ok(own),
+    }
+}
+
+/// The key in an environment variable, if there is one.
+fn key_in(variable: &str) -> anyhow::Result<Option<Key>> {
+    let Ok(text) = std::env::var(variable) else { return Ok(None) };
+    Key::new(&text).with_context(|| format!("the environment variable {variable}"))
+}
+
+/// The same error for whoever knows models only, with its cause still to be found.
+fn model_error(error: anyhow::Error) -> ModelError {
+    error.downcast::<alara_engine::Error>().map_or_else(
+        |error| error.downcast::<EndpointError>().map_or_else(ModelError::new, ModelError::new),
+        ModelError::new,
+    )
 }
 
 /// Reads a chat template; that it compiles is seen here, where its file can be named.
@@ -118,6 +241,9 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
 /// The file that `name` means: a path, a name of the catalog or of Ollama's for a model that is on this machine, or
 /// `OWNER/NAME:FILE` of the hub's cache. A file of the work directory goes before a name.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
+    if Address::is_meant_by(name) {
+        bail!("{name} is an endpoint; this takes a model file");
+    }
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_owned());
@@ -177,4 +303,62 @@ pub fn shipped_bytes() -> &'static [u8] {
     struct Aligned<T: ?Sized>(T);
     static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/alara-tiny.gguf"));
     &MODEL.0
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        model: Args,
+    }
+
+    fn spec(model: Option<&str>, api_url: Option<&str>) -> ModelSpec {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        ModelSpec {
+            model: owned(model),
+            api_url: owned(api_url),
+            provider: Some("x".into()),
+            api_key_env: None,
+        }
+    }
+
+    #[test]
+    fn what_a_team_names() {
+        let check = |line: &[&str], spec: ModelSpec, expected: &str| {
+            let line = Line::parse_from([&["alara"], line].concat());
+            let found = line.model.source(1).and_then(|source| {
+                let name = source.model(&spec)?.name().to_owned();
+                Ok(name)
+            });
+            let found = found.unwrap_or_else(|error| format!("{error:#}"));
+            assert!(found.starts_with(expected), "{found}");
+        };
+        let url = "http://127.0.0.1:1";
+        check(&[], spec(Some("m"), Some(url)), "http://127.0.0.1:1/v1#m");
+        check(&[], spec(Some("m"), Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#m");
+        check(&[], spec(None, Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#n");
+        check(&[], spec(Some("http://127.0.0.1:1/v1#m"), None), "http://127.0.0.1:1/v1#m");
+        check(&[], spec(None, None), SHIPPED_NAME);
+        check(
+            &[],
+            spec(Some("no-such"), None),
+            "no-such of x has no api_url: there is no model file no-such",
+        );
+        check(
+            &[],
+            spec(Some("m"), Some("http://example.org")),
+            "http://example.org is no address of an endpoint",
+        );
+        // What is said on the command line goes before what the team says.
+        check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
+        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or in the house format";
+        check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
+        let refused = "--chat-template is for model files";
+        check(&["-m", "http://127.0.0.1:2#z", "--chat-template", "x"], spec(None, None), refused);
+    }
 }

@@ -53,7 +53,15 @@ impl Progress {
                 ui::note(&format!("  {}", verdict(result, took.as_secs_f64())));
                 ui::piece(&excerpt(result));
             }
-            _ => {}
+            Notice::Emit(response) => {
+                self.end_line();
+                ui::note(&format!("* {}", response_line(response)));
+            }
+            Notice::Compaction { messages } => {
+                self.end_line();
+                ui::note(&format!("({} summed up, to fit the context)", count(*messages, "earlier message")));
+            }
+            Notice::Turn { .. } | Notice::Event { .. } => {}
         }
     }
 
@@ -75,6 +83,17 @@ impl Progress {
         }
         text
     }
+}
+
+/// A response of a jinx in one line.
+pub fn response_line(response: &Value) -> String {
+    let content = match &response["content"] {
+        Value::Null => "(removed)".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let kind = response["type"].as_str().unwrap_or("response");
+    format!("{}: {}", printable(kind), printable(&shorten(&content)))
 }
 
 /// So many of them, in words.

@@ -1,4 +1,4 @@
-//! What alara keeps between runs: traces, their index, the history of what was typed.
+//! What alara keeps between runs: traces, their index, the history of what was typed, answers about permissions.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,11 @@ pub fn directory() -> Option<PathBuf> {
 /// Where traces lie.
 pub fn traces() -> Option<PathBuf> {
     directory().map(|state| state.join("traces"))
+}
+
+/// The file of answers about permissions.
+pub fn permissions() -> Option<PathBuf> {
+    directory().map(|state| state.join("permissions.json"))
 }
 
 /// A new trace in the state directory, as far as there is one.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use alara_harness::ModelError;
+use alara_harness::model::endpoint::EndpointError;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Prints a line of the answer to stdout. Whoever closed it, as `head` does, wants no more of the answer.
@@ -106,9 +107,12 @@ pub fn bytes(bytes: u64) -> String {
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
     // A model's error passes through the harness as it is.
-    let own = |cause: &'_ (dyn std::error::Error + 'static)| match cause.downcast_ref::<ModelError>() {
-        Some(model) => model.cause().downcast_ref().and_then(hint),
-        None => cause.downcast_ref().and_then(hint),
+    let own = |cause: &'_ (dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<ModelError>().map_or(cause, ModelError::cause);
+        match cause.downcast_ref::<EndpointError>() {
+            Some(error) => error.hint(),
+            None => cause.downcast_ref().and_then(hint).map(str::to_owned),
+        }
     };
     if let Some(hint) = error.chain().find_map(own) {
         note(&format!("hint: {hint}"));

@@ -296,6 +296,9 @@ fn worker<'a, 's: 'a>(
             Ok(Outcome::Repetition { call: None }) => "it went round in circles".to_owned(),
             Ok(Outcome::Failed { error }) => error,
             // A model that has worked so far and does not go on: most likely the conversation outgrew its context.
+            Err(alara_harness::Error::Model(error)) if error.is_outage() => {
+                return Err(alara_harness::Error::Model(error).into());
+            }
             Err(error @ alara_harness::Error::Model(_))
                 if agent.records().any(|record| matches!(record, Record::Assistant { .. })) =>
             {

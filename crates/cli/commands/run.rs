@@ -2,22 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
-use alara_engine::Sampling;
-use alara_harness::jinx::{Action, Offer};
-use alara_harness::sandbox::enforced;
+use alara_harness::jinx::Responses;
 use alara_harness::team::load_jinx;
-use alara_harness::{Agent, Caller, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, Trace, jinx};
+use alara_harness::{Agent, Caller, Jinx, Notice, Outcome, Sandbox, Session, Team, tool};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
+use crate::agent::{self, INTERRUPTED};
 use crate::progress::Progress;
-use crate::{ask, model, state, ui};
+use crate::ui;
 
-/// The exit code of a program that an interrupt ended, as shells count.
-const INTERRUPTED: u8 = 130;
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
     r#"a schema is an object such as {"type": "object", "properties": {"count": {"type": "integer"}}}"#;
@@ -30,29 +27,11 @@ pub struct Args {
     /// The task, in plain words; or a .jinx file and its arguments as name=value
     #[arg(required = true, value_name = "TASK")]
     task: Vec<String>,
-    /// A team's directory, or the name of a built-in team
-    #[arg(short, long, default_value = "alara")]
-    team: String,
-    /// The NPC that does it [default: the team's forenpc]
-    #[arg(short, long)]
-    npc: Option<String>,
     #[command(flatten)]
-    model: model::Args,
-    /// The only directory in which files may be changed
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    workdir: PathBuf,
-    /// Seed of the random draws
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// How daring the draws are; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0)]
-    temperature: f32,
+    agent: agent::Args,
     /// A JSON schema: the answer is JSON that is valid for it
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// Where to write the trace [default: a new file in the user's state directory]
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
     /// Print the outcome as one JSON object
     #[arg(long)]
     json: bool,
@@ -60,9 +39,6 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if !args.temperature.is_finite() || args.temperature < 0.0 {
-        bail!("a temperature is a number from 0 up, not {}", args.temperature);
-    }
     let file = Path::new(&args.task[0]);
     if file.extension().is_some_and(|ending| ending == "jinx") {
         run_jinx(args, file)
@@ -76,35 +52,22 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     if task.trim().is_empty() {
         bail!("the task is empty");
     }
-    let team = Team::find(&args.team)?;
-    for diagnostic in &team.diagnostics {
-        ui::note(&diagnostic.to_string());
-    }
-    let npc = team.npc(args.npc.as_deref())?;
+    let team = args.agent.team()?;
+    let npc = team.npc(args.agent.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
-    let sandbox = sandbox(args)?;
-    let model = args.model.load(npc.model.model.as_deref(), 1)?;
-    let trace = trace(args)?;
-    let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
+    let sandbox = args.agent.sandbox()?;
+    let models = args.agent.model.source(1)?;
+    // What can't be had is told before anything is begun.
+    let _first = models.model(&npc.model)?;
+    agent::cancel_by_interrupt(&sandbox)?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-    let source = Single(model.as_ref());
-    let path = trace.path().map(Path::to_owned);
-    let (outcome, usage) = {
-        let mut session = Session::new(&source, &sandbox)
-            .sampled(sampling)
-            .traced(trace)
-            .observed(|notice| progress().show(notice));
-        if ask::is_possible() {
-            session = session.asking(|question| {
-                progress().end_line();
-                ask::person(question)
-            });
-        }
-        let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
-        (outcome, session.trace.usage())
-    };
+    let session = Session::new(models.as_ref(), &sandbox).observed(|notice| progress().show(notice));
+    let session = args.agent.equip(session, || progress().end_line())?;
+    let path = session.trace.path().map(Path::to_owned);
+    let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
+    let usage = session.trace.usage();
     let mut progress = progress();
     progress.end_line();
 
@@ -144,28 +107,44 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     for diagnostic in diagnostics {
         ui::note(&diagnostic.to_string());
     }
+    let (team, jinx) = around(args, file, jinx)?;
+    let npc = args.agent.npc.as_deref().map(|name| team.npc(Some(name))).transpose()?;
+    let offer = alara_harness::agent::offer(&team, npc);
     let mut given = Map::new();
     for pair in &args.task[1..] {
-        let (name, text) =
-            pair.split_once('=').with_context(|| format!("`{pair}` is no argument: write name=value"))?;
+        let (name, text) = agent::pair(pair)?;
         let value = match jinx.inputs.iter().find(|input| input.name == name) {
-            Some(input) => input.parse(text, &Offer::default()).map_err(anyhow::Error::msg)?,
+            Some(input) => input.parse(text, &offer).map_err(anyhow::Error::msg)?,
             None => Value::from(text),
         };
         given.insert(name.to_owned(), value);
     }
-    let offer = Offer::default();
-    let arguments = jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
-    let sandbox = sandbox(args)?;
-    let asks = jinx.steps.iter().any(|step| matches!(step.action, Action::Llm(_)));
-    let model = asks.then(|| args.model.load(None, 1)).transpose()?;
-    let nothing = Scripted::default();
-    let source = Single(model.as_deref().unwrap_or(&nothing));
-    let session = Session::new(&source, &sandbox);
-    let team = Team::default();
-    let result = jinx::run(&jinx, arguments, &Caller::person(&session, &team))?;
+    jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
+    let sandbox = args.agent.sandbox()?;
+    let models = args.agent.model.source(1)?;
+    agent::cancel_by_interrupt(&sandbox)?;
+
+    let progress = Mutex::new(Progress::default());
+    let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let responses = Mutex::new(Responses::default());
+    let responses = || responses.lock().unwrap_or_else(PoisonError::into_inner);
+    let session = Session::new(models.as_ref(), &sandbox).observed(|notice| {
+        if let Notice::Emit(response) = notice {
+            responses().apply(response);
+        }
+        progress().show(notice);
+    });
+    let session = args.agent.equip(session, || progress().end_line())?;
+    let caller = Caller { npc, ..Caller::person(&session, &team) };
+    let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
+    progress().end_line();
     if args.json {
-        ui::line(&serde_json::to_string(&result)?);
+        let mut report = serde_json::to_value(&result)?;
+        let responses: Vec<Value> = responses().iter().cloned().collect();
+        if !responses.is_empty() {
+            report["responses"] = Value::Array(responses);
+        }
+        ui::line(&report.to_string());
     } else {
         let (output, complaint) = (result.output_text(), result.complaint());
         if !output.is_empty() {
@@ -177,27 +156,37 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
             ui::note(&result.stderr);
         }
     }
-    Ok(match result.ok {
+    Ok(exit(result.ok, &sandbox))
+}
+
+fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
+    match ok {
         true => ExitCode::SUCCESS,
         false if sandbox.cancel_flag().load(Ordering::Relaxed) => INTERRUPTED.into(),
         false => ExitCode::FAILURE,
-    })
+    }
 }
 
-/// The sandbox of the run; the first interrupt cancels what runs in it, the second ends the process.
-fn sandbox(args: &Args) -> anyhow::Result<Sandbox> {
-    let sandbox = Sandbox::new(&args.workdir, Policy::default())?;
-    if let Some(warning) = enforced().warning() {
-        ui::note(&format!("warning: {warning}"));
+/// The team that a jinx file is run in: the one that was named, that in whose folder of jinxes it lies, or the one that is meant
+/// without a name. The file counts, even if the team has a jinx of its name.
+fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> {
+    let file = file.canonicalize().with_context(|| format!("can't read {}", file.display()))?;
+    let own = file.ancestors().filter(|path| path.ends_with("jinxes") || path.ends_with("jinxs")).last();
+    let own = own.and_then(Path::parent).and_then(|directory| Team::load(directory).ok());
+    let mut team = match own {
+        Some(team) if args.agent.team.is_none() => team,
+        _ => args.agent.team()?,
+    };
+    // As it stands in the team, improved with what it calls.
+    if let Some(same) =
+        team.jinx(&jinx.name).filter(|same| same.path.canonicalize().is_ok_and(|path| path == file))
+    {
+        let same = same.clone();
+        return Ok((team, same));
     }
-    let cancel: Arc<AtomicBool> = sandbox.cancel_flag().clone();
-    ctrlc::set_handler(move || {
-        if cancel.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED.into());
-        }
-    })
-    .context("can't catch interrupts")?;
-    Ok(sandbox)
+    team.jinxes.retain(|other| other.name != jinx.name);
+    team.jinxes.push(jinx.clone());
+    Ok((team, jinx))
 }
 
 /// Reads a JSON schema. Whether it can be honoured is up to the model that is asked.
@@ -208,13 +197,5 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
         Ok(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(schema),
         Ok(_) => bail!("{name} is no JSON schema\nhint: {SCHEMA_HINT}"),
         Err(error) => bail!("{name} is no JSON: {error}\nhint: {SCHEMA_HINT}"),
-    }
-}
-
-/// The trace in the file that was asked for, or in the user's state directory as far as there is one.
-fn trace(args: &Args) -> anyhow::Result<Trace> {
-    match &args.trace {
-        Some(path) => Ok(Trace::create(path)?),
-        None => Ok(state::trace()),
     }
 }

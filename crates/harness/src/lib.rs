@@ -1,6 +1,41 @@
 //! Teams, NPCs, jinxes, the sandbox, the agent loop and its trace.
 //!
 //! The harness talks to a model through one small trait and knows nothing of its insides; it prints nothing.
+//!
+//! # In a program of one's own
+//!
+//! A model, a directory for its work, a team, and a task:
+//!
+//! ```standalone_crate
+//! use alara_engine::gguf::Gguf;
+//! use alara_engine::{Engine, Options};
+//! use alara_harness::{Agent, Outcome, Policy, Sandbox, Session, Single, Team, sandbox};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // First of all: programs are run by this program, started again behind walls.
+//!     sandbox::enter();
+//!
+//!     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/alara-tiny.gguf");
+//!     let engine = Engine::load(&Gguf::open(file.as_ref())?, &Options::default())?;
+//!     // Or a model elsewhere: `Endpoint::new("http://127.0.0.1:11434/v1#qwen3:4b".parse()?, endpoint::Options::default())?`
+//!     let models = Single(&engine);
+//!
+//!     let work = tempfile::tempdir()?;
+//!     let sandbox = Sandbox::new(work.path(), Policy::default())?;
+//!     // Or `Team::load(directory)`: a team is a directory of text files.
+//!     let team = Team::stock("alara")?;
+//!
+//!     let session = Session::new(&models, &sandbox);
+//!     let mut agent = Agent::new(&session, &team, team.npc(None)?, None)?;
+//!     match agent.run("Create the file hello.txt with the text hello in it.")? {
+//!         Outcome::Answer { text } => println!("{text}"),
+//!         other => println!("{}", other.reason()),
+//!     }
+//!     println!("{} tokens", agent.usage().completion_tokens);
+//! #   assert!(agent.usage().completion_tokens > 0);
+//!     Ok(())
+//! }
+//! ```
 
 pub mod agent;
 pub mod error;
@@ -26,7 +61,7 @@ pub mod yaml;
 pub use agent::{Agent, Outcome};
 pub use error::Error;
 pub use jinx::{Jinx, ToolResult};
-pub use model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted, Single};
+pub use model::{ChatModel, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single};
 pub use sandbox::{Policy, Sandbox};
 pub use session::{Caller, Notice, Session};
 pub use team::{Npc, Team};

@@ -59,7 +59,7 @@ fn dispatch(
     arguments: &Map<String, Value>,
     place: &str,
 ) -> Result<ToolResult, Error> {
-    let offer = caller.npc.map(|npc| offer(caller.team, npc)).unwrap_or_default();
+    let offer = offer(caller.team, caller.npc);
     let arguments = match jinx.arguments(arguments, &offer) {
         Ok(arguments) => arguments,
         Err(reason) => return Ok(ToolResult::failed(reason)),

@@ -15,6 +15,7 @@ use alara_bench::runner::{self, Progress, Solver};
 use alara_bench::stats::{self, Table};
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
+use alara_harness::model::endpoint::Address;
 use alara_harness::sandbox::{Isolation, enforced};
 use alara_harness::{ChatModel, Npc, Team, agent};
 use anyhow::{Context, bail};
@@ -89,7 +90,7 @@ pub struct Args {
 struct Crew {
     team: Team,
     npc: Npc,
-    model: Box<dyn ChatModel>,
+    model: Arc<dyn ChatModel>,
     /// The model's name and its file's hash.
     named: Named,
 }
@@ -190,9 +191,15 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
         Some(script) => Ok(script.into()),
         None => model::path(name),
     };
-    let named = match wanted.map(file).transpose()? {
-        Some(file) => Named::of_file(model.name(), &file)
-            .with_context(|| format!("can't read the model {}", file.display()))?,
+    let named = match wanted {
+        Some(name) if Address::is_meant_by(name) => {
+            Named { name: model.name().to_owned(), hash: String::new() }
+        }
+        Some(name) => {
+            let file = file(name)?;
+            Named::of_file(model.name(), &file)
+                .with_context(|| format!("can't read the model {}", file.display()))?
+        }
         None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
     };
     Ok(Crew { team, npc, model, named })

@@ -10,7 +10,7 @@ pub mod template;
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn};
 #[cfg(test)]
 pub(crate) use json::dumps;
-pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits};
+pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits, house_messages};
 
 #[cfg(test)]
 mod history_tests;

@@ -21,6 +21,7 @@ use super::Format;
 use crate::request::Request;
 use environment::Raised;
 pub use family::{Family, Traits};
+pub use house::house_messages;
 use messages::{Dialect, tool_value};
 use stand_ins::StandIns;
 

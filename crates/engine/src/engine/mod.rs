@@ -111,23 +111,9 @@ impl Engine {
     /// memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let sizes = Sizes::of(&Facts::new(gguf, &architecture)?)?;
-        let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
-        if context == 0 || context > sizes.context {
-            let reason = format!(
-                "the context must be between 1 and {}, what the model was trained for",
-                sizes.context
-            );
-            return Err(Error::InvalidRequest { reason });
-        }
-        let parallel = options.parallel.max(1);
-        let room = Room::new(context.saturating_mul(parallel), parallel, STEP_TOKENS, sizes.window);
-        if let Some(available) = options.memory {
-            Footprint::in_room(gguf, &architecture, &room, options.kv)?.check(
-                gguf.name(),
-                context,
-                available,
-            )?;
+        let (context, room) = room(gguf, &architecture, options)?;
+        if options.memory.is_some() {
+            Engine::footprint(gguf, options)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
@@ -171,6 +157,20 @@ impl Engine {
             jobs: Some(jobs),
             thread: Some(thread),
         })
+    }
+
+    /// What the model in `gguf` takes when it is loaded with these options.
+    ///
+    /// # Errors
+    /// As [`Footprint::of`], and [`Error::OutOfMemory`] if that is more than it may take.
+    pub fn footprint(gguf: &Gguf, options: &Options) -> Result<Footprint> {
+        let architecture = Architecture::of(gguf)?;
+        let (context, room) = room(gguf, &architecture, options)?;
+        let footprint = Footprint::in_room(gguf, &architecture, &room, options.kv)?;
+        if let Some(available) = options.memory {
+            footprint.check(gguf.name(), context, available)?;
+        }
+        Ok(footprint)
     }
 
     /// What messages call the model.
@@ -310,6 +310,19 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
+}
+
+/// The context that the options mean for a model, and the room that its sequences need.
+fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, Room)> {
+    let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
+    let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
+    if context == 0 || context > sizes.context {
+        let reason =
+            format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
+        return Err(Error::InvalidRequest { reason });
+    }
+    let parallel = options.parallel.max(1);
+    Ok((context, Room::new(context.saturating_mul(parallel), parallel, STEP_TOKENS, sizes.window)))
 }
 
 /// Whether the vocabulary has what calls in `format` need.

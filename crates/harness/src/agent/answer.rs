@@ -26,7 +26,7 @@ pub fn answer(
         Some(name) => match caller.team.member(name) {
             Some(found) => found,
             None => {
-                let known = caller.npc.map(|npc| offer(caller.team, npc).members).unwrap_or_default();
+                let known = offer(caller.team, caller.npc).members;
                 let known = known.join(", ");
                 return Ok(ToolResult::failed(format!("there is no member `{name}` (members: {known})")));
             }

@@ -146,7 +146,7 @@ impl<'a, 's> Agent<'a, 's> {
         mut records: Vec<Arc<Record>>,
     ) -> Result<Self, Error> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
-        let offer = offer(team, npc);
+        let offer = offer(team, Some(npc));
         let listed = given.tools.iter().filter_map(|name| team.jinx(name));
         let start = Record::Start(Box::new(Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -387,15 +387,18 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
 
 /// The tools of an NPC, in the order of its list.
 pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
-    let offer = offer(team, npc);
+    let offer = offer(team, Some(npc));
     npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
 }
 
-/// To whom an NPC may give work, and which skills it may look up.
-pub fn offer(team: &Team, npc: &Npc) -> Offer {
-    let members = team.npcs.iter().map(|member| &member.name).filter(|name| **name != npc.name);
-    let members = members.chain(team.teams.iter().map(|team| &team.name)).cloned().collect();
-    Offer { members, skills: npc.skills.catalog.clone() }
+/// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and any.
+pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
+    let others = team.npcs.iter().map(|member| &member.name);
+    let others = others.filter(|name| npc.is_none_or(|npc| npc.name != **name));
+    let members = others.chain(team.teams.iter().map(|team| &team.name)).cloned().collect();
+    let all =
+        || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
+    Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,6 +1,8 @@
 //! The one way to a model: a request in, a stream of events out.
 
+pub mod endpoint;
 mod local;
+mod models;
 mod scripted;
 mod spec;
 
@@ -8,10 +10,14 @@ use std::sync::Arc;
 
 use alara_engine::{Event, Request};
 
+pub use endpoint::{Endpoint, EndpointError};
+pub use models::{Candidate, Models, NoRoom};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
 /// The events of one turn, in order; `Event::Done` comes last. Dropping it cancels the turn.
+///
+/// A model that has to wait may give empty texts meanwhile: they say only that it is still at it, and let the listener leave.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ModelError>> + Send + 'a>;
 
 /// A model that continues conversations: the local engine, an endpoint, or a script.
@@ -63,6 +69,13 @@ impl ModelSource for Single<'_> {
     }
 }
 
+/// The model itself, whatever is asked for.
+impl ModelSource for Arc<dyn ChatModel> {
+    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(self.clone())
+    }
+}
+
 /// Why a model could not answer, in the model's own words.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -77,6 +90,12 @@ impl ModelError {
     /// Whether the conversation was too long for the model.
     pub fn too_long(&self) -> bool {
         matches!(self.cause().downcast_ref(), Some(alara_engine::Error::PromptTooLong { .. }))
+            || matches!(self.cause().downcast_ref(), Some(EndpointError::TooLong { .. }))
+    }
+
+    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    pub fn is_outage(&self) -> bool {
+        self.cause().downcast_ref().is_some_and(EndpointError::is_outage)
     }
 
     /// The model's own error.

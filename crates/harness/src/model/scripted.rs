@@ -1,9 +1,8 @@
 //! A model that says what a script tells it: for tests.
 
-use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use alara_engine::{Event, Finish, Request, ToolCall, Usage};
+use alara_engine::{Event, Finish, Request, Role, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::{ChatModel, Events, ModelError};
@@ -12,9 +11,12 @@ use super::{ChatModel, Events, ModelError};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
+    /// The reply is only for conversations whose last user message contains this text. Without it, for whoever comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
     /// What the model says.
     pub text: String,
-    /// What it calls; an empty `id` is replaced by a fresh one.
+    /// What it calls; an empty `id` is replaced by one that tells the call's place in the script.
     pub calls: Vec<ToolCall>,
     /// A call that is cut off: the tool, and the beginning of its arguments. The turn then ends by its length.
     pub cut: Option<(String, String)>,
@@ -37,9 +39,18 @@ impl Reply {
         let call = ToolCall { id: String::new(), name: name.to_owned(), arguments };
         Reply { calls: vec![call], ..Reply::default() }
     }
+
+    /// The same turn, only for conversations whose last user message contains `text`.
+    #[must_use]
+    pub fn when(self, text: impl Into<String>) -> Self {
+        Reply { when: Some(text.into()), ..self }
+    }
 }
 
-/// Gives its replies one after the other, whatever it is asked, and remembers what it was asked.
+/// Gives its replies one after the other, and remembers what it was asked.
+///
+/// A request gets the first reply left that is meant for its last user message, else the first left that is meant for
+/// nobody in particular. So conversations that run at the same time each get the same replies in every run.
 #[derive(Debug, Default)]
 pub struct Scripted {
     state: Mutex<State>,
@@ -47,19 +58,22 @@ pub struct Scripted {
 
 #[derive(Debug, Default)]
 struct State {
-    replies: VecDeque<Reply>,
+    replies: Vec<Reply>,
     requests: Vec<Request>,
-    calls: usize,
 }
 
 impl Scripted {
     /// A model with these replies.
     pub fn new(replies: impl IntoIterator<Item = Reply>) -> Self {
-        let state = State { replies: replies.into_iter().collect(), ..State::default() };
-        Scripted { state: Mutex::new(state) }
+        let mut replies: Vec<Reply> = replies.into_iter().collect();
+        let calls = replies.iter_mut().flat_map(|reply| &mut reply.calls);
+        for (index, call) in calls.enumerate().filter(|(_, call)| call.id.is_empty()) {
+            call.id = format!("call_{}", index + 1);
+        }
+        Scripted { state: Mutex::new(State { replies, requests: Vec::new() }) }
     }
 
-    /// Reads a script: a JSON array of `{text?, calls?: [{name, arguments}], finish?}`.
+    /// Reads a script: a JSON array of `{when?, text?, calls?: [{name, arguments}], finish?}`.
     ///
     /// # Errors
     /// The text is no such array.
@@ -73,6 +87,20 @@ impl Scripted {
     }
 }
 
+impl State {
+    /// The next reply to `request`.
+    fn reply(&mut self, request: Request) -> Option<Reply> {
+        let said = request.messages.iter().rfind(|message| message.role == Role::User);
+        let said = said.map_or("", |message| message.content.as_str());
+        let meant = |reply: &Reply| reply.when.as_ref().is_some_and(|text| said.contains(text));
+        let at = self.replies.iter().position(meant);
+        let at = at.or_else(|| self.replies.iter().position(|reply| reply.when.is_none()));
+        let reply = at.map(|at| self.replies.remove(at));
+        self.requests.push(request);
+        reply
+    }
+}
+
 impl ChatModel for Scripted {
     fn name(&self) -> &str {
         "script"
@@ -80,9 +108,8 @@ impl ChatModel for Scripted {
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.requests.push(request);
+        let reply = state.reply(request);
         let turns = state.requests.len();
-        let reply = state.replies.pop_front();
         let reply =
             reply.ok_or_else(|| ModelError::new(format!("the script has no reply for turn {turns}")))?;
         let mut events = Vec::new();
@@ -94,11 +121,7 @@ impl ChatModel for Scripted {
             (None, true) => Finish::Stop,
             (None, false) => Finish::ToolCalls,
         };
-        for (index, mut call) in reply.calls.into_iter().enumerate() {
-            state.calls += 1;
-            if call.id.is_empty() {
-                call.id = format!("call_{}", state.calls);
-            }
+        for (index, call) in reply.calls.into_iter().enumerate() {
             let arguments = serde_json::to_string(&call.arguments).map_err(ModelError::new)?;
             let delta = |name, arguments| Event::ToolCallDelta { index, name, arguments };
             events.push(delta(Some(call.name.clone()), String::new()));
@@ -111,5 +134,63 @@ impl ChatModel for Scripted {
         let usage = Usage { completion_tokens: pieces, ..Usage::default() };
         events.push(Event::Done { finish: reply.finish.unwrap_or(default), usage });
         Ok(Box::new(events.into_iter().map(Ok)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alara_engine::Message;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What the model says and calls when the user says `task`.
+    fn ask(model: &Scripted, task: &str) -> String {
+        let request = Request { messages: vec![Message::user(task)], ..Request::default() };
+        let Ok(events) = model.chat(request) else { return "nothing".into() };
+        let told = events.map(|event| match event.unwrap() {
+            Event::Text { text } => text,
+            Event::ToolCall(call) => format!("{}/{} ", call.name, call.id),
+            _ => String::new(),
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn replies_go_to_whom_they_are_meant_for() {
+        let model = || {
+            Scripted::new([
+                Reply::text("any 1"),
+                Reply::call("f", json!({})).when("red"),
+                Reply::text("blue 1").when("blue"),
+                Reply::text("red 2").when("red"),
+                Reply::call("g", json!({})),
+            ])
+        };
+        let check = |order: &[(&str, &str)]| {
+            let model = model();
+            for (task, expected) in order {
+                assert_eq!(ask(&model, task), *expected, "{order:?}");
+            }
+        };
+        // Ids are those of the script, whoever is first.
+        check(&[
+            ("a red one", "f/call_1 "),
+            ("a red one", "red 2"),
+            ("a blue one", "blue 1"),
+            ("x", "any 1"),
+        ]);
+        check(&[("a blue one", "blue 1"), ("x", "any 1"), ("x", "g/call_2 "), ("a red one", "f/call_1 ")]);
+        // Who has no replies of its own left takes the others.
+        check(&[("blue", "blue 1"), ("blue", "any 1"), ("blue", "g/call_2 "), ("blue", "nothing")]);
+    }
+
+    #[test]
+    fn scripts_read_and_write_json() {
+        let text = r#"[{"when":"red","text":"a","calls":[],"cut":null,"finish":null}]"#;
+        let replies: Vec<Reply> = serde_json::from_str(text).unwrap();
+        assert_eq!(replies, [Reply::text("a").when("red")]);
+        assert_eq!(serde_json::to_string(&replies).unwrap(), text);
+        assert!(Scripted::from_json(r#"[{"text": "a", "then": 1}]"#).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Which model an NPC or a team asks for.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// A model as a file names it. What is missing is inherited: from the team, then from the command line.
@@ -39,6 +41,16 @@ impl ModelSpec {
             provider: if local { other.provider.clone() } else { self.provider },
             api_url: if local { other.api_url.clone() } else { self.api_url },
             api_key_env: self.api_key_env.or_else(|| other.api_key_env.clone()),
+        }
+    }
+}
+
+impl fmt::Display for ModelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.api_url, &self.model) {
+            (Some(url), Some(model)) => write!(f, "{url}#{model}"),
+            (Some(name), None) | (None, Some(name)) => f.write_str(name),
+            (None, None) => f.write_str("the model that ships"),
         }
     }
 }

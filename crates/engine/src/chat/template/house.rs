@@ -5,15 +5,32 @@
 //! control tokens in them were made harmless: the marks that are written here are the format's own. Knows nothing of
 //! templates but what [`Dialect`](super::messages::Dialect) says of them.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
-use super::TemplateError;
-use super::example;
+use super::messages::{Dialect, tool_value};
+use super::{TemplateError, example};
 use crate::chat::Format;
 use crate::chat::json::dumps;
-use crate::request::ToolCall;
+use crate::request::{Request, ToolCall};
 
 const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
+
+/// The messages of a conversation for a model that is reached by messages, where templates can't be seen: tools, calls and
+/// results are texts. Its answers are parsed with [`Format::house`].
+///
+/// # Errors
+/// [`TemplateError::House`].
+pub fn house_messages(request: &Request) -> Result<Vec<Value>, TemplateError> {
+    let nothing_printed = Dialect::of("", &HashSet::new());
+    let mut messages = nothing_printed.messages(request);
+    calls_as_text(&mut messages, Format::house())?;
+    let mut messages = with_results_as_text(messages);
+    let tools: Vec<Value> = request.tools.iter().map(tool_value).collect();
+    describe(&mut messages, &tools, Format::house(), true)?;
+    Ok(messages)
+}
 
 /// Appends to the system text what `tools` there are, how they are called, and an example call of each. `answered` says
 /// whether results come as [`with_results_as_text`] writes them.

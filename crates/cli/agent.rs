@@ -1,0 +1,133 @@
+//! What commands that put an agent to work have in common: who works, with which model, where, and under which rules.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alara_engine::Sampling;
+use alara_harness::permission::{Answer, Permissions};
+use alara_harness::sandbox::enforced;
+use alara_harness::team::Search;
+use alara_harness::{Policy, Sandbox, Session, Team, Trace};
+use anyhow::{Context, bail};
+
+use crate::{ask, model, state, ui};
+
+/// The exit code of a program that an interrupt ended, as shells count.
+pub const INTERRUPTED: u8 = 130;
+
+/// Who works, and how.
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team alara]
+    #[arg(short, long)]
+    pub team: Option<String>,
+    /// The NPC [default: the team's forenpc]
+    #[arg(short, long)]
+    pub npc: Option<String>,
+    #[command(flatten)]
+    pub model: model::Args,
+    /// The only directory in which files may be changed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workdir: PathBuf,
+    /// Seed of the random draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How daring the draws are; 0 always takes the most likely token
+    #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
+    temperature: f32,
+    /// Say yes wherever a rule says to ask; where nobody can be asked, it is no otherwise
+    #[arg(long)]
+    yes: bool,
+    /// Where to write the trace [default: a new file in the user's state directory]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(number),
+        _ => Err("a temperature is a number from 0 up".to_owned()),
+    }
+}
+
+impl Args {
+    /// The team; what is odd in its files is told.
+    pub fn team(&self) -> anyhow::Result<Team> {
+        find(self.team.as_deref())
+    }
+
+    /// The sandbox of the work, with a warning if it is incomplete here.
+    pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
+        let sandbox = Sandbox::new(&self.workdir, Policy::default())?;
+        if let Some(warning) = enforced().warning() {
+            ui::note(&format!("warning: {warning}"));
+        }
+        Ok(sandbox)
+    }
+
+    /// A session with what was asked for: draws, rules, threads, trace, and a person to be asked if there is one.
+    pub fn equip<'a>(
+        &self,
+        session: Session<'a>,
+        end_line: impl Fn() + Send + Sync + 'a,
+    ) -> anyhow::Result<Session<'a>> {
+        let sampling = Sampling { seed: self.seed, temperature: self.temperature, ..Sampling::default() };
+        let permissions = match state::permissions() {
+            Some(file) => Permissions::open(&file)?,
+            None => Permissions::default(),
+        };
+        let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
+        let mut session = session.sampled(sampling).permitted(permissions).traced(trace);
+        session.threads = self.model.threads();
+        if self.yes {
+            return Ok(session.asking(|_| Answer::Yes));
+        }
+        if ask::is_possible() {
+            return Ok(session.asking(move |question| {
+                end_line();
+                ask::person(question)
+            }));
+        }
+        Ok(session)
+    }
+}
+
+/// The team with this name, or the one that is meant without; what is odd in its files is told.
+pub fn find(name: Option<&str>) -> anyhow::Result<Team> {
+    let team = search().team(name)?;
+    for diagnostic in &team.diagnostics {
+        ui::note(&diagnostic.to_string());
+    }
+    Ok(team)
+}
+
+/// Where teams are looked for.
+pub fn search() -> Search {
+    let home = std::env::home_dir();
+    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Search {
+        work: PathBuf::new(),
+        config_home: config.or_else(|| Some(home.as_ref()?.join(".config"))),
+        home,
+    }
+}
+
+/// The first interrupt cancels what runs in the sandbox, the second ends the process.
+pub fn cancel_by_interrupt(sandbox: &Sandbox) -> anyhow::Result<()> {
+    let cancel: std::sync::Arc<AtomicBool> = sandbox.cancel_flag().clone();
+    ctrlc::set_handler(move || {
+        if cancel.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+    })
+    .context("can't catch interrupts")
+}
+
+/// An argument of a jinx that was typed as `name=value`.
+pub fn pair(text: &str) -> anyhow::Result<(&str, &str)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name, value)),
+        _ => bail!("`{text}` is no argument: write name=value"),
+    }
+}

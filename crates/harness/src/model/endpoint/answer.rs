@@ -1,0 +1,280 @@
+//! An endpoint's answer as events: pieces of text, reasoning and calls as they come, and what they amount to at the end.
+//!
+//! Knows nothing of connections. A call that can't be read never becomes one; one of a tool that was not offered does, so that
+//! whoever runs tools can refuse it on the record.
+
+use std::collections::HashSet;
+use std::mem;
+use std::time::Instant;
+
+use alara_engine::chat::{Format, Parsed, Parser, Reasoning, Turn};
+use alara_engine::{Event, Finish, Request, ToolCall, Usage};
+use serde_json::Value;
+
+use super::chunk::{CallDelta, Chunk, Delta, Told, words};
+
+/// Why an answer can't be taken.
+#[derive(Debug, PartialEq)]
+pub(super) enum Flaw {
+    /// It is not what the API prescribes.
+    Nonsense(String),
+    /// The endpoint reports an error.
+    Failed(String),
+    /// Its content filter has ended it.
+    Filtered,
+    /// It should be JSON.
+    NotJson(String),
+}
+
+/// A call that is being written.
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<usize>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+/// What has come of an answer.
+pub(super) struct Answer {
+    /// In the house format, calls are parts of the text.
+    parser: Option<Parser>,
+    /// Whether the parser is within a call.
+    writing: bool,
+    calls: Vec<Call>,
+    /// How many calls the parser has found.
+    parsed: usize,
+    cut: bool,
+    /// The text, if it has to be JSON.
+    json: Option<String>,
+    /// The ids that calls of the conversation have.
+    ids: HashSet<String>,
+    next_id: usize,
+    finish: Option<String>,
+    told: Option<Told>,
+    started: Instant,
+    first: Option<Instant>,
+    last: Instant,
+}
+
+impl Answer {
+    /// Nothing yet of the answer to `request`, which was asked for at `started`.
+    pub(super) fn new(request: &Request, house: bool, started: Instant) -> Self {
+        let turn = || Turn {
+            format: Format::house(),
+            tools: request.tools.clone(),
+            tool_choice: request.tool_choice.clone(),
+            parallel_tool_calls: request.parallel_tool_calls,
+            reasoning: Reasoning::Optional,
+            thinking: Some(Format::house().thinking),
+            schema: request.schema.clone(),
+        };
+        let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);
+        Answer {
+            parser: house.then(|| Parser::new(&turn())),
+            writing: false,
+            calls: Vec::new(),
+            parsed: 0,
+            cut: false,
+            json: request.schema.as_ref().map(|_| String::new()),
+            ids: calls().map(|call| call.id.clone()).collect(),
+            next_id: calls().count(),
+            finish: None,
+            told: None,
+            started,
+            first: None,
+            last: started,
+        }
+    }
+
+    /// Whether the endpoint has said why it ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// Takes the next piece, as JSON.
+    pub(super) fn push(&mut self, data: &str) -> Result<Vec<Event>, Flaw> {
+        let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
+            let start: String = data.chars().take(80).collect();
+            Flaw::Nonsense(format!("{error} in {start:?}"))
+        })?;
+        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
+            return Err(Flaw::Failed(words(&error)));
+        }
+        self.told = chunk.usage.or(self.told);
+        let mut out = Vec::new();
+        for choice in chunk.choices.into_iter().flatten().take(1) {
+            self.delta(choice.delta.or(choice.message).unwrap_or_default(), &mut out);
+            self.finish = choice.finish_reason.or(self.finish.take());
+        }
+        if !out.is_empty() {
+            self.last = Instant::now();
+            self.first.get_or_insert(self.last);
+        }
+        Ok(out)
+    }
+
+    fn delta(&mut self, delta: Delta, out: &mut Vec<Event>) {
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+        if let Some(text) = said(delta.reasoning_content).or(said(delta.reasoning)) {
+            out.push(Event::Reasoning { text });
+        }
+        for text in [delta.content, delta.refusal].into_iter().filter_map(said) {
+            match &mut self.parser {
+                Some(parser) => {
+                    let parsed = parser.push(&text);
+                    self.parsed(parsed, out);
+                }
+                None => self.text(text, out),
+            }
+        }
+        for call in delta.tool_calls.into_iter().flatten() {
+            self.call(call, out);
+        }
+    }
+
+    fn text(&mut self, text: String, out: &mut Vec<Event>) {
+        if let Some(json) = &mut self.json {
+            json.push_str(&text);
+        }
+        out.push(Event::Text { text });
+    }
+
+    fn call(&mut self, delta: CallDelta, out: &mut Vec<Event>) {
+        let id = delta.id.unwrap_or_default();
+        let function = delta.function.unwrap_or_default();
+        let name = function.name.unwrap_or_default();
+        // Which call it goes on with. Some servers number none, or all alike, but give each an id, or a name once.
+        let known = match delta.index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == delta.index),
+            None => self.calls.len().checked_sub(1),
+        };
+        let known = known.filter(|&at| {
+            let call = &self.calls[at];
+            let another = !id.is_empty() && !call.id.is_empty() && id != call.id;
+            !another && (delta.index.is_some() || !id.is_empty() || name.is_empty())
+        });
+        let at = known.unwrap_or_else(|| {
+            self.calls.push(Call { index: delta.index, ..Call::default() });
+            self.calls.len() - 1
+        });
+        let call = &mut self.calls[at];
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        let piece = match function.arguments {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text,
+            Some(value) => value.to_string(),
+        };
+        call.arguments += &piece;
+        // Reported from when its name is known, with what came before.
+        if call.name.is_empty() && !name.is_empty() {
+            call.name = name;
+            let (name, arguments) = (Some(call.name.clone()), call.arguments.clone());
+            out.push(Event::ToolCallDelta { index: at, name, arguments });
+        } else if !call.name.is_empty() && !piece.is_empty() {
+            out.push(Event::ToolCallDelta { index: at, name: None, arguments: piece });
+        }
+    }
+
+    /// What the parser of the house format has found.
+    fn parsed(&mut self, parsed: Vec<Parsed>, out: &mut Vec<Event>) {
+        for piece in parsed {
+            match piece {
+                Parsed::Text(text) => {
+                    self.writing = false;
+                    self.text(text, out);
+                }
+                Parsed::Reasoning(text) => out.push(Event::Reasoning { text }),
+                Parsed::Delta { name, arguments } => {
+                    let named = mem::replace(&mut self.writing, true);
+                    let name = (!named).then_some(name);
+                    out.push(Event::ToolCallDelta { index: self.parsed, name, arguments });
+                }
+                Parsed::Incomplete { name, arguments, .. } => {
+                    self.writing = false;
+                    self.cut = true;
+                    out.push(Event::Incomplete { name, arguments });
+                }
+                Parsed::ToolCall { id, name, arguments } => {
+                    self.writing = false;
+                    self.parsed += 1;
+                    let id = self.id(id);
+                    out.push(Event::ToolCall(ToolCall { id, name, arguments }));
+                }
+            }
+        }
+    }
+
+    /// Takes note that nothing more comes; gives the rest, `Done` last.
+    pub(super) fn finish(mut self) -> Result<Vec<Event>, Flaw> {
+        let mut out = Vec::new();
+        if let Some(mut parser) = self.parser.take() {
+            let parsed = parser.finish();
+            self.parsed(parsed, &mut out);
+        }
+        for (index, call) in mem::take(&mut self.calls).into_iter().enumerate() {
+            let Call { id, name, mut arguments, .. } = call;
+            if arguments.trim().is_empty() {
+                // So do servers write a call without arguments.
+                arguments = "{}".to_owned();
+                out.push(Event::ToolCallDelta { index, name: None, arguments: arguments.clone() });
+            }
+            match serde_json::from_str(&arguments) {
+                Ok(arguments) if !name.is_empty() => {
+                    self.parsed += 1;
+                    let id = self.id(id);
+                    out.push(Event::ToolCall(ToolCall { id, name, arguments }));
+                }
+                _ => {
+                    self.cut = true;
+                    out.push(Event::Incomplete { name, arguments });
+                }
+            }
+        }
+        let finish = match self.finish.as_deref() {
+            Some("content_filter") => return Err(Flaw::Filtered),
+            Some("error") => return Err(Flaw::Failed("it gives no reason".into())),
+            Some("length" | "max_tokens" | "model_length") => Finish::Length,
+            _ if self.cut => Finish::Length,
+            _ if self.parsed > 0 => Finish::ToolCalls,
+            _ => Finish::Stop,
+        };
+        if let Some(json) = self.json.filter(|_| finish == Finish::Stop) {
+            serde_json::from_str::<Value>(&json).map_err(|error| Flaw::NotJson(error.to_string()))?;
+        }
+        let first = self.first.unwrap_or(self.last);
+        let mut usage = Usage {
+            time_to_first_token: first - self.started,
+            decode_time: self.last - first,
+            ..Usage::default()
+        };
+        if let Some(told) = self.told {
+            usage.prompt_tokens = told.prompt_tokens.unwrap_or(0);
+            usage.completion_tokens = told.completion_tokens.unwrap_or(0);
+            usage.cached_tokens =
+                told.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
+        }
+        out.push(Event::Done { finish, usage });
+        Ok(out)
+    }
+
+    /// The id that the endpoint gave a call, if no other call of the conversation has it, else a fresh one.
+    fn id(&mut self, given: String) -> String {
+        if !given.is_empty() && self.ids.insert(given.clone()) {
+            return given;
+        }
+        loop {
+            let id = format!("call_{}", self.next_id);
+            self.next_id += 1;
+            if self.ids.insert(id.clone()) {
+                return id;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

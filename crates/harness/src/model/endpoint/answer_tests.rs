@@ -1,0 +1,206 @@
+use alara_engine::{Message, Tool};
+use serde_json::json;
+
+use super::*;
+
+fn request(tools: &[&str]) -> Request {
+    let tool = |name: &&str| Tool {
+        name: (*name).into(),
+        description: String::new(),
+        parameters: json!({"type": "object"}),
+    };
+    Request { tools: tools.iter().map(tool).collect(), parallel_tool_calls: true, ..Request::default() }
+}
+
+/// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`, `!id name{arguments}`, `?name piece`, `=finish`.
+fn told(request: &Request, house: bool, chunks: &[Value]) -> Result<String, Flaw> {
+    let mut answer = Answer::new(request, house, Instant::now());
+    let mut events = Vec::new();
+    for chunk in chunks {
+        events.extend(answer.push(&chunk.to_string())?);
+    }
+    events.extend(answer.finish()?);
+    let told = events.into_iter().map(|event| match event {
+        Event::Text { text } => text,
+        Event::Reasoning { text } => format!("({text})"),
+        Event::ToolCallDelta { index, name, arguments } => {
+            format!("{}#{index}+{arguments}", name.unwrap_or_default())
+        }
+        Event::ToolCall(call) => format!("!{} {}{}", call.id, call.name, Value::from(call.arguments)),
+        Event::Incomplete { name, arguments } => format!("?{name} {arguments}"),
+        Event::Done { finish, .. } => format!("={finish:?}"),
+    });
+    Ok(told.collect::<Vec<_>>().join(" "))
+}
+
+fn check(chunks: &[Value], expected: &str) {
+    assert_eq!(told(&request(&["f", "g"]), false, chunks).as_deref(), Ok(expected), "{chunks:?}");
+}
+
+fn delta(delta: Value) -> Value {
+    let mut chunk = end("");
+    chunk["choices"][0] = json!({"index": 0, "finish_reason": null});
+    chunk["choices"][0]["delta"] = delta;
+    chunk
+}
+
+fn end(reason: &str) -> Value {
+    json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+}
+
+fn call(index: Option<usize>, id: Option<&str>, name: Option<&str>, arguments: Option<Value>) -> Value {
+    let mut function = json!({"name": name});
+    function["arguments"] = arguments.unwrap_or(Value::Null);
+    delta(json!({"tool_calls": [{"index": index, "id": id, "function": function}]}))
+}
+
+#[test]
+fn text_and_reasoning() {
+    let hello = [
+        delta(json!({"role": "assistant", "content": ""})),
+        delta(json!({"content": "Hel"})),
+        delta(json!({"content": "lo"})),
+    ];
+    check(&[&hello[..], &[end("stop")]].concat(), "Hel lo =Stop");
+    check(&[&hello[..], &[end("length")]].concat(), "Hel lo =Length");
+    check(&[&hello[..], &[end("eos_token")]].concat(), "Hel lo =Stop");
+    check(
+        &[delta(json!({"reasoning_content": "a", "content": null})), delta(json!({"content": "b"}))],
+        "(a) b =Stop",
+    );
+    check(
+        &[delta(json!({"reasoning": "a"})), delta(json!({"reasoning": "a", "reasoning_content": "b"}))],
+        "(a) (b) =Stop",
+    );
+    check(&[delta(json!({"refusal": "No."})), end("stop")], "No. =Stop");
+    check(&[json!({"choices": []}), json!({"choices": null}), json!({}), end("stop")], "=Stop");
+    // Whole answers.
+    check(&[json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]})], "Hi =Stop");
+}
+
+#[test]
+fn calls_in_pieces() {
+    let expected = "f#0+ #0+{\"a\":  #0+1} !x f{\"a\":1} =ToolCalls";
+    check(
+        &[
+            call(Some(0), Some("x"), Some("f"), Some(json!(""))),
+            call(Some(0), None, None, Some(json!("{\"a\": "))),
+            call(Some(0), Some(""), Some(""), Some(json!("1}"))),
+            end("tool_calls"),
+        ],
+        expected,
+    );
+    let f = |index, id| call(index, id, Some("f"), Some(json!("{}")));
+    // Two calls: by index, by id alone, by name alone; and named again with each piece.
+    check(
+        &[f(Some(0), Some("x")), f(Some(1), Some("y")), end("stop")],
+        "f#0+{} f#1+{} !x f{} !y f{} =ToolCalls",
+    );
+    check(
+        &[f(Some(0), Some("x")), f(Some(0), Some("y")), end("stop")],
+        "f#0+{} f#1+{} !x f{} !y f{} =ToolCalls",
+    );
+    check(&[f(None, Some("x")), f(None, Some("y")), end("stop")], "f#0+{} f#1+{} !x f{} !y f{} =ToolCalls");
+    check(&[f(None, None), f(None, None), end("stop")], "f#0+{} f#1+{} !call_0 f{} !call_1 f{} =ToolCalls");
+    let again = |text: &str| call(Some(0), Some("x"), Some("f"), Some(json!(text)));
+    check(&[again("{"), again("}"), end("stop")], "f#0+{ #0+} !x f{} =ToolCalls");
+    // A name that comes late, arguments that are an object, or that are missing.
+    check(
+        &[call(Some(0), Some("x"), None, Some(json!("{"))), call(Some(0), None, Some("f"), Some(json!("}")))],
+        "f#0+{} !x f{} =ToolCalls",
+    );
+    check(
+        &[call(None, None, Some("f"), Some(json!({"a": 1})))],
+        "f#0+{\"a\":1} !call_0 f{\"a\":1} =ToolCalls",
+    );
+    check(&[call(None, None, Some("f"), None)], "f#0+ #0+{} !call_0 f{} =ToolCalls");
+    let whole =
+        json!([{"id": "x", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]);
+    let whole = json!({"choices": [{"message": {"content": null, "tool_calls": whole}, "finish_reason": "tool_calls"}]});
+    check(&[whole], "f#0+{\"a\": 1} !x f{\"a\":1} =ToolCalls");
+}
+
+#[test]
+fn calls_that_are_none() {
+    // A tool that was not offered is for the executor to refuse.
+    check(&[call(None, Some("x"), Some("rm"), Some(json!("{}")))], "rm#0+{} !x rm{} =ToolCalls");
+    // What can't be read never runs.
+    let broken = |text: &str, expected: &str| {
+        check(&[call(None, Some("x"), Some("f"), Some(json!(text))), end("tool_calls")], expected);
+    };
+    broken("{\"a\": ", "f#0+{\"a\":  ?f {\"a\":  =Length");
+    broken("[1]", "f#0+[1] ?f [1] =Length");
+    broken("{} {}", "f#0+{} {} ?f {} {} =Length");
+    check(&[call(None, Some("x"), None, Some(json!("{}")))], "? {} =Length");
+    // Text in a model's own format is text.
+    let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    check(&[delta(json!({"content": text})), end("stop")], &format!("{text} =Stop"));
+}
+
+#[test]
+fn ids_are_unique_in_the_conversation() {
+    let before = |id: &str| ToolCall { id: id.into(), name: "f".into(), arguments: serde_json::Map::new() };
+    let messages = vec![Message::assistant("", vec![before("call_2"), before("x")])];
+    let request = Request { messages, ..request(&["f"]) };
+    let f = |id| call(None, id, Some("f"), Some(json!("{}")));
+    let told = told(&request, false, &[f(Some("x")), f(Some("y")), f(None)]).unwrap();
+    assert_eq!(told, "f#0+{} f#1+{} f#2+{} !call_3 f{} !y f{} !call_4 f{} =ToolCalls");
+}
+
+#[test]
+fn calls_in_the_house_format() {
+    let check = |tools: &[&str], pieces: &[&str], expected: &str| {
+        let chunks: Vec<Value> = pieces.iter().map(|piece| delta(json!({"content": piece}))).collect();
+        assert_eq!(told(&request(tools), true, &chunks).as_deref(), Ok(expected), "{pieces:?}");
+    };
+    let call = ["I look.\n<tool", "_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", ": 1}}\n</tool_call>"];
+    let told = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
+    check(&["f"], &call, told);
+    check(&["f"], &["<think>hm</think>Hi"], "(hm) Hi =Stop");
+    check(
+        &["f"],
+        &["<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "],
+        "f#0+ #0+{\"a\":  ?f {\"a\":  =Length",
+    );
+}
+
+#[test]
+fn what_ends_a_turn_badly() {
+    let check = |chunks: &[Value], flaw: Flaw| assert_eq!(told(&request(&[]), false, chunks), Err(flaw));
+    let text = delta(json!({"content": "a"}));
+    check(&[text.clone(), end("content_filter")], Flaw::Filtered);
+    check(
+        &[text.clone(), json!({"error": {"message": "out of memory", "code": 500}})],
+        Flaw::Failed("out of memory".into()),
+    );
+    check(&[json!({"error": "no"})], Flaw::Failed("no".into()));
+    check(
+        &[json!({"choices": 3})],
+        Flaw::Nonsense(
+            "invalid type: integer `3`, expected a sequence at line 1 column 12 in \"{\\\"choices\\\":3}\""
+                .into(),
+        ),
+    );
+    let json = Request { schema: Some(json!({})), ..request(&[]) };
+    let answer =
+        |text: &str, reason: &str| told(&json, false, &[delta(json!({"content": text})), end(reason)]);
+    assert_eq!(answer("{\"a\": 1}", "stop").as_deref(), Ok("{\"a\": 1} =Stop"));
+    assert!(matches!(answer("It is 1.", "stop"), Err(Flaw::NotJson(_))));
+    assert_eq!(answer("{\"a\":", "length").as_deref(), Ok("{\"a\": =Length"));
+}
+
+#[test]
+fn usage_and_times() {
+    let mut answer = Answer::new(&request(&[]), false, Instant::now());
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    answer.push(&delta(json!({"content": "a"})).to_string()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    answer.push(&delta(json!({"content": "b"})).to_string()).unwrap();
+    let usage =
+        json!({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}});
+    answer.push(&json!({"choices": [], "usage": usage}).to_string()).unwrap();
+    let Some(Event::Done { usage, .. }) = answer.finish().unwrap().pop() else { panic!("no end") };
+    assert_eq!((usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens), (9, 4, 2));
+    let (first, decode) = (usage.time_to_first_token.as_millis(), usage.decode_time.as_millis());
+    assert!((10..20_000).contains(&first) && (20..20_000).contains(&decode), "{first} {decode}");
+}

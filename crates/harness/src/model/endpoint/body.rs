@@ -1,0 +1,254 @@
+//! A request as the JSON that OpenAI's chat API takes.
+//!
+//! What only some servers know is sent only where it says something: the others refuse it.
+
+use alara_engine::chat::house_messages;
+use alara_engine::{Message, Request, Role, Sampling, ToolChoice};
+use serde_json::{Map, Value, json};
+
+use super::EndpointError;
+
+/// What differs from endpoint to endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialect<'a> {
+    pub(super) model: &'a str,
+    /// Tools are described in the system text, calls and results told in texts.
+    pub(super) house: bool,
+    /// Whether to reason, for requests that don't say.
+    pub(super) thinking: Option<bool>,
+    /// The limit on tokens is called as OpenAI itself calls it now.
+    pub(super) completion_tokens: bool,
+}
+
+/// The body of `POST /chat/completions`.
+pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, EndpointError> {
+    let with_tools = !request.tools.is_empty();
+    if dialect.house && with_tools && request.schema.is_some() {
+        return Err(EndpointError::SchemaBesideTools);
+    }
+    let messages = if dialect.house { house_messages(request)? } else { messages(request) };
+    let mut body = json!({
+        "model": dialect.model,
+        "messages": messages,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    if with_tools && !dialect.house {
+        let tool = |tool: &alara_engine::Tool| json!({"type": "function", "function": tool});
+        body["tools"] = request.tools.iter().map(tool).collect();
+        body["tool_choice"] = match &request.tool_choice {
+            ToolChoice::Auto => "auto".into(),
+            ToolChoice::None => "none".into(),
+            ToolChoice::Required => "required".into(),
+            ToolChoice::Named(name) => json!({"type": "function", "function": {"name": name}}),
+        };
+        body["parallel_tool_calls"] = request.parallel_tool_calls.into();
+    }
+    if let Some(schema) = &request.schema {
+        let schema = json!({"name": "answer", "schema": schema, "strict": true});
+        body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+    }
+    if let Some(thinking) = request.thinking.or(dialect.thinking) {
+        // Templates know it by either name.
+        body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
+    }
+    if let Some(tokens) = request.max_tokens {
+        let name = if dialect.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
+        body[name] = tokens.into();
+    }
+    if !request.stop.is_empty() {
+        body["stop"] = json!(request.stop);
+    }
+    if let Value::Object(body) = &mut body {
+        body.extend(sampling(&request.sampling));
+    }
+    Ok(body)
+}
+
+/// The conversation, the system text first.
+fn messages(request: &Request) -> Vec<Value> {
+    let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
+    let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
+    system.into_iter().chain(request.messages.iter().map(message)).collect()
+}
+
+fn message(message: &Message) -> Value {
+    let role = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let mut value = json!({"role": role, "content": message.content});
+    if let Some(reasoning) = &message.reasoning_content {
+        value["reasoning_content"] = reasoning.as_str().into();
+    }
+    if !message.tool_calls.is_empty() {
+        let calls = message.tool_calls.iter().map(|call| {
+            let arguments = Value::Object(call.arguments.clone()).to_string();
+            let function = json!({"name": call.name, "arguments": arguments});
+            json!({"id": call.id, "type": "function", "function": function})
+        });
+        value["tool_calls"] = calls.collect();
+    }
+    if let Some(id) = &message.tool_call_id {
+        value["tool_call_id"] = id.as_str().into();
+    }
+    if let Some(name) = &message.name {
+        value["name"] = name.as_str().into();
+    }
+    value
+}
+
+/// Temperature and seed always; what is off is left out.
+fn sampling(sampling: &Sampling) -> Map<String, Value> {
+    let off = Sampling::default();
+    let numbers = [
+        ("top_p", sampling.top_p, off.top_p),
+        ("presence_penalty", sampling.presence_penalty, off.presence_penalty),
+        ("frequency_penalty", sampling.frequency_penalty, off.frequency_penalty),
+        ("min_p", sampling.min_p, off.min_p),
+        // The one name is vLLM's, the other llama-server's.
+        ("repetition_penalty", sampling.repetition_penalty, off.repetition_penalty),
+        ("repeat_penalty", sampling.repetition_penalty, off.repetition_penalty),
+    ];
+    let set = numbers.into_iter().filter(|(_, value, off)| value != off);
+    let mut map: Map<String, Value> = set.map(|(name, value, _)| (name.to_owned(), decimal(value))).collect();
+    map.insert("temperature".into(), decimal(sampling.temperature));
+    if sampling.top_k > 0 {
+        map.insert("top_k".into(), sampling.top_k.into());
+    }
+    // Some servers keep seeds in 32 bits, with a sign.
+    map.insert("seed".into(), (sampling.seed & 0x7fff_ffff).into());
+    map
+}
+
+/// The shortest decimal that means the number: 0.7 and not 0.699999988079071.
+fn decimal(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use alara_engine::{Segment, Tool, ToolCall};
+
+    use super::*;
+
+    const PLAIN: Dialect<'_> = Dialect { model: "m", house: false, thinking: None, completion_tokens: false };
+
+    fn tool() -> Tool {
+        let parameters =
+            json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+        Tool { name: "f".into(), description: "Does".into(), parameters }
+    }
+
+    fn conversation() -> Request {
+        let call = ToolCall {
+            id: "c1".into(),
+            name: "f".into(),
+            arguments: Map::from_iter([("a".into(), 1.into())]),
+        };
+        let segment = |text: &str| Segment { name: "x".into(), text: text.into() };
+        let thought =
+            Message { reasoning_content: Some("hm".into()), ..Message::assistant("", vec![call.clone()]) };
+        Request {
+            system: vec![segment("One."), segment("Two.")],
+            messages: vec![Message::user("hi"), thought, Message::tool_result(&call, "done")],
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn conversations() {
+        let expected = json!([
+            {"role": "system", "content": "One.\n\nTwo."},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}},
+            ]},
+            {"role": "tool", "content": "done", "tool_call_id": "c1", "name": "f"},
+        ]);
+        assert_eq!(body(&conversation(), PLAIN).unwrap()["messages"], expected);
+    }
+
+    #[test]
+    fn conversations_in_the_house_format() {
+        let request = Request { tools: vec![tool()], ..conversation() };
+        let body = body(&request, Dialect { house: true, ..PLAIN }).unwrap();
+        let messages = &body["messages"];
+        let system = messages[0]["content"].as_str().unwrap();
+        assert!(system.starts_with("One.\n\nTwo.\n\n# Tools\n\n"), "{system}");
+        assert!(
+            system.ends_with("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"),
+            "{system}"
+        );
+        let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+        assert_eq!((&messages[2]["content"], &messages[2]["tool_calls"]), (&json!(call), &Value::Null));
+        assert_eq!(
+            messages[3],
+            json!({"role": "user", "content": "<tool_response>\ndone\n</tool_response>"})
+        );
+        assert_eq!((&body["tools"], &body["tool_choice"]), (&Value::Null, &Value::Null));
+        let both = Request { schema: Some(json!({})), ..request };
+        assert!(matches!(
+            super::body(&both, Dialect { house: true, ..PLAIN }),
+            Err(EndpointError::SchemaBesideTools)
+        ));
+    }
+
+    #[test]
+    fn options_that_say_something() {
+        let check = |request: Request, dialect: Dialect<'_>, expected: Value| {
+            let mut body = body(&request, dialect).unwrap();
+            body.as_object_mut().unwrap().remove("messages");
+            let mut all = json!({
+                "model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.0, "seed": 0,
+            });
+            all.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
+            assert_eq!(body, all);
+        };
+        let none = Request::default;
+        check(none(), PLAIN, json!({}));
+        let sampling = Sampling {
+            temperature: 0.7,
+            top_p: 0.9,
+            top_k: 20,
+            min_p: 0.05,
+            repetition_penalty: 1.1,
+            presence_penalty: 1.5,
+            seed: (1 << 40) + 7,
+            ..Sampling::default()
+        };
+        let all = json!({
+            "temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1,
+            "repeat_penalty": 1.1, "presence_penalty": 1.5, "seed": 7,
+        });
+        check(Request { sampling, ..none() }, PLAIN, all);
+        let limited = Request { max_tokens: Some(9), stop: vec!["x".into()], ..none() };
+        check(limited.clone(), PLAIN, json!({"max_tokens": 9, "stop": ["x"]}));
+        let openai = Dialect { completion_tokens: true, ..PLAIN };
+        check(limited, openai, json!({"max_completion_tokens": 9, "stop": ["x"]}));
+        let kwargs = |on: bool| json!({"chat_template_kwargs": {"enable_thinking": on, "thinking": on}});
+        check(
+            Request { thinking: Some(true), ..none() },
+            Dialect { thinking: Some(false), ..PLAIN },
+            kwargs(true),
+        );
+        check(none(), Dialect { thinking: Some(false), ..PLAIN }, kwargs(false));
+        let schema = json!({"type": "object"});
+        let format = json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": true}});
+        check(Request { schema: Some(schema), ..none() }, PLAIN, json!({"response_format": format}));
+
+        let tools = json!([{"type": "function", "function": tool()}]);
+        let choice = |choice: ToolChoice, parallel: bool, expected: Value| {
+            let request =
+                Request { tools: vec![tool()], tool_choice: choice, parallel_tool_calls: parallel, ..none() };
+            let expected = json!({"tools": tools, "tool_choice": expected, "parallel_tool_calls": parallel});
+            check(request, PLAIN, expected);
+        };
+        choice(ToolChoice::Auto, true, json!("auto"));
+        choice(ToolChoice::None, false, json!("none"));
+        choice(ToolChoice::Required, false, json!("required"));
+        choice(ToolChoice::Named("f".into()), false, json!({"type": "function", "function": {"name": "f"}}));
+    }
+}

@@ -1,0 +1,179 @@
+//! Everything that can go wrong with an endpoint, by cause.
+
+use alara_engine::chat::TemplateError;
+
+/// Why an endpoint can't be used, or did not answer. Never contains a key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// An address that can't be one.
+    #[error("{address} is no address of an endpoint: {reason}")]
+    Address {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A key that can't be sent.
+    #[error("the API key contains characters that no key has")]
+    Key,
+    /// Nobody answers there.
+    #[error("no server answers at {url}: {reason}")]
+    Unreachable {
+        /// The address.
+        url: String,
+        /// What happened instead.
+        reason: String,
+    },
+    /// The endpoint refuses the key, or wants one.
+    #[error("{url} {}{said}", if *keyed { "refuses the API key" } else { "wants an API key" })]
+    Unauthorized {
+        /// The address.
+        url: String,
+        /// Whether a key was sent.
+        keyed: bool,
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// The endpoint does not know the model.
+    #[error("there is no model {model} at {url} (known: {})", known.join(", "))]
+    NoModel {
+        /// The address.
+        url: String,
+        /// The model.
+        model: String,
+        /// The models that there are.
+        known: Vec<String>,
+    },
+    /// The endpoint serves several models, or none.
+    #[error("{url} serves {}", if known.is_empty() { "no model".into() } else { format!("several models: {}", known.join(", ")) })]
+    Which {
+        /// The address.
+        url: String,
+        /// The models that there are.
+        known: Vec<String>,
+    },
+    /// The conversation is longer than the model's context.
+    #[error("the conversation does not fit the model's context{said}")]
+    TooLong {
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// The endpoint refuses tools.
+    #[error("{url} can't serve tools{said}")]
+    Tools {
+        /// The address.
+        url: String,
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// Any other refusal.
+    #[error("{url} answers {status}{said}")]
+    Refused {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// The endpoint wants to be left alone for longer than anyone should wait.
+    #[error("{url} answers {status} and wants to be asked again in {seconds} s{said}")]
+    Busy {
+        /// The address.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// How long it wants to be left alone.
+        seconds: u64,
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// What came is not what the API prescribes.
+    #[error("{url} does not answer as an OpenAI-compatible API does: {reason}")]
+    Nonsense {
+        /// The address.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nothing came for too long.
+    #[error("nothing came from {url} for {seconds} s")]
+    Silent {
+        /// The address.
+        url: String,
+        /// How long.
+        seconds: u64,
+    },
+    /// The connection ended before the answer did.
+    #[error("the connection to {url} broke off: {reason}")]
+    BrokenOff {
+        /// The address.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The endpoint reports an error in the middle of its answer.
+    #[error("{url} failed while it answered{said}")]
+    Failed {
+        /// The address.
+        url: String,
+        /// The endpoint's words, after a colon.
+        said: String,
+    },
+    /// The endpoint has cut off its answer because of what it says.
+    #[error("the content filter of {url} ended the answer")]
+    Filtered {
+        /// The address.
+        url: String,
+    },
+    /// The answer should be JSON, and is not.
+    #[error("the answer should be JSON, and is not: {reason}")]
+    NotJson {
+        /// What is wrong.
+        reason: String,
+    },
+    /// An answer in JSON beside tools in the house format, which nothing would hold to its schema.
+    #[error("in the house format, an answer by a schema can't be had beside tools")]
+    SchemaBesideTools,
+    /// The tools can't be described in the house format.
+    #[error(transparent)]
+    House(#[from] TemplateError),
+    /// There is no thread for the turn.
+    #[error("can't start a thread for the endpoint")]
+    Thread(#[source] std::io::Error),
+}
+
+impl EndpointError {
+    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    pub fn is_outage(&self) -> bool {
+        !matches!(
+            self,
+            EndpointError::TooLong { .. }
+                | EndpointError::Filtered { .. }
+                | EndpointError::NotJson { .. }
+                | EndpointError::SchemaBesideTools
+                | EndpointError::House(_)
+        )
+    }
+
+    /// What a person can try next.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            EndpointError::Address { .. } => "an address is https://HOST/v1#MODEL, or http://127.0.0.1:PORT/v1#MODEL".into(),
+            EndpointError::Unreachable { .. } => "is the server running, and is this its address?".into(),
+            EndpointError::Unauthorized { .. } | EndpointError::Key => {
+                "the key is taken from the environment variable ALARA_API_KEY, or from that which the team names".into()
+            }
+            EndpointError::NoModel { url, known, .. } | EndpointError::Which { url, known } => {
+                format!("-m {url}#{}", known.first()?)
+            }
+            EndpointError::TooLong { .. } => "shorten the task, or serve the model with more context".into(),
+            EndpointError::Tools { .. } => {
+                "any model can call in the format that the prompt describes: --tool-format house".into()
+            }
+            EndpointError::SchemaBesideTools => "leave out --tool-format house, or the tools".into(),
+            _ => return None,
+        })
+    }
+}

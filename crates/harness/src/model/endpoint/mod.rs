@@ -1,0 +1,125 @@
+//! Any OpenAI-compatible endpoint as a model: Ollama, llama-server, vLLM, or a service elsewhere.
+//!
+//! Speaks `POST /chat/completions` with server-sent events (<https://platform.openai.com/docs/api-reference/chat>). Reads no
+//! environment: keys and addresses are told.
+
+mod address;
+mod answer;
+mod body;
+mod chunk;
+mod client;
+mod error;
+mod sse;
+mod turn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alara_engine::Request;
+
+pub use address::{Address, Key};
+use client::{Client, Trouble};
+pub use error::EndpointError;
+use turn::Turn;
+
+use super::{ChatModel, Events, ModelError};
+
+/// How to talk with an endpoint.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the endpoint lets one in with. Default: nothing.
+    pub key: Option<Key>,
+    /// Describe the tools in the system text and read calls from the answer's text, for models that are served without tool calls.
+    /// Default: the endpoint does both.
+    pub house: bool,
+    /// Most tokens of a conversation, which an endpoint does not say by itself. Default: not known.
+    pub context: Option<usize>,
+    /// Whether to reason, for requests that don't say. Default: what the endpoint does by itself.
+    pub thinking: Option<bool>,
+    /// Most time to connect. Default 10 s.
+    pub connect: Duration,
+    /// Most time to wait for the answer to begin, the prompt's computation included. Default 10 min.
+    pub first_byte: Duration,
+    /// Most time between two pieces of an answer. Default 2 min.
+    pub idle: Duration,
+    /// How often a turn that has not begun is tried again, after a failure that may pass. Default 5.
+    pub retries: u32,
+    /// The wait before the first of these; it doubles. Default 0.5 s.
+    pub backoff: Duration,
+    /// Longest wait: an endpoint that asks for more is given up. Default 60 s.
+    pub longest_wait: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            key: None,
+            house: false,
+            context: None,
+            thinking: None,
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(600),
+            idle: Duration::from_secs(120),
+            retries: 5,
+            backoff: Duration::from_millis(500),
+            longest_wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A model at an endpoint.
+///
+/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema, name
+/// tools that were not offered, or be several where one was wanted, and an answer by a schema is only known to be JSON. A limit on reasoning tokens is not told to it.
+#[derive(Debug)]
+pub struct Endpoint {
+    name: String,
+    model: String,
+    client: Arc<Client>,
+}
+
+impl Endpoint {
+    /// The model at `address`. An address without a model means the only one that the endpoint serves, which it is asked for.
+    ///
+    /// # Errors
+    /// If it has to be asked: that it can't be reached, refuses, or serves no model or several. Else nothing is sent yet.
+    pub fn new(mut address: Address, options: Options) -> Result<Self, EndpointError> {
+        let model = match &address.model {
+            Some(model) => model.clone(),
+            None => the_only_one(&Client::new(address.clone(), options.clone()))?,
+        };
+        address.model = Some(model.clone());
+        Ok(Endpoint { name: address.to_string(), model, client: Arc::new(Client::new(address, options)) })
+    }
+}
+
+/// The one model that an endpoint serves.
+fn the_only_one(client: &Client) -> Result<String, EndpointError> {
+    let known = client.models(&client.agent()).map_err(|trouble| match trouble {
+        Trouble::Final(error) | Trouble::Passing { error, .. } => error,
+    })?;
+    match known.as_slice() {
+        [model] => Ok(model.clone()),
+        _ => Err(EndpointError::Which { url: client.url(), known }),
+    }
+}
+
+impl ChatModel for Endpoint {
+    /// The address and the model: `http://127.0.0.1:8080/v1#qwen3`.
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        let Options { house, thinking, .. } = self.client.options;
+        let completion_tokens = self.client.address.host() == "api.openai.com";
+        let dialect = body::Dialect { model: &self.model, house, thinking, completion_tokens };
+        let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();
+        let turn = Turn::start(self.client.clone(), &self.model, request, body);
+        Ok(Box::new(turn.map_err(|error| ModelError::new(EndpointError::Thread(error)))?))
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.client.options.context
+    }
+}

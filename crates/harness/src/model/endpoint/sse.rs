@@ -1,0 +1,86 @@
+//! Server-sent events: bytes as they come to the data of events.
+//!
+//! Format: WHATWG HTML, section 9.2.6. Only `data` means anything here; comments keep a connection alive.
+
+/// Takes a stream apart that may be cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// The line that has not ended yet.
+    line: Vec<u8>,
+    /// The data of the event that has not ended yet.
+    data: Option<String>,
+    /// The last byte was a carriage return, with which a line feed makes one end.
+    returned: bool,
+    /// A line has been seen; the first may begin with a mark of the byte order.
+    begun: bool,
+    /// A comment or a field has been seen.
+    any: bool,
+}
+
+impl Events {
+    /// Takes the next bytes; gives the data of the events that end there. An event that never ends is dropped.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut ended = Vec::new();
+        for &byte in bytes {
+            let returned = std::mem::replace(&mut self.returned, byte == b'\r');
+            match byte {
+                b'\n' if returned => {}
+                b'\n' | b'\r' => ended.extend(self.end_line()),
+                _ => self.line.push(byte),
+            }
+        }
+        ended
+    }
+
+    /// Whether anything that came belongs to a stream of events.
+    pub(super) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Takes note of a whole line; gives the event's data if it is the empty one that ends it.
+    fn end_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        let begun = std::mem::replace(&mut self.begun, true);
+        let line = if begun { &line } else { line.trim_start_matches('\u{feff}') };
+        if line.is_empty() {
+            return self.data.take();
+        }
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        self.any |= ["", "data", "event", "id", "retry"].contains(&name);
+        if name == "data" {
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match &mut self.data {
+                Some(data) => *data += &format!("\n{value}"),
+                None => self.data = Some(value.to_owned()),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_it_is_cut() {
+        let check = |text: &str, expected: &[&str]| {
+            for size in 1..=text.len() {
+                let mut events = Events::default();
+                let pieces = text.as_bytes().chunks(size);
+                let data: Vec<String> = pieces.flat_map(|piece| events.push(piece)).collect();
+                assert_eq!(data, expected, "{text:?} in pieces of {size}");
+            }
+        };
+        check("data: a\n\ndata: b\n\n", &["a", "b"]);
+        check("data:a\r\n\r\ndata:  b\r\n\r\n", &["a", " b"]);
+        check("data: a\r\rdata: b\r\r", &["a", "b"]);
+        check("\u{feff}data: é€🦀\n\n", &["é€🦀"]);
+        check(": alive\n\n:\n\ndata: a\n: alive\n\n\n\n", &["a"]);
+        check("event: x\nid: 1\nretry: 5\ndata: a\ndata\ndata: b\n\n", &["a\n\nb"]);
+        check("data: [DONE]\n\n", &["[DONE]"]);
+        check("data: cut off\n", &[]);
+        check("database: a\n\n data: b\n\n", &[]);
+    }
+}
