@@ -19,6 +19,7 @@ fn the_whole_help() {
         "run",
         "chat",
         "init",
+        "check",
         "bench",
         "bench tasks",
         "bench speed",

@@ -4,6 +4,7 @@
 mod bench;
 mod cat;
 mod chat;
+mod check;
 mod cli;
 mod endpoint;
 mod harness;

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chat;
+pub mod check;
 pub mod debug;
 pub mod doctor;
 pub mod init;
