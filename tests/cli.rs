@@ -18,6 +18,8 @@ fn the_whole_help() {
         "",
         "run",
         "chat",
+        "init",
+        "check",
         "bench",
         "bench tasks",
         "bench speed",
