@@ -9,6 +9,7 @@ mod cli;
 mod endpoint;
 mod harness;
 mod hub;
+mod init;
 mod models;
 mod sandbox;
 mod stock;

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod check;
 pub mod debug;
 pub mod doctor;
+pub mod init;
 pub mod models;
 pub mod run;
 pub mod trace;
