@@ -4,10 +4,12 @@
 mod bench;
 mod cat;
 mod chat;
+mod check;
 mod cli;
 mod endpoint;
 mod harness;
 mod hub;
+mod init;
 mod models;
 mod sandbox;
 mod stock;

@@ -28,6 +28,8 @@ struct Cli {
 enum Command {
     Run(commands::run::Args),
     Chat(commands::chat::Args),
+    Init(commands::init::Args),
+    Check(commands::check::Args),
     Bench(commands::bench::Args),
     Models(commands::models::Args),
     Trace(commands::trace::Args),
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),
         Command::Chat(args) => commands::chat::run(&args),
+        Command::Init(args) => commands::init::run(&args),
+        Command::Check(args) => commands::check::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Trace(args) => commands::trace::run(&args),

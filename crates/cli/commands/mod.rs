@@ -2,8 +2,10 @@
 
 pub mod bench;
 pub mod chat;
+pub mod check;
 pub mod debug;
 pub mod doctor;
+pub mod init;
 pub mod models;
 pub mod run;
 pub mod trace;

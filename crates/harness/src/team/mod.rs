@@ -4,6 +4,7 @@
 //! how anything runs.
 
 mod assemble;
+mod check;
 mod ctx;
 mod files;
 mod library;

@@ -67,7 +67,7 @@ pub fn read(
             rules.push((prefix.place, pattern, verdict(source, &prefix.value, said)));
         }
     }
-    let mut kept = Vec::new();
+    let (mut copies, mut kept) = (Vec::new(), Vec::new());
     for (place, pattern, verdict) in rules {
         let by = format!("{}:{}", file(&source.path), place.line);
         let weaker =
@@ -80,12 +80,12 @@ pub fn read(
             said.push(source.warning(place, message));
             continue;
         }
-        kept.extend(renamed(&pattern).map(|pattern| Rule { pattern, verdict, by: by.clone() }));
+        copies.extend(renamed(&pattern).map(|pattern| Rule { pattern, verdict, by: by.clone() }));
         kept.push(Rule { pattern, verdict, by });
     }
     // What is said about the new name itself is said last, so that it counts.
-    kept.sort_by_key(|rule| renamed(&rule.pattern).is_none());
-    kept
+    copies.append(&mut kept);
+    copies
 }
 
 /// A rule for every jinx: what holds where rules can't be read.

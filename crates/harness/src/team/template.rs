@@ -3,6 +3,7 @@
 //! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each jinx's name as a variable, and in
 //! an `.npc` `ctx`, the other keys of the team's `.ctx`. Anything else is empty.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::value::{Kwargs, Serde, Value};
@@ -22,7 +23,7 @@ const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 pub struct Templates {
     environment: Environment<'static>,
     /// Names of jinxes that a template wanted from elsewhere.
-    fetched: Arc<Mutex<Vec<String>>>,
+    fetched: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A file after templating.
@@ -43,11 +44,11 @@ impl Templates {
         for (name, _) in &jinxes {
             environment.add_global(name.clone(), name.clone());
         }
-        let fetched = Arc::new(Mutex::new(Vec::new()));
+        let fetched = Arc::new(Mutex::new(BTreeSet::new()));
         let wanted = fetched.clone();
         let jinx = move |name: String, how: Kwargs| -> Result<String, minijinja::Error> {
             if how.has("repo") {
-                wanted.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+                wanted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
             }
             Ok(how.get::<Option<String>>("path")?.unwrap_or(name))
         };
@@ -77,20 +78,26 @@ impl Templates {
         }
         let context = json!({"ctx": ctx});
         let render = |text: &str| self.environment.render_str(text, Value::from(Serde(&context)));
+        self.wanted();
         let text = render(&source.text).map_err(|error| {
             let place = Place { line: error.line().unwrap_or(0), column: 1 };
             let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
             source.error(place, format!("the template is wrong: {}{detail}", error.kind()))
         })?;
-        for name in std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner)) {
+        let lines = lines(&source.text, &text, render);
+        for name in self.wanted() {
             let message = format!(
                 "nothing is fetched when a team is loaded: `{name}` is taken from this team, if it has it"
             );
             said.push(source.warning(Place::default(), message));
         }
-        let lines = lines(&source.text, &text, render);
         let original = Some(source.text.clone());
         Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
+    }
+
+    /// What has been asked for since the last time.
+    fn wanted(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

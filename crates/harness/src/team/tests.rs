@@ -82,7 +82,7 @@ fn reads_keys_as_in_the_wild() {
             "#!/usr/bin/env npc\nname: w\nascii_art: |\n  ██\ncolors: {top: '1,2,3'}\n\
              primary_directive: |\n  Work.\njinxs: [own, shell]\nlimits: {turns: 3}\n",
         ),
-        ("x.npc", "    #!/usr/bin/env npc\ndirective: Other.\njinxes: own\nmodel: n\n"),
+        ("x.npc", "    #!/usr/bin/env npc\ndirective: Other.\njinxes: own\nmodel: nn\n"),
         ("jinxes/lib/own.jinx", &format!("jinx_name: own\ndescription: Ours\ninputs: [a, b: 1]\n{STEPS}")),
         (
             "jinxes/shell.jinx",
@@ -102,7 +102,7 @@ fn reads_keys_as_in_the_wild() {
     );
     assert_eq!(worker.jinxes, ["own", "shell"]);
     let other = npc(&team, "x");
-    assert_eq!((other.model.model.as_deref(), other.directive.as_str()), (Some("n"), "Other."));
+    assert_eq!((other.model.model.as_deref(), other.directive.as_str()), (Some("nn"), "Other."));
     assert_eq!(other.jinxes, ["own"]);
     let shell = team.jinx("shell").unwrap();
     assert_eq!(
@@ -208,10 +208,10 @@ fn jinxes_list_forms() {
     assert_eq!(
         said,
         [
-            "e.npc:2:19: error: a jinx is listed by its name, not by a mapping",
-            "e.npc:2:15: warning: the jinx `sh` is listed twice",
-            "e.npc:2:27: warning: there is no jinx `nothing`; it is left out",
-            "e.npc:2:36: warning: there is no jinx `old/load`; `lib/core/load` is taken",
+            "e.npc:2:18: error: a jinx is listed by its name, not by a mapping",
+            "e.npc:2:14: warning: the jinx `sh` is listed twice",
+            "e.npc:2:26: warning: there is no jinx `nothing`; it is left out",
+            "e.npc:2:35: warning: there is no jinx `old/load`; `lib/core/load` is taken",
         ]
     );
 }
@@ -262,7 +262,7 @@ store:
             "team.ctx:10:5: error: there are two providers `mine`; the first one counts",
             "z.npc:3:1: warning: variables in an address are not replaced: write the address itself",
             "z.npc:2:1: error: a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`",
-            "team.ctx:14:16: error: there is no NPC `nobody`",
+            "team.ctx:14:17: error: there is no NPC `nobody`",
         ]
     );
     assert!(!format!("{team:?}{said:?}").contains("secret"));
@@ -290,7 +290,7 @@ fn bad_files_are_left_out() {
         ("team.ctx", "forenpc: w\ndescription: d\n"),
         ("w.npc", "name: w\nprimary_directive: Work.\njinxes: [a, shell, good, b]\n"),
         ("v.npc", "name: v\nprimary_directive: [unclosed\njinxes: x\n"),
-        ("u.npc", NPC),
+        ("x.npc", NPC),
         ("t.npc", "name: a b\n"),
         ("jinxes/good.jinx", STEPS),
         ("jinxes/more/good.jinx", STEPS),
@@ -307,7 +307,7 @@ fn bad_files_are_left_out() {
     has("jinxes/shell.jinx:");
     has("jinxes/other.jinx:");
     has("v.npc:3:1: error: ");
-    has("w.npc: error: the NPC `w` is described in ");
+    has("x.npc:1:1: error: the NPC `w` is described in ");
     has("t.npc:1:1: error: the name `a b` is not made of letters, digits, `_` and `-`");
 }
 
@@ -348,7 +348,7 @@ fn no_team_at_all() {
     let bad = error(&place.path("bad"));
     assert!(
         bad.starts_with(
-            "nobody leads the team in bad: none of its NPCs can be used\n  bad/w.npc:2:1: error: "
+            "nobody leads the team in bad: none of its NPCs can be used\n  bad/w.npc:1:7: error: "
         ),
         "{bad}"
     );
@@ -413,7 +413,7 @@ fn agents_in_markdown() {
         ),
         (
             "npc_team/agents/scout.md",
-            "---\nname: scout\ndescription: finds\ntools: shell, Grep\nmodel: n\n---\nYou look.\n",
+            "---\nname: scout\ndescription: finds\ntools: shell, Grep\nmodel: nn\n---\nYou look.\n",
         ),
         ("npc_team/agents/plain.md", "You are plain.\n"),
     ]);
@@ -424,7 +424,7 @@ fn agents_in_markdown() {
     };
     assert_eq!(agent("w"), ("Work.", "shell".into(), "m"));
     assert_eq!(agent("reviewer"), ("You review.\n```\n## no heading\n```", "".into(), "m"));
-    assert_eq!(agent("scout"), ("You look.", "shell".into(), "n"));
+    assert_eq!(agent("scout"), ("You look.", "shell".into(), "nn"));
     assert_eq!(agent("plain"), ("You are plain.", "".into(), "m"));
     assert_eq!(agent("Build-steps"), ("Run make.", "".into(), "m"));
     let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();

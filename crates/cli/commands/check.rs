@@ -1,0 +1,169 @@
+//! `alara check`: what is wrong with a team or a jinx, without running anything.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use alara_harness::Team;
+use alara_harness::jinx::{self, Improvement};
+use alara_harness::source::{Diagnostic, Severity, Source};
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::ui;
+
+/// Check a team or a jinx without running anything
+///
+/// Prints every problem with its file, line and column. Exit code 0: good, 1: errors, 2: nothing there to check.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A team's directory, the name of a built-in team, or a .jinx or .npc file
+    #[arg(value_name = "PATH")]
+    path: String,
+    /// Print the problems as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Print as well what is improved, and why
+    #[arg(long)]
+    explain: bool,
+    /// Let warnings count as errors
+    #[arg(long)]
+    strict: bool,
+    /// Print the compiled form as JSON; problems go to stderr
+    #[arg(long, conflicts_with = "json")]
+    compiled: bool,
+}
+
+/// What is checked: a team, or one file of it.
+struct Target {
+    team: Team,
+    file: Option<PathBuf>,
+}
+
+/// What was found.
+#[derive(Serialize)]
+struct Report {
+    problems: Vec<Diagnostic>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    improvements: Option<Vec<Improvement>>,
+    errors: usize,
+    warnings: usize,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut target = Target::find(&args.path)?;
+    let problems: Vec<Diagnostic> =
+        target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
+    let improvements: Vec<Improvement> =
+        target.team.improve().into_iter().filter(|made| target.means(&made.path)).collect();
+    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let warnings = problems.len() - errors;
+    let report = Report { problems, improvements: args.explain.then_some(improvements), errors, warnings };
+    if args.json {
+        ui::line(&serde_json::to_string_pretty(&report)?);
+    } else {
+        report.print(if args.compiled { ui::note } else { ui::line });
+    }
+    if args.compiled {
+        ui::line(&target.compiled()?);
+    }
+    let bad = errors > 0 || (args.strict && warnings > 0);
+    Ok(ExitCode::from(u8::from(bad)))
+}
+
+impl Target {
+    /// What a user named. A file is checked as part of its team, if it is part of one.
+    fn find(name: &str) -> anyhow::Result<Self> {
+        let path = Path::new(name);
+        let folder = |path: &Path| match path {
+            path if path.as_os_str().is_empty() => PathBuf::from("."),
+            path => path.to_owned(),
+        };
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if ending == Some("npc") {
+            let team = Team::load(&folder(path.parent().unwrap_or(path)))?;
+            return Ok(Target {
+                team,
+                file: Some(path.canonicalize().with_context(|| format!("can't read {name}"))?),
+            });
+        }
+        if ending != Some("jinx") && path.file_name().is_none_or(|file| file != "SKILL.md") {
+            return Ok(Target { team: Team::find(name)?, file: None });
+        }
+        let source = Source::from_file(path)?;
+        let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;
+        let is_root =
+            |folder: &&Path| folder.file_name().is_some_and(|name| name == "jinxes" || name == "jinxs");
+        if let Some(root) = path.ancestors().filter(is_root).find_map(Path::parent)
+            && let Ok(team) = Team::load(&folder(root))
+        {
+            return Ok(Target { team, file: Some(file) });
+        }
+        // Alone, it may call the built-in ones.
+        let mut team = Team::stock("alara")?;
+        let mut said = Vec::new();
+        if let Some(jinx) = jinx::read(&source, &mut said) {
+            team.jinxes.retain(|other| other.name != jinx.name);
+            team.jinxes.push(jinx);
+        }
+        team.diagnostics = said;
+        Ok(Target { team, file: Some(file) })
+    }
+
+    /// Whether a file is to be checked.
+    fn means(&self, path: &Path) -> bool {
+        self.file.as_ref().is_none_or(|file| path.canonicalize().is_ok_and(|path| path == *file))
+    }
+
+    /// The team, or what the file describes, in the one form that is run. Stable: the same files give the same text.
+    fn compiled(&self) -> anyhow::Result<String> {
+        let npc = self.team.npcs.iter().find(|npc| self.file.is_some() && self.means(&npc.path));
+        let jinx = self.team.jinxes.iter().find(|jinx| self.file.is_some() && self.means(&jinx.path));
+        Ok(match (npc, jinx, &self.file) {
+            (Some(npc), ..) => serde_json::to_string_pretty(npc)?,
+            (_, Some(jinx), _) => serde_json::to_string_pretty(jinx)?,
+            (.., Some(_)) => serde_json::to_string_pretty(&json!(null))?,
+            _ => serde_json::to_string_pretty(&self.team)?,
+        })
+    }
+}
+
+impl Report {
+    fn print(&self, line: fn(&str)) {
+        for problem in &self.problems {
+            line(&shown(problem));
+        }
+        for made in self.improvements.iter().flatten() {
+            line(&format!("{made} (improved)"));
+        }
+        let count = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        match (self.errors, self.warnings) {
+            (0, 0) => line("no problems"),
+            (errors, warnings) => {
+                line(&format!("{}, {}", count(errors, "error"), count(warnings, "warning")))
+            }
+        }
+    }
+}
+
+/// A problem as a line, with colours on a terminal.
+fn shown(problem: &Diagnostic) -> String {
+    let text = problem.to_string();
+    let (word, colour) = match problem.severity {
+        Severity::Error => (": error: ", "\u{1b}[31m"),
+        Severity::Warning => (": warning: ", "\u{1b}[33m"),
+    };
+    match text.split_once(word) {
+        Some((place, message)) if std::io::stdout().is_terminal() => {
+            format!(
+                "\u{1b}[1m{place}\u{1b}[0m: {colour}{}\u{1b}[0m {message}",
+                word.trim_matches([' ', ':']).to_owned() + ":"
+            )
+        }
+        _ => text,
+    }
+}

@@ -1,0 +1,53 @@
+//! `alara init`: a small team to begin with.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::ui;
+
+/// The files of the team, by their paths in it.
+const FILES: [(&str, &str); 5] = [
+    ("team.ctx", include_str!("init/team.ctx")),
+    ("guide.npc", include_str!("init/guide.npc")),
+    ("editor.npc", include_str!("init/editor.npc")),
+    ("jinxes/word_count.jinx", include_str!("init/jinxes/word_count.jinx")),
+    ("jinxes/skills/house-style/SKILL.md", include_str!("init/jinxes/skills/house-style/SKILL.md")),
+];
+
+/// Write a small team to begin with
+///
+/// Two agents, a tool, a skill and what they share, with comments that explain them. Nothing that exists is overwritten.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The team's directory; `npc_team` is found without being named
+    #[arg(value_name = "DIR", default_value = "npc_team")]
+    directory: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let directory = &args.directory;
+    let shown = directory.display();
+    if directory.is_dir() {
+        let entries = directory.read_dir().with_context(|| format!("can't read {shown}"))?;
+        if entries.count() > 0 {
+            bail!("{shown} is not empty: nothing was written");
+        }
+    }
+    for (path, text) in FILES {
+        let path = directory.join(path);
+        let folder = path.parent().unwrap_or(directory);
+        fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+        let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.with_context(|| format!("can't write {}", path.display()))?;
+        ui::line(&path.display().to_string());
+    }
+    ui::note(&format!(
+        "the team is in {shown}; `alara check {shown}` checks it, `alara run -t {shown} TASK` gives it work"
+    ));
+    Ok(ExitCode::SUCCESS)
+}

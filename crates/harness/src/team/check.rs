@@ -1,0 +1,46 @@
+//! What can be told about a whole team without running it.
+
+use std::path::Path;
+
+use super::{Team, stock};
+use crate::jinx::{Improvement, check, improve};
+use crate::source::Diagnostic;
+
+impl Team {
+    /// All that is odd or wrong in the files of the team and of its sub-teams, and what analysis finds in their jinxes, by file and
+    /// place. To be asked before the team is [improved](Self::improve): branches that never run are gone after that.
+    pub fn check(&self) -> Vec<Diagnostic> {
+        let mut found = self.diagnostics.clone();
+        self.analyse(&mut found);
+        // The jinxes of a team are its sub-teams', too.
+        found.sort_by(|left, right| {
+            let key = |one: &Diagnostic| (one.path.clone(), one.place, one.message.clone());
+            key(left).cmp(&key(right))
+        });
+        found.dedup();
+        found
+    }
+
+    fn analyse(&self, found: &mut Vec<Diagnostic>) {
+        let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
+        found.extend(check(&self.jinxes, &store, &text_of));
+        self.teams.iter().for_each(|team| team.analyse(found));
+    }
+
+    /// Improves the jinxes of the team and of its sub-teams. Returns what was done, by file and place.
+    pub fn improve(&mut self) -> Vec<Improvement> {
+        let mut made = improve(&mut self.jinxes);
+        for team in &mut self.teams {
+            made.extend(team.improve());
+        }
+        made.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));
+        made.dedup();
+        made
+    }
+}
+
+/// The text of a jinx's file, on disk or built in.
+fn text_of(path: &Path) -> Option<String> {
+    let built_in = || stock::JINXES.get_file(path.strip_prefix("jinxes").ok()?)?.contents_utf8();
+    std::fs::read_to_string(path).ok().or_else(|| built_in().map(str::to_owned))
+}

@@ -1,0 +1,112 @@
+//! `alara check` on teams and single files.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [own]\n";
+const OWN: &str = "jinx_name: own\ndescription: Looks.\neffect: read\ninputs: [q]\nsteps:\n- {name: a, engine: bash, code: 'ls {{ q }}'}\n- {name: b, engine: bash, code: 'wc {{ q }}'}\n- {return: '{{ a }}{{ b }}'}\n";
+
+fn team(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+/// Exit code and stdout; paths are shown from the directory.
+fn check(directory: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+        .arg("check")
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), text.replace(&format!("{}/", directory.display()), "").replace("./", ""))
+}
+
+#[test]
+fn the_built_in_team_is_in_order() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(check(here, &["alara", "--strict"]), (0, "no problems\n".to_owned()));
+}
+
+#[test]
+fn every_problem_with_its_place() {
+    let team = team(&[
+        ("team.ctx", "name: t\ncontxt: x\nforenpc: w\n"),
+        ("w.npc", NPC),
+        ("jinxes/own.jinx", OWN),
+        (
+            "jinxes/bad.jinx",
+            "steps:\n- {engine: own, with: {p: 1}}\n- {engine: bash, code: \"echo '{{ x }}'\"}\n",
+        ),
+        ("jinxes/broken.jinx", "steps:\n- {engine: bash\n"),
+    ]);
+    let (code, text) = check(team.path(), &["."]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(code, 1, "{text}");
+    for expected in [
+        "jinxes/bad.jinx:2:3: error: call of `own`: argument `q` is missing",
+        "jinxes/bad.jinx:2:24: error: `own` has no argument `p` (it takes q)",
+        "jinxes/bad.jinx:3:30: error: `'{{ x }}'` in line 1 of the code stands in quotes: write `{{ x }}`",
+        "jinxes/bad.jinx:3:34: error: `x` is not defined",
+        "team.ctx:2:1: warning: unknown key `contxt`, did you mean `context`?",
+    ] {
+        assert!(lines.contains(&expected), "{expected}\n{text}");
+    }
+    assert!(text.contains("jinxes/broken.jinx:"), "{text}");
+    let (code, json) = check(team.path(), &[".", "--json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, report["warnings"].clone()), (1, json!(1)));
+    let problems = report["problems"].as_array().unwrap();
+    let first = problems.iter().find(|problem| problem["line"] == 2 && problem["column"] == 3).unwrap();
+    assert_eq!(
+        (first["severity"].as_str(), report["errors"].as_u64()),
+        (Some("error"), Some(problems.len() as u64 - 1))
+    );
+    // One file of the team.
+    let (code, text) = check(team.path(), &["jinxes/own.jinx"]);
+    assert_eq!((code, text.as_str()), (0, "no problems\n"));
+    assert_eq!(check(team.path(), &["none.jinx"]).0, 2);
+}
+
+#[test]
+fn warnings_count_if_one_is_strict() {
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", &OWN.replace("effect:", "efect: x\neffect:"))]);
+    let warning =
+        "jinxes/own.jinx:3:1: warning: unknown key `efect`, did you mean `effect`?\n0 errors, 1 warning\n";
+    assert_eq!(check(team.path(), &["jinxes/own.jinx"]), (0, warning.to_owned()));
+    assert_eq!(check(team.path(), &["jinxes/own.jinx", "--strict"]), (1, warning.to_owned()));
+}
+
+#[test]
+fn improvements_are_explained_and_compiled() {
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", OWN)]);
+    let improved = "jinxes/own.jinx:6:3: `a`, `b` run side by side: they only read, and none needs another's result (improved)\nno problems\n";
+    assert_eq!(check(team.path(), &["jinxes/own.jinx", "--explain"]), (0, improved.to_owned()));
+    let alone = Command::new(env!("CARGO_BIN_EXE_alara"))
+        .args(["check", "--compiled", "jinxes/own.jinx"])
+        .current_dir(team.path())
+        .output()
+        .unwrap();
+    let compiled: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    assert_eq!((&compiled["name"], &compiled["steps"][0]["do"]), (&json!("own"), &json!("together")));
+    let whole = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+            .args(["check", "--compiled", "."])
+            .current_dir(team.path())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = whole();
+    assert_eq!(first, whole());
+    let compiled: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(compiled["npcs"][0]["jinxes"], json!(["own"]));
+}
