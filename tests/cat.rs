@@ -244,9 +244,12 @@ fn permissions() {
         let asked = Mutex::new(0);
         let session = Session::new(&source, &house.sandbox).permitted(Permissions::open(&file).unwrap());
         let session = match answer {
-            Some(answer) => session.asking(|_| {
-                *asked.lock().unwrap() += 1;
-                answer
+            Some(answer) => session.asking({
+                let asked = &asked;
+                move |_| {
+                    *asked.lock().unwrap() += 1;
+                    answer
+                }
             }),
             None => session,
         };

@@ -120,31 +120,36 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
     if !sandboxed("a_person_runs_jinxes_and_the_npc_hears_of_it") {
         return;
     }
-    let place = Place::new(&json!([{"text": "I see."}]));
-    let (answers, shown) = place.chat(&[
+    let guarded = json!({"calls": [{"name": "guarded", "arguments": {"a": "x"}}]});
+    let place = Place::new(&json!([{"text": "I see."}, guarded, {"text": "Tried."}]));
+    let lines = [
         "/shell echo \"a  b\" | tr a c",
-        "/guarded x",
-        "perhaps",
-        "y",
         "/guarded b=2 y",
-        "n",
         "/guarded a b c",
         "/nothing",
         "what did I do?",
-    ]);
-    assert_eq!(answers, "c  b\nx-1\nI see.\n");
-    contains(
-        &shown,
-        &[
-            "you wants to call guarded  a: x  b: 1\nallow? y: once",
-            "`guarded` is not permitted by an answer",
-            "error: `guarded` takes: a, b",
-            "there is no command and no jinx /nothing",
-        ],
-    );
+        "try it",
+    ];
+    let (answers, shown) = place.chat(&lines);
+    assert_eq!(answers, "c  b\ny-2\nI see.\nTried.\n");
+    contains(&shown, &["> guarded  a: x  failed, ", "nobody is there to be asked"]);
+    contains(&shown, &["error: `guarded` takes: a, b", "there is no command and no jinx /nothing"]);
     let heard = &place.said()[0].1;
     contains(heard, &["I ran /shell echo \"a  b\" | tr a c: {\"ok\":true,\"output\":\"c  b\"}\n\n"]);
-    contains(heard, &["not permitted by an answer\"}\n\nwhat did I do?"]);
+    contains(heard, &["\n\nwhat did I do?"]);
+    let check = |arguments: &[&str], code: i32, expected: &str| {
+        let output = place.alara(arguments, "");
+        let shown = text(&output.stdout);
+        assert!(output.status.code() == Some(code) && shown.contains(expected), "{arguments:?}: {output:?}");
+    };
+    check(&["trace", "replay"], 0, "the same: ");
+
+    let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes"];
+    let output = place.alara(&arguments, "hi\ntry it\n");
+    contains(&text(&output.stderr), &["> guarded  a: x  ok, "]);
+    check(&["trace", "replay"], 0, "the same: ");
+    check(&["trace", "replay", "--run"], 0, "the same: ");
+    check(&["trace", "show"], 0, "guarded is allowed by an answer\n");
 }
 
 #[test]
@@ -201,8 +206,8 @@ fn commands() {
             "written to saved.md",
             "a new conversation",
             "can't read the script none.json",
-            "script\nscript",
-            "team (team)",
+            "No such file or directory (os error 2)\nscript\n",
+            "team (./team)",
             "there is no team in ./nowhere",
             "`x` is no number",
         ],
@@ -241,7 +246,7 @@ fn a_changed_team_is_read_again() {
     say("third", "three");
     drop(input);
     let shown = text(&child.wait_with_output().unwrap().stderr);
-    contains(&shown, &["the team's files have changed; they were read again"]);
+    contains(&shown, &["the team's files have changed and are read again"]);
     let records = text(&place.alara(&["trace", "show", "--json"], "").stdout);
     let starts: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let starts: Vec<&Value> = starts.iter().filter(|record| record["record"] == "start").collect();

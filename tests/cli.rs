@@ -33,6 +33,7 @@ fn the_whole_help() {
         "trace list",
         "trace show",
         "trace replay",
+        "doctor",
         "debug",
         "debug logits",
         "debug tokenize",

@@ -424,17 +424,33 @@ fn what_people_see_of_an_endpoint_that_refuses() {
     assert!(err.contains("serves several models: a, b\nhint: -m http://127.0.0.1:"), "{err}");
 }
 
+/// A team of one NPC with these lines, that is asked for something; gives what the endpoint was told.
+fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, String) {
+    let place = Place::new();
+    std::fs::create_dir(place.0.path().join("team")).unwrap();
+    let write =
+        |name: &str, text: &str| std::fs::write(place.0.path().join("team").join(name), text).unwrap();
+    write("team.ctx", "forenpc: one\n");
+    write("one.npc", &format!("name: one\nprimary_directive: Answer.\njinxes: []\n{lines}"));
+    let mut command = place.run(&["-t", "./team", "hi"]);
+    let (code, out, err) = streams(&command.env("TEAM_KEY", "seesaw").output().unwrap());
+    assert_eq!((code, out.as_str()), (0, "Hi\n"), "{err}");
+    assert!(!err.contains("seesaw") && !place.trace().contains("seesaw"), "{err}");
+    (server.received(), err)
+}
+
 #[test]
 fn a_team_names_an_endpoint_but_gets_no_key_of_the_users() {
-    let server = Server::answering([Answer::events(&[text("Hi"), end("stop")])]);
-    let place = Place::new();
-    let write = |name: &str, text: &str| std::fs::write(place.0.path().join(name), text).unwrap();
-    write("team.ctx", "forenpc: one\n");
-    let npc = format!("name: one\nprimary_directive: Answer.\njinxes: []\nmodel: {}/v1#x\n", server.url);
-    write("one.npc", &npc);
-    let (code, out, err) = streams(&place.run(&["-t", ".", "hi"]).output().unwrap());
-    assert_eq!((code, out.as_str()), (0, "Hi\n"), "{err}");
-    assert_eq!(server.received()[0].key, None);
+    let check = |lines: &str, expected: Option<&str>| {
+        let server = Server::answering([Answer::events(&[text("Hi"), end("stop")])]);
+        let (received, told) = asked_by_a_team(&server, &lines.replace("URL", &server.url));
+        assert_eq!(received[0].key.as_deref(), expected, "{lines}");
+        assert_eq!(received[0].body["model"], "x");
+        assert_eq!(told.contains("127.0.0.1 gets the key in TEAM_KEY"), expected.is_some(), "{told}");
+    };
+    check("model: URL/v1#x\n", None);
+    check("model: x\napi_url: URL\n", None);
+    check("model: x\napi_url: URL/v1\napi_key: $TEAM_KEY\nprovider: openai-like\n", Some("Bearer seesaw"));
 }
 
 #[test]

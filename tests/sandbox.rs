@@ -181,6 +181,7 @@ fn the_home_directory_is_hidden() {
         (".", ".cargo/bin/cargo", "seen"),
         // The home directory itself as the work directory: all but the credentials.
         ("../..", "diary", "seen"),
+        ("../..", ".ssh/id", "hidden"),
     ] {
         assert_eq!(read(work, file), expected, "{work} {file}");
     }
@@ -504,6 +505,53 @@ fn the_walls_are_quickly_up() {
     let plain = median(&|| assert!(Command::new("true").status().unwrap().success()));
     eprintln!("true: {plain:?}; behind the walls: {walled:?}");
     assert!(walled < plain + Duration::from_millis(500), "{walled:?} against {plain:?}");
+}
+
+#[test]
+fn whoever_runs_a_jinx_is_told() {
+    let Some(_) = needs("whoever_runs_a_jinx_is_told", all) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let jinx = "inputs: []\nsteps: [{engine: bash, code: ':(){ :|:& };:; sleep 30'}]\n";
+    std::fs::write(place.path().join("bomb.jinx"), jinx).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let output = command.args(["run", "bomb.jinx"]).current_dir(place.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("killed: more than 256 processes"), "{output:?}");
+}
+
+#[test]
+fn the_doctor_tells_what_holds() {
+    launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
+    let doctor = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        command.arg("doctor").args(arguments).current_dir(std::env::temp_dir()).output().unwrap()
+    };
+    let output = doctor(&["--json"]);
+    let findings: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let ok = |what: &str| findings.iter().find(|finding| finding["what"] == what).unwrap()["ok"].as_bool();
+    let found = enforced();
+    for (what, expected) in [
+        ("user namespace", found.user),
+        ("mount namespace", found.mounts),
+        ("Landlock", found.landlock > 0),
+        ("system call filter", found.seccomp),
+        ("watched limits", found.supervised),
+        ("bash", true),
+    ] {
+        assert_eq!(ok(what), Some(expected), "{what}");
+    }
+    let lacking = findings.iter().any(|finding| finding["essential"] == true && finding["ok"] == false);
+    assert_eq!(output.status.code(), Some(i32::from(lacking)));
+    // Without anything on the path, bash is lacking.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let output =
+        command.arg("doctor").env("PATH", "/nonexistent").current_dir(std::env::temp_dir()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("NO  bash") && said.ends_with("something is missing that alara can't do without"),
+        "{said}"
+    );
 }
 
 /// The superuser is the harder case, so both are tried where we can.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use alara_engine::ToolCall;
+use alara_harness::jinx::{check, improve};
 use alara_harness::model::Reply;
 use alara_harness::sandbox::Isolation;
 use alara_harness::trace::Record;
@@ -143,6 +144,66 @@ fn every_team_is_whole() {
     assert_eq!((team.forenpc.as_str(), team.context.as_str()), ("worker", ""));
     let skills = team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).count();
     assert!(skills >= 6, "{skills} skills");
+}
+
+/// What a team's files come to, with long texts in short, and with the jinxes of sub-teams by name: they are the team's own.
+fn compiled(team: &Team) -> Value {
+    fn shorten(value: &mut Value) {
+        match value {
+            Value::String(text) if text.len() > 120 => {
+                let first: String = text.lines().next().unwrap_or_default().chars().take(60).collect();
+                *text = format!("{first} … ({} bytes)", text.len());
+            }
+            Value::Array(items) => items.iter_mut().for_each(shorten),
+            Value::Object(map) => map.values_mut().for_each(shorten),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(team).unwrap();
+    for team in value["teams"].as_array_mut().unwrap() {
+        let jinxes = team["jinxes"].as_array_mut().unwrap();
+        jinxes.iter_mut().for_each(|jinx| *jinx = jinx["name"].take());
+    }
+    shorten(&mut value);
+    value
+}
+
+#[test]
+fn nothing_is_odd_about_the_stock_jinxes() {
+    let text_of =
+        |path: &Path| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok();
+    for name in ["alara", "review"] {
+        assert_eq!(check(&Team::stock(name).unwrap().jinxes, &[], &text_of), [], "{name}");
+    }
+}
+
+#[test]
+fn improved_jinxes_do_the_same() {
+    let plan = |arguments: Value| ("plan", arguments);
+    let calls = [
+        plan(json!({"action": "create", "goal": "A report", "steps": ["read", "write"]})),
+        plan(json!({"action": "mark", "step": 2})),
+        plan(json!({"action": "mark", "step": 3})),
+        ("web_search", json!({"query": "capital of Australia"})),
+        ("recall", json!({})),
+        ("convene", json!({"topic": "?", "npcs": ["coder", "writer"], "rounds": 1})),
+        ("delegate", json!({"npc_name": "writer", "task": "Write.", "max_iterations": 1})),
+    ];
+    let replies = ["One.", "Two.", "Both.", "Written.", r#"{"complete": false, "feedback": "No."}"#];
+    let results = |place: &Place| place.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
+    let before = Place::new();
+    let mut team = Team::stock("alara").unwrap();
+    let made = improve(&mut team.jinxes);
+    let after = Place::with(team);
+    assert_eq!(results(&before), results(&after), "{made:?}");
+}
+
+#[test]
+fn the_compiled_stock_team_is_stable() {
+    let team = Team::stock("alara").unwrap();
+    let text = |team: &Team| serde_json::to_string_pretty(team).unwrap();
+    assert_eq!(text(&team), text(&Team::stock("alara").unwrap()));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&compiled(&team)).unwrap());
 }
 
 #[test]
@@ -376,6 +437,58 @@ fn web_search_asks_the_provider_that_the_team_names() {
         "x",
         failed("there is no provider `lycos` (known: offline, searxng, brave, duckduckgo)"),
     );
+}
+
+#[test]
+fn web_search_gets_its_key_and_nothing_else() {
+    let server = serve(&[(
+        "/?q=owls&count=5",
+        "application/json",
+        r#"{"web": {"results": [{"title": "Owls", "url": "https://owls.example", "description": "{request}"}]}}"#,
+    )]);
+    let root = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = root.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("team/team.ctx", &format!("forenpc: w\nweb_search: {{provider: brave, url: '{server}/'}}\n"));
+    write("team/w.npc", "name: w\nprimary_directive: Search.\njinxes: [web_search, shell]\n");
+    write("work/.keep", "");
+    let script = json!([
+        {"calls": [{"name": "web_search", "arguments": {"query": "owls"}}]},
+        {"calls": [{"name": "shell", "arguments": {"command": "echo \"<$BRAVE_API_KEY>\""}}]},
+        {"text": "Done."},
+    ]);
+    write("script.json", &script.to_string());
+    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+        .args([
+            "run",
+            "-t",
+            "team",
+            "-m",
+            "script:script.json",
+            "--workdir",
+            "work",
+            "--trace",
+            "trace.jsonl",
+            "go",
+        ])
+        .current_dir(root.path())
+        .env("HOME", root.path())
+        .env("BRAVE_API_KEY", "the-key")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let trace = std::fs::read_to_string(root.path().join("trace.jsonl")).unwrap();
+    let records = trace.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let results: Vec<Value> = records
+        .filter(|record| record["record"] == "tool_result")
+        .map(|record| record["result"]["output"].clone())
+        .collect();
+    let found = results[0]["results"][0]["text"].as_str().unwrap_or_else(|| panic!("{results:?}"));
+    assert!(found.to_lowercase().contains("x-subscription-token: the-key"), "{found}");
+    assert_eq!(results[1], "<>");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Asks the person whether a call may be made, where a rule says `ask`.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 
 use alara_harness::permission::{Answer, Question};
 use rustyline::DefaultEditor;
 
-use crate::progress::arguments_line;
+use crate::progress::{arguments_line, shorten};
 use crate::ui;
 
 /// Whether a person is there: both what is asked and what is answered go through a terminal.
@@ -17,21 +17,16 @@ pub fn is_possible() -> bool {
 pub fn person(question: &Question) -> Answer {
     let what = arguments_line(&question.jinx.name, question.arguments);
     ui::note(&format!("{} wants to call {what}", question.npc));
-    let mut editor = is_possible().then(DefaultEditor::new).and_then(Result::ok);
-    let prompt = "allow? y: once, s: this session, a: always, n: no, never: ";
+    if question.pattern != question.jinx.name {
+        ui::note(&format!("(s, a and never hold for {})", shorten(&question.pattern)));
+    }
+    let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
     loop {
-        let line = match &mut editor {
-            Some(editor) => editor.readline(prompt).ok(),
-            None => {
-                ui::note(prompt);
-                let mut line = String::new();
-                let read = std::io::stdin().lock().read_line(&mut line);
-                read.is_ok_and(|bytes| bytes > 0).then_some(line)
-            }
-        };
-        let Some(line) = line else { return Answer::No };
-        if let Some(answer) = answer(&line) {
-            return answer;
+        let line = editor.readline("allow? y: once, s: this session, a: always, n: no, never: ");
+        match line.map(|line| answer(&line)) {
+            Ok(Some(answer)) => return answer,
+            Ok(None) => {}
+            Err(_) => return Answer::No,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From what the user typed after `-m` to a model.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_engine::backend::KvType;
 use alara_engine::chat::{ChatTemplate, Format};
@@ -61,15 +61,17 @@ impl Args {
         Ok((self.find(&spec, key, parallel, memory)?.load)()?)
     }
 
-    /// Where agents get their models from: the one that was asked for whatever their team says, else those that their team
-    /// names, each with room for `parallel` conversations, all within the memory that is free now.
-    pub fn source(&self, parallel: usize) -> anyhow::Result<Box<dyn ModelSource>> {
-        if self.model.is_some() {
-            return Ok(Box::new(self.load(None, parallel)?));
-        }
+    /// Where agents get their models from, each with room for `parallel` conversations, all within the memory that is free now.
+    pub fn source(&self, parallel: usize) -> Source {
         let (args, memory) = (self.clone(), crate::memory::available());
-        let find = move |spec: &ModelSpec| args.find(spec, None, parallel, memory).map_err(model_error);
-        Ok(Box::new(Models::new(memory, find)))
+        let own = Arc::new(Mutex::new(self.model.clone()));
+        let users = own.clone();
+        let find = move |spec: &ModelSpec| {
+            let name = lock(&users).clone().filter(|name| *spec == ModelSpec::named(name));
+            let key = name.as_deref().map(own_key).transpose().map_err(ModelError::new)?.flatten();
+            args.find(spec, key, parallel, memory).map_err(model_error)
+        };
+        Source { own, models: Models::new(memory, find) }
     }
 
     /// The model that `spec` means. `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
@@ -175,6 +177,35 @@ impl Args {
             "thinking": self.thinking,
         })
     }
+}
+
+/// The models of a run: the one that the user asked for whatever the team says, else those that the team names. Loaded when
+/// they are first needed.
+pub struct Source {
+    own: Arc<Mutex<Option<String>>>,
+    models: Models,
+}
+
+impl Source {
+    /// Uses the model `name` from now on, whatever the team says.
+    ///
+    /// # Errors
+    /// It can't be loaded. Then all is as before.
+    pub fn choose(&self, name: &str) -> Result<(), ModelError> {
+        let before = lock(&self.own).replace(name.to_owned());
+        self.models.get(&ModelSpec::named(name)).map(drop).inspect_err(|_| *lock(&self.own) = before)
+    }
+}
+
+impl ModelSource for Source {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        let own = lock(&self.own).as_ref().map(ModelSpec::named);
+        self.models.model(own.as_ref().unwrap_or(spec))
+    }
+}
+
+fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A model that takes no memory here.
@@ -331,11 +362,9 @@ mod tests {
     fn what_a_team_names() {
         let check = |line: &[&str], spec: ModelSpec, expected: &str| {
             let line = Line::parse_from([&["alara"], line].concat());
-            let found = line.model.source(1).and_then(|source| {
-                let name = source.model(&spec)?.name().to_owned();
-                Ok(name)
-            });
-            let found = found.unwrap_or_else(|error| format!("{error:#}"));
+            let source = line.model.source(1);
+            let found = source.model(&spec).map(|model| model.name().to_owned());
+            let found = found.unwrap_or_else(|error| format!("{:#}", anyhow::Error::from(error)));
             assert!(found.starts_with(expected), "{found}");
         };
         let url = "http://127.0.0.1:1";
@@ -358,6 +387,11 @@ mod tests {
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
         let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or in the house format";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
+        let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1);
+        source.choose("http://127.0.0.1:3#y").unwrap();
+        assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");
+        assert!(source.choose("no-such").is_err());
+        assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");
         let refused = "--chat-template is for model files";
         check(&["-m", "http://127.0.0.1:2#z", "--chat-template", "x"], spec(None, None), refused);
     }

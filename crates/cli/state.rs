@@ -1,6 +1,8 @@
 //! What alara keeps between runs: traces, their index, the history of what was typed, answers about permissions.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use alara_harness::Trace;
 
@@ -28,10 +30,18 @@ pub fn permissions() -> Option<PathBuf> {
 /// A new trace in the state directory, as far as there is one.
 pub fn trace() -> Trace {
     let Some(traces) = traces() else { return Trace::in_memory() };
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let name = format!("{}-{}.jsonl", since.as_millis(), std::process::id());
+    let name = format!("{}-{}.jsonl", moment(), std::process::id());
     Trace::create(&traces.join(name)).unwrap_or_else(|error| {
         ui::note(&format!("warning: no trace is kept: {error}"));
         Trace::in_memory()
     })
+}
+
+/// Milliseconds since 1970, each once in a process.
+fn moment() -> u128 {
+    static LAST: Mutex<u128> = Mutex::new(0);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    *last = since.as_millis().max(*last + 1);
+    *last
 }

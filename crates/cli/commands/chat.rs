@@ -3,28 +3,21 @@
 mod conversation;
 mod input;
 mod line;
-mod models;
 mod talk;
 mod view;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alara_engine::Sampling;
-use alara_harness::sandbox::enforced;
-use alara_harness::{Policy, Sandbox, Session, Team, Trace};
-use anyhow::{Context, bail};
+use alara_harness::Session;
+use anyhow::Context;
 
-use crate::{ask, model, state, ui};
+use crate::agent::{self, INTERRUPTED};
+use crate::ui;
 use input::{Input, Lines};
-use models::Models;
 use talk::{Next, Talk};
 use view::View;
-
-/// The exit code of a program that an interrupt ended, as shells count.
-const INTERRUPTED: u8 = 130;
 
 /// Talk with the NPCs of a team
 ///
@@ -32,54 +25,22 @@ const INTERRUPTED: u8 = 130;
 /// end continues a line. Without a terminal each line of the input is a message, answers go to stdout and everything else to stderr.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team's directory, or the name of a built-in team
-    #[arg(short, long, default_value = "alara")]
-    team: String,
-    /// The NPC to talk with [default: the team's forenpc]
-    #[arg(short, long)]
-    npc: Option<String>,
     #[command(flatten)]
-    model: model::Args,
-    /// The only directory in which files may be changed
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    workdir: PathBuf,
-    /// Seed of the random draws
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// How daring the draws are; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0)]
-    temperature: f32,
-    /// Where to write the trace of the first conversation [default: a new file in the user's state directory]
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    agent: agent::Args,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if !args.temperature.is_finite() || args.temperature < 0.0 {
-        bail!("a temperature is a number from 0 up, not {}", args.temperature);
-    }
-    let team = Team::find(&args.team)?;
-    let npc = team.npc(args.npc.as_deref())?.name.clone();
-    let sandbox = Sandbox::new(&args.workdir, Policy::default())?;
-    if let Some(warning) = enforced().warning() {
-        ui::note(&format!("warning: {warning}"));
-    }
-    let trace = args.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
-    let models = Models::new(&args.model);
+    let team = args.agent.team()?;
+    let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
+    let sandbox = args.agent.sandbox()?;
+    let models = args.agent.model.source(1);
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
-    let sampling = Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() };
-    let session = Session::new(&models, &sandbox)
-        .sampled(sampling)
-        .traced(trace)
-        .observed(|notice| view().show(notice))
-        .asking(|question| {
-            view().end_line();
-            ask::person(question)
-        });
-    let mut talk = Talk::new(session, &models, &args.team, team, npc);
+    let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
+    let session = args.agent.equip(session, || view().end_line())?;
+    let mut talk = Talk::new(session, &models, args.agent.team.as_deref(), team, npc);
     talk.welcome(lines.is_terminal())?;
 
     let cancel = sandbox.cancel_flag();

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use alara_harness::jinx::Responses;
 use alara_harness::team::load_jinx;
-use alara_harness::{Agent, Caller, Jinx, Notice, Outcome, Sandbox, Session, Team, tool};
+use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
@@ -56,14 +56,14 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let npc = team.npc(args.agent.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = args.agent.sandbox()?;
-    let models = args.agent.model.source(1)?;
+    let models = args.agent.model.source(1);
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
     agent::cancel_by_interrupt(&sandbox)?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-    let session = Session::new(models.as_ref(), &sandbox).observed(|notice| progress().show(notice));
+    let session = Session::new(&models, &sandbox).observed(|notice| progress().show(notice));
     let session = args.agent.equip(session, || progress().end_line())?;
     let path = session.trace.path().map(Path::to_owned);
     let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
@@ -121,14 +121,14 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     }
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
     let sandbox = args.agent.sandbox()?;
-    let models = args.agent.model.source(1)?;
+    let models = args.agent.model.source(1);
     agent::cancel_by_interrupt(&sandbox)?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let responses = Mutex::new(Responses::default());
     let responses = || responses.lock().unwrap_or_else(PoisonError::into_inner);
-    let session = Session::new(models.as_ref(), &sandbox).observed(|notice| {
+    let session = Session::new(&models, &sandbox).observed(|notice| {
         if let Notice::Emit(response) = notice {
             responses().apply(response);
         }

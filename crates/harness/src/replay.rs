@@ -98,42 +98,90 @@ impl ChatModel for Replay {
     }
 }
 
-/// The results that stand in for the calls of a trace, by scope, so that nothing needs to run: all but those in which a
-/// conversation was held, which is replayed itself.
-pub fn stand_ins(entries: &[Entry]) -> BTreeMap<String, ToolResult> {
-    let mut results = BTreeMap::new();
-    for entry in entries {
-        if let Record::ToolResult { call, result, .. } = &*entry.record {
-            results.insert(join(&entry.scope, &call.id), result.clone());
+/// The results that stand in for the calls of a trace, so that nothing needs to run: of all but those in which a conversation was
+/// held or asked to be shortened, which are replayed themselves.
+#[derive(Debug, Default)]
+pub struct StandIns {
+    /// By the scope of the call, in their order.
+    results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
+}
+
+impl StandIns {
+    /// Those of the trace that consists of `entries`.
+    pub fn new(entries: &[Entry]) -> Self {
+        let mut results: BTreeMap<String, VecDeque<ToolResult>> = BTreeMap::new();
+        for entry in entries {
+            let (place, result) = match &*entry.record {
+                Record::ToolResult { call, result, .. } => (&call.id, result),
+                Record::Jinx { place, result, .. } => (place, result),
+                _ => continue,
+            };
+            results.entry(join(&entry.scope, place)).or_default().push_back(result.clone());
+        }
+        for entry in entries {
+            let needed = match &*entry.record {
+                Record::Start(_) => true,
+                Record::Emit { response } => response["type"] == "compaction",
+                _ => false,
+            };
+            if needed {
+                around(&entry.scope).for_each(|scope| drop(results.remove(scope)));
+            }
+        }
+        StandIns {
+            results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
         }
     }
-    for entry in entries.iter().filter(|entry| matches!(*entry.record, Record::Start(_))) {
-        let outside = entry.scope.match_indices('/').map(|(at, _)| &entry.scope[..at]);
-        outside.for_each(|scope| drop(results.remove(scope)));
+
+    /// The next result of the call with this scope.
+    pub fn take(&self, scope: &str) -> Option<ToolResult> {
+        self.results.get(scope)?.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
-    results
+
+    /// What of a trace happened outside of these calls.
+    pub fn outside(&self, entries: &[Entry]) -> Vec<Entry> {
+        let within = |entry: &&Entry| around(&entry.scope).any(|scope| self.results.contains_key(scope));
+        entries.iter().filter(|entry| !within(entry)).cloned().collect()
+    }
+}
+
+/// A scope and those that it is inside of.
+fn around(scope: &str) -> impl Iterator<Item = &str> {
+    scope.match_indices('/').map(|(at, _)| &scope[..at]).chain([scope])
 }
 
 fn join(scope: &str, place: &str) -> String {
     if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
 }
 
-/// Gives the answers that a person gave in a trace, for [`Session::asking`].
-pub fn answers(entries: &[Entry]) -> impl Fn(&Question) -> Answer + Sync + Send + use<> {
+/// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was asked.
+pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
     let mut given: HashMap<String, VecDeque<Answer>> = HashMap::new();
     for entry in entries {
-        if let Record::Permission { jinx, verdict, by } = &*entry.record
-            && by == "an answer"
-        {
-            let answer = if *verdict == Verdict::Allow { Answer::Yes } else { Answer::No };
-            given.entry(jinx.clone()).or_default().push_back(answer);
+        let Record::Permission { jinx, verdict, by } = &*entry.record else { continue };
+        let answers = given.entry(jinx.clone()).or_default();
+        match (by.as_str(), answers.back_mut()) {
+            // So the one before was meant to last.
+            ("an answer in this session", Some(last)) => {
+                *last = if *verdict == Verdict::Allow { Answer::Session } else { Answer::Never };
+            }
+            (by, _) if is_an_answer(by) => {
+                answers.push_back(if *verdict == Verdict::Allow { Answer::Yes } else { Answer::No });
+            }
+            _ => {}
         }
     }
+    let asked = given.values().any(|answers| !answers.is_empty());
     let given = Mutex::new(given);
-    move |question| {
+    asked.then_some(move |question: &Question| {
         let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
         given.get_mut(&question.jinx.name).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
-    }
+    })
+}
+
+/// Whether a call was decided by a person, then or before.
+fn is_an_answer(by: &str) -> bool {
+    by.starts_with("an answer") || by == "an earlier answer"
 }
 
 /// Says and runs again in `session` what the user of a trace said and ran.
@@ -224,8 +272,15 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
 /// An entry as it is compared.
 fn comparable(entry: &Entry) -> Value {
     let mut value = trace::normalised(entry);
-    if let (Record::Start(_), Some(start)) = (&*entry.record, value.as_object_mut()) {
-        ["version", "directory", "sandbox"].iter().for_each(|key| drop(start.shift_remove(*key)));
+    match (&*entry.record, value.as_object_mut()) {
+        (Record::Start(_), Some(start)) => {
+            ["version", "directory", "sandbox"].iter().for_each(|key| drop(start.shift_remove(*key)));
+        }
+        // In a replay each call is asked about.
+        (Record::Permission { by, .. }, Some(permission)) if is_an_answer(by) => {
+            permission.insert("by".to_owned(), "an answer".into());
+        }
+        _ => {}
     }
     value
 }

@@ -31,9 +31,12 @@ fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Ground) {
     let ground = Ground::with(team);
     let model = Replay::new(entries);
     let source = Single(&model);
-    let mut session = Session::new(&source, &ground.sandbox).asking(answers(entries));
+    let mut session = Session::new(&source, &ground.sandbox);
+    if let Some(answers) = answers(entries) {
+        session = session.asking(answers);
+    }
     if dry {
-        session.stand_ins = stand_ins(entries);
+        session.stand_ins = StandIns::new(entries);
     }
     run(&session, &ground.team, entries).unwrap();
     let entries = session.trace.entries();
@@ -109,4 +112,31 @@ fn a_cancelled_run_is_compared_up_to_there() {
     let (_, found) = difference(&[user()], &[user(), end(failed)]);
     assert_eq!(found.map(|found| (found.same, found.recorded)), Some((1, None)));
     assert_eq!(difference(&[user(), user()], &[user()]).1.unwrap().replayed, None);
+}
+
+#[test]
+fn a_person_answers_as_before() {
+    let mut ground = Ground::new();
+    let shell_jinx = ground.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();
+    shell_jinx.permission = Some(Verdict::Ask);
+    let check = |given: &[Answer], calls: usize| {
+        let left = Mutex::new(given.iter().copied());
+        let turns = (0..calls).map(|_| shell("echo x")).chain([Turn::text("done")]);
+        let model = Scripted::new(turns);
+        let source = Single(&model);
+        let mut session = Session::new(&source, &ground.sandbox);
+        if !given.is_empty() {
+            session = session.asking(|_| left.lock().unwrap().next().unwrap());
+        }
+        let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
+        agent.run("do it").unwrap();
+        let entries = session.trace.entries();
+        let (replayed, _) = again(&entries, ground.team.clone(), false);
+        assert_eq!(difference(&entries, &replayed).1, None, "{given:?}");
+    };
+    check(&[], 1);
+    check(&[Answer::Yes, Answer::No], 2);
+    check(&[Answer::Session], 2);
+    check(&[Answer::Never], 2);
+    check(&[Answer::No, Answer::Session], 2);
 }

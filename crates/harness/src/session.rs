@@ -2,7 +2,6 @@
 //!
 //! This module must not know how turns are made or how a jinx runs.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use crate::agent::Outcome;
 use crate::jinx::{Memo, ToolResult};
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
+use crate::replay::StandIns;
 use crate::sandbox::Sandbox;
 use crate::store::Store;
 use crate::team::{Npc, Team};
@@ -87,8 +87,8 @@ pub struct Session<'a> {
     pub memo: Memo,
     /// What has happened.
     pub trace: Trace,
-    /// Results that calls get instead of being run, by the scope of the call; for a replay.
-    pub stand_ins: BTreeMap<String, ToolResult>,
+    /// Results that calls get instead of being run, for a replay.
+    pub stand_ins: StandIns,
     ask: Option<Asked<'a>>,
     observer: Mutex<Observer<'a>>,
 }
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
             store: Store::default(),
             memo: Memo::default(),
             trace: Trace::in_memory(),
-            stand_ins: BTreeMap::new(),
+            stand_ins: StandIns::default(),
             ask: None,
             observer: Mutex::new(Box::new(|_| {})),
         }

@@ -68,8 +68,8 @@ fn dispatch(
         return Ok(refused);
     }
     let scope = caller.scope_of(place);
-    if let Some(result) = caller.session.stand_ins.get(&scope) {
-        return Ok(result.clone());
+    if let Some(result) = caller.session.stand_ins.take(&scope) {
+        return Ok(result);
     }
     run(jinx, arguments, &Caller { scope: &scope, ..*caller })
 }

@@ -10,7 +10,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("npcs", "", "who is in the team"),
     ("jinxes", "", "what can be run as /NAME"),
     ("model", "[NAME]", "tell or change the model"),
-    ("team", "[DIR]", "tell or change the team; a new conversation begins"),
+    ("team", "[TEAM]", "tell or change the team; a new conversation begins"),
     ("history", "[N]", "the last messages of the conversation"),
     ("stats", "", "what the conversation has cost so far"),
     ("retry", "", "say the last message again, as if it had not been answered"),

@@ -1,9 +1,6 @@
 //! The talk of a person with a team: what each typed line does.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-use std::path::Path;
 
 use alara_engine::ToolCall;
 use alara_harness::trace::Record;
@@ -13,11 +10,11 @@ use anyhow::{Context, bail};
 use super::conversation::Conversation;
 use super::input::Names;
 use super::line::{self, COMMANDS, Line};
-use super::models::Models;
 use super::view;
 use crate::markdown::{Markdown, is_styled};
+use crate::model::Source;
 use crate::progress::{count, printable, verdict};
-use crate::{state, ui};
+use crate::{agent, state, ui};
 
 /// How many messages `/history` shows.
 const HISTORY: usize = 10;
@@ -35,12 +32,10 @@ pub enum Next {
 /// A talk.
 pub struct Talk<'s> {
     session: Session<'s>,
-    models: &'s Models,
-    /// What the person called the team.
-    place: String,
+    models: &'s Source,
+    /// What the person called the team; `None` = nothing, so it is the one that lies here.
+    place: Option<String>,
     team: Team,
-    /// What the team's files were like when they were read.
-    files: u64,
     /// The one that is spoken to.
     npc: String,
     /// The one that the trace begins with.
@@ -52,12 +47,17 @@ pub struct Talk<'s> {
 
 impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person called `place`.
-    pub fn new(session: Session<'s>, models: &'s Models, place: &str, team: Team, npc: String) -> Self {
+    pub fn new(
+        session: Session<'s>,
+        models: &'s Source,
+        place: Option<&str>,
+        team: Team,
+        npc: String,
+    ) -> Self {
         Talk {
             session,
             models,
-            place: place.to_owned(),
-            files: files(place),
+            place: place.map(str::to_owned),
             team,
             first: npc.clone(),
             npc,
@@ -71,19 +71,12 @@ impl<'s> Talk<'s> {
     /// # Errors
     /// The model can't be loaded.
     pub fn welcome(&self, terminal: bool) -> anyhow::Result<()> {
-        self.warn();
         let model = self.models.model(&self.team.npc(Some(&self.npc))?.model)?;
         if terminal {
             let (npc, team, model) = (&self.npc, &self.team.name, model.name());
             ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
         }
         Ok(())
-    }
-
-    fn warn(&self) {
-        for diagnostic in &self.team.diagnostics {
-            ui::note(&format!("warning: {diagnostic}"));
-        }
     }
 
     /// What stands before a line.
@@ -182,14 +175,15 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{}{}", model.name(), context.unwrap_or_default())));
             }
             "team" if rest.is_empty() => {
-                return Ok(Next::Remark(format!("{} ({})", self.team.name, self.place)));
+                let directory = self.team.directory.as_ref().map(|path| path.display().to_string());
+                let place = directory.unwrap_or_else(|| "built in".to_owned());
+                return Ok(Next::Remark(format!("{} ({place})", self.team.name)));
             }
             "team" => {
-                let team = Team::find(rest)?;
+                let team = agent::find(Some(rest))?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
-                (self.team, self.place, self.files) = (team, rest.to_owned(), files(rest));
-                self.warn();
+                (self.team, self.place) = (team, Some(rest.to_owned()));
                 return Ok(Next::Remark(format!("this is {} of {}", self.npc, self.team.name)));
             }
             "history" => {
@@ -268,25 +262,20 @@ impl<'s> Talk<'s> {
 
     /// Reads the team again if its files have changed. Conversations go on with what it is now.
     fn reload(&mut self) {
-        let now = files(&self.place);
-        if now == self.files {
+        if !self.team.changed() {
             return;
         }
-        self.files = now;
-        match Team::find(&self.place) {
+        ui::note("the team's files have changed and are read again");
+        match agent::find(self.place.as_deref()) {
             Ok(team) => {
                 self.team = team;
-                ui::note("the team's files have changed; they were read again");
-                self.warn();
                 if self.team.member(&self.npc).is_none() {
                     self.npc.clone_from(&self.team.forenpc);
                     ui::note(&format!("this is {} now", self.npc));
                 }
             }
             Err(error) => {
-                ui::report(
-                    &anyhow::Error::from(error).context("the team stays as it was; its files have changed"),
-                );
+                ui::report(&anyhow::Error::from(error).context("the team stays as it was"));
             }
         }
     }
@@ -307,29 +296,4 @@ fn help() {
         ui::line(&format!("{:<21} {about}", format!("/{name} {arguments}")));
     }
     ui::line("Ctrl-C interrupts the NPC or clears the line, Ctrl-D leaves, Tab completes");
-}
-
-/// What the files of a team are like: names, sizes and times. A built-in team has none.
-fn files(place: &str) -> u64 {
-    fn walk(directory: &Path, depth: usize, state: &mut DefaultHasher) {
-        let Ok(entries) = directory.read_dir() else { return };
-        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        for path in paths {
-            let Ok(metadata) = path.symlink_metadata() else { continue };
-            if metadata.is_dir() {
-                if depth < 6 {
-                    walk(&path, depth + 1, state);
-                }
-            } else if ["ctx", "npc", "jinx", "md"]
-                .iter()
-                .any(|ending| path.extension() == Some(ending.as_ref()))
-            {
-                (path, metadata.len(), metadata.modified().ok()).hash(state);
-            }
-        }
-    }
-    let mut state = DefaultHasher::new();
-    walk(Path::new(place), 0, &mut state);
-    state.finish()
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use alara_harness::replay::StandIns;
 use alara_harness::sandbox::enforced;
 use alara_harness::scratch::Scratch;
 use alara_harness::trace::{self, Record};
@@ -11,7 +12,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::progress::{count, shorten};
-use crate::ui;
+use crate::{agent, ui};
 
 /// Run a trace again without a model, and tell where it differs
 ///
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let Some(start) = start else { bail!("no conversation begins in {}", path.display()) };
     let team = match (&args.team, &start.directory) {
-        (Some(team), _) => Team::find(team)?,
+        (Some(team), _) => agent::find(Some(team))?,
         (None, Some(directory)) => Team::load(directory)?,
         (None, None) => Team::stock(&start.team).with_context(|| {
             format!("the team {} of the trace can't be found: name it with -t", start.team)
@@ -61,14 +62,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let model = replay::Replay::new(&recorded);
     let source = Single(&model);
-    let mut session =
-        Session::new(&source, &sandbox).sampled(start.sampling.clone()).asking(replay::answers(&recorded));
+    let mut session = Session::new(&source, &sandbox).sampled(start.sampling.clone());
+    if let Some(answers) = replay::answers(&recorded) {
+        session = session.asking(answers);
+    }
     // Branches that run side by side would take each other's replies.
     session.threads = 1;
     if !args.run {
-        session.stand_ins = replay::stand_ins(&recorded);
+        session.stand_ins = StandIns::new(&recorded);
     }
     replay::run(&session, &team, &recorded)?;
+    let recorded = session.stand_ins.outside(&recorded);
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     if args.json {
         let report = serde_json::json!({

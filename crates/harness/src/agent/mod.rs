@@ -151,7 +151,7 @@ impl<'a, 's> Agent<'a, 's> {
         let start = Record::Start(Box::new(Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
-            directory: team.directory.clone(),
+            directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
             npc: npc.name.clone(),
             model: model.name().to_owned(),
             context: model.context(),

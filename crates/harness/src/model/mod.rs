@@ -69,13 +69,6 @@ impl ModelSource for Single<'_> {
     }
 }
 
-/// The model itself, whatever is asked for.
-impl ModelSource for Arc<dyn ChatModel> {
-    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
-        Ok(self.clone())
-    }
-}
-
 /// Why a model could not answer, in the model's own words.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]

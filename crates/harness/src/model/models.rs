@@ -114,10 +114,12 @@ impl Models {
         self.reserve(spec, candidate.bytes).map_err(ModelError::new)?;
         (candidate.load)()
     }
-}
 
-impl ModelSource for Models {
-    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+    /// The model that `spec` means; loads it if need be, once for all who ask for it meanwhile.
+    ///
+    /// # Errors
+    /// What the loader says, and [`NoRoom`].
+    pub fn get(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
         let mut state = self.lock();
         loop {
             state.clock += 1;
@@ -139,6 +141,12 @@ impl ModelSource for Models {
         let model = self.load(spec)?;
         loading.model = Some(model.clone());
         Ok(model)
+    }
+}
+
+impl ModelSource for Models {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.get(spec)
     }
 }
 

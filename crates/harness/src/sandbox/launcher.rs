@@ -119,7 +119,6 @@ fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
     command
 }
 
-#[expect(clippy::zombie_processes, reason = "`status_of` waits for every child")]
 fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     // Away from the terminal. Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
@@ -182,7 +181,6 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     exit(status)
 }
 
-#[expect(clippy::zombie_processes, reason = "process 1 waits for every child, its own and the orphans")]
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
     // A group to be killed at once, and a session whose turns with the processor are counted apart from the watch's.
     let _ = setsid();

@@ -198,7 +198,8 @@ impl Sandbox {
 
     /// Kills a program with all that it started.
     fn end(&self, id: u32, ended: &Receiver<std::io::Result<ExitStatus>>) {
-        if self.policy.isolation == Isolation::Auto {
+        // Only the launcher knows better than to end alone.
+        if cfg!(target_os = "linux") && self.policy.isolation == Isolation::Auto {
             ask_to_end(id);
             if ended.recv_timeout(END).is_ok() {
                 return;

@@ -85,6 +85,10 @@ pub fn works() -> bool {
     separate().is_ok() && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok()
 }
 
+fn number(error: &std::io::Error) -> nix::Error {
+    error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw)
+}
+
 /// From here on, mounts are seen in this namespace only.
 fn separate() -> nix::Result<()> {
     mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
@@ -95,8 +99,7 @@ fn bind(handle: &impl AsRawFd, path: &Path) -> Result<(), Error> {
     let source = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if !path.exists() {
         let make = if Path::new(&source).is_dir() { std::fs::create_dir_all(path) } else { make_file(path) };
-        make.map_err(|error| error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
-            .map_err(at(path))?;
+        make.map_err(|error| at(path)(number(&error)))?;
     }
     mount_at(Some(source.as_str()), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).map_err(at(path))
 }
@@ -118,8 +121,9 @@ fn hide(path: &Path) -> Result<(), Error> {
 /// Makes every mount read-only but those at or below `writable`. Landlock forbids writing, but not to change the
 /// permissions, owner and times of what belongs to the user.
 fn protect(writable: &[&Path]) -> Result<(), Error> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for (path, flags) in table.lines().filter_map(mount_point) {
+    const TABLE: &str = "/proc/self/mountinfo";
+    let table = std::fs::read(TABLE).map_err(|error| at(Path::new(TABLE))(number(&error)))?;
+    for (path, flags) in String::from_utf8_lossy(&table).lines().filter_map(mount_point) {
         if writable.iter().any(|writable| path.starts_with(writable)) {
             continue;
         }

@@ -103,9 +103,7 @@ pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
 
 impl View {
     fn add_home(&mut self, home: &Path, needed: &[&Path], path: &[PathBuf]) {
-        let free = |place: &PathBuf| {
-            !needed.iter().any(|needed| needed.starts_with(place) || place.starts_with(needed))
-        };
+        let free = |place: &PathBuf| !needed.iter().any(|needed| needed.starts_with(place));
         self.secrets
             .extend(CREDENTIALS.iter().filter_map(|name| home.join(name).canonicalize().ok()).filter(free));
         // A home that contains the system's programs, or lies in the work directory, can't be hidden.
@@ -147,9 +145,9 @@ fn tool(home: &Path, entry: &Path) -> Option<PathBuf> {
     None
 }
 
-/// The git repository that a directory lies in.
+/// The git repository that a directory lies in, or is.
 fn repository(directory: &Path) -> Option<PathBuf> {
-    let mut around = directory.ancestors().skip(1);
+    let mut around = directory.ancestors();
     around.find(|place| place.join(".git").exists()).map(Path::to_owned)
 }
 

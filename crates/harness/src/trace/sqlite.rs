@@ -154,6 +154,8 @@ impl Index {
                 continue;
             }
             match lines(path) {
+                // A conversation in which nothing was said yet.
+                Ok(lines) if lines.is_empty() => {}
                 Ok(lines) => take_in(&write, id, path, *state, &lines).map_err(&failed)?,
                 Err(cause) => left_out.push(cause),
             }
@@ -377,6 +379,11 @@ fn message(write: &Transaction, run: &str, seq: usize, line: &Line) -> Result<()
             let (role, ok) = (role(Role::Tool), result.ok);
             insert
                 .execute(params![run, seq, scope, role, text, none, call.name, arguments, ok, none, time])?;
+        }
+        Record::Jinx { jinx, arguments, result, .. } => {
+            let arguments = serde_json::to_string(arguments).unwrap_or_default();
+            let (role, ok, text) = (role(Role::Tool), result.ok, result.output_text());
+            insert.execute(params![run, seq, scope, role, text, none, jinx, arguments, ok, none, time])?;
         }
         _ => {}
     }

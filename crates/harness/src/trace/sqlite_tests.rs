@@ -47,6 +47,7 @@ fn an_index_follows_the_files() {
     first.push("", Record::End { outcome }).unwrap();
     write(&traces.join("2-1.jsonl"), "tell a joke");
     std::fs::write(traces.join("3-1.jsonl"), "no trace\n").unwrap();
+    std::fs::write(traces.join("4-1.jsonl"), "").unwrap();
     let left_out = index.update(&traces).unwrap();
     assert_eq!(left_out.len(), 1);
     assert!(left_out[0].to_string().ends_with("3-1.jsonl:1: not a trace record"), "{}", left_out[0]);

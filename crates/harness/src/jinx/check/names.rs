@@ -204,7 +204,7 @@ mod tests {
             Text::Template("a {{ x }} {% for i in y %}{{ i }}{{ loop.index }}{% endfor %}"),
             Ok(&["x", "y"]),
         );
-        check(Text::Template("{{ section(skill, name) }}"), Ok(&["name", "skill"]));
+        check(Text::Template("{{ skill | section(name) }}"), Ok(&["name", "skill"]));
         check(Text::Template("no { names }"), Ok(&[]));
         check(Text::Template("{{ a"), Err("1: unexpected end of input, expected end of variable block"));
         check(Text::Code(Language::Bash, "echo ${#x} {{ q }} | awk '{{print $1}}'"), Ok(&["q"]));

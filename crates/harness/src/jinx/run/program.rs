@@ -160,13 +160,14 @@ fn is_variable(name: &str) -> bool {
 
 fn result(output: &Output, timeout: Duration) -> ToolResult {
     let text = |bytes| String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_owned();
-    let ok = output.exit == Some(0);
-    let error = match output.exit {
+    let ok = output.exit == Some(0) && output.killed.is_none();
+    let error = match (&output.killed, output.exit) {
+        (Some(reason), _) => reason.clone(),
         _ if output.timed_out => {
             format!("timed out after {} s", (timeout.as_secs_f64() * 100.0).round() / 100.0)
         }
         _ if output.cancelled => "cancelled".to_owned(),
-        Some(code) if !ok => format!("exit status {code}"),
+        (None, Some(code)) if !ok => format!("exit status {code}"),
         _ => String::new(),
     };
     ToolResult {

@@ -34,8 +34,8 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
 /// The environment of all expressions and texts: strict about undefined names, with Python's methods.
 ///
-/// Beside minijinja's own it has the filters `tojson(indent)` and `fromjson`, the test `match(regex)` and the function
-/// `section(skill, name)`.
+/// Beside minijinja's own it has the filters `tojson(indent)`, `fromjson` and, for a skill, `section(name)`, and the test
+/// `match(regex)`.
 pub fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -49,8 +49,7 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("tojson", tojson);
     environment.add_filter("fromjson", fromjson);
     environment.add_test("match", matches);
-    environment.add_function("section", section::section);
-    // A function is hidden by a variable of its name, which inputs of skills have; a filter is not.
+    // A function would be hidden by a variable of its name, which inputs of skills have; a filter is not.
     environment.add_filter("section", section::section);
     environment
 }
@@ -186,8 +185,9 @@ fn fromjson(text: &str) -> Result<Dynamic, Error> {
 
 /// Whether a regular expression fits anywhere in a text; other values count as their JSON.
 fn matches(value: &Dynamic, pattern: &str) -> Result<bool, Error> {
-    let pattern = Regex::new(pattern)
-        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("`{pattern}`: {error}")))?;
+    let pattern = Regex::new(pattern).map_err(|_| {
+        Error::new(ErrorKind::InvalidOperation, format!("`{pattern}` is no regular expression"))
+    })?;
     let text = match value.as_str() {
         Some(text) => text.to_owned(),
         None => tojson(value, Kwargs::from_iter(std::iter::empty::<(&str, Dynamic)>()))?,

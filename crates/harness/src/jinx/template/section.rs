@@ -1,4 +1,4 @@
-//! `section(skill, name)`: a part of a skill's text. A skill is `{name, description, introduction, sections: {title: text}, files}`.
+//! `skill | section(name)`: a part of a skill's text. A skill is `{name, description, introduction, sections: {title: text}, files}`.
 
 use minijinja::value::{Rest, Value as Dynamic};
 use minijinja::{Error, ErrorKind};

@@ -38,7 +38,7 @@ fn expressions() {
     check("order.nope", Err("`order.nope` is not defined"));
     check("'a' ~ nope", Err("`nope` is not defined"));
     check("n +", Err("unexpected end of input, expected expression in `n +`"));
-    check("'x' is match('(')", Err("`(`: error building NFA in `'x' is match('(')`"));
+    check("'x' is match('(')", Err("`(` is no regular expression in `'x' is match('(')`"));
     check(
         "'x' | fromjson",
         Err("the text is no JSON: expected value at line 1 column 1 in `'x' | fromjson`"),
@@ -136,7 +136,7 @@ fn sections_of_a_skill() {
     });
     let scope = Scope::new(json!({"skill": skill}).as_object().unwrap());
     let check = |name: &str, expected: Result<&str, &str>| {
-        let found = evaluate(&format!("section(skill, {})", json!(name)), &scope);
+        let found = evaluate(&format!("skill | section({})", json!(name)), &scope);
         assert_eq!(found, expected.map(Value::from).map_err(str::to_owned), "{name}");
     };
     check("Commits", Ok("Small."));
@@ -156,8 +156,8 @@ fn sections_of_a_skill() {
     check(
         "rebase",
         Err(
-            "the skill `git` has no section `rebase`; it has: Commits, Merging branches, all together in `section(skill, \"rebase\")`",
+            "the skill `git` has no section `rebase`; it has: Commits, Merging branches, all together in `skill | section(\"rebase\")`",
         ),
     );
-    assert_eq!(evaluate("section(skill)", &scope), Ok(Value::from(all)));
+    assert_eq!(evaluate("skill | section", &scope), Ok(Value::from(all)));
 }

@@ -55,7 +55,7 @@ fn loops() {
         r#"{"ok":true,"output":"[\"a\"]"}"#,
     );
     check(
-        "steps: [{name: none, for: i, in: '[]', do: [{emit: {type: x, content: y}}]}, {return: '{{ none }}'}]",
+        "steps: [{name: empty, for: i, in: '[]', do: [{emit: {type: x, content: y}}]}, {return: '{{ empty }}'}]",
         r#"{"ok":true,"output":"[]"}"#,
     );
     check("steps: [{for: i, in: '[1]', do: [{emit: {type: x, content: y}}]}]", r#"{"ok":true,"output":""}"#);
@@ -75,7 +75,7 @@ fn failures_are_caught() {
     let fail = "{name: bad, engine: bash, code: 'echo why >&2; exit 7'}";
     check(
         &format!("steps: [{{try: [{fail}], catch: [{{return: '{{{{ error }}}}'}}]}}]"),
-        r#"{"ok":true,"output":"{\"exit\":7,\"message\":\"why\",\"step\":\"bad\",\"stderr\":\"why\"}"}"#,
+        r#"{"ok":true,"output":"{\"message\":\"why\",\"step\":\"bad\",\"stderr\":\"why\",\"exit\":7}"}"#,
     );
     check(
         &format!("steps: [{{try: [{fail}]}}, {{return: 'after {{{{ error is defined }}}}'}}]"),
@@ -203,7 +203,7 @@ fn the_store_is_written_by_permission() {
     let only = |name: &str| Access { read: None, write: Some(vec![name.to_owned()]) };
     permitted.store.insert("plan".into(), only("worker"));
     let result = play(permitted.clone(), &json!({}), &Scripted::default(), 1).result;
-    assert_eq!(result.output, json!("{\"a\": 1, \"b\": 2} 2 False"));
+    assert_eq!(result.output, json!("{'a': 1, 'b': 2} 2 False"));
     permitted.store.insert("plan".into(), only("lead"));
     let result = play(permitted, &json!({}), &Scripted::default(), 1).result;
     assert_eq!(

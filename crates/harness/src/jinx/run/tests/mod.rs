@@ -3,7 +3,7 @@ mod parallel;
 mod programs;
 mod values;
 
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 use alara_engine::{Event, Finish, Request, Usage};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,8 @@ use crate::store::Access;
 
 /// The stock team with further jinxes.
 pub(super) fn team(jinxes: &[&str]) -> Team {
-    let mut team = Team::stock("alara").unwrap();
+    static STOCK: LazyLock<Team> = LazyLock::new(|| Team::stock("alara").unwrap());
+    let mut team = STOCK.clone();
     team.jinxes.extend(jinxes.iter().map(|text| read(text)));
     team
 }

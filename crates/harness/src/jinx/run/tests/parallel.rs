@@ -33,7 +33,7 @@ steps:
   - return: "{{ all }}"
 "#;
     let played = same(&[look, text], &json!({}));
-    assert_eq!(played.result.output[4], json!("4 LOOK 1 [\"4.0\", \"4.1\"]"));
+    assert_eq!(played.result.output[4], json!("4 LOOK 1 ['4.0', '4.1']"));
     assert_eq!(played.emitted.len(), 12);
     assert!(played.trace.iter().any(|line| line.contains(r#""in":"deep[12][2]""#)), "{:#?}", played.trace);
 }
@@ -49,9 +49,9 @@ fn the_first_in_the_file_ends_the_series() {
     let played =
         same(&[&each(&format!("do: [{{emit: {{type: n, content: '{{{{ i }}}}'}}}}, {late}]"))], &json!({}));
     assert_eq!((played.result.exit, played.emitted.len()), (Some(3), 4));
-    let returned = "do: [{when: i in [4, 6], then: [{return: 'left at {{ i }}'}]}]";
+    let returned = "do: [{when: 'i in [4, 6]', then: [{return: 'left at {{ i }}'}]}]";
     assert_eq!(same(&[&each(returned)], &json!({})).result.output, json!("left at 4"));
-    let until = "until: x == '5', do: [{name: x, engine: bash, code: 'sleep 0.0$(( (9 - i) ))\necho $i'}]";
+    let until = "until: x == '5', do: [{name: x, engine: bash, code: 'sleep 0.0$(( 9 - i )); echo $i'}]";
     assert_eq!(same(&[&each(until)], &json!({})).result.output, json!(["0", "1", "2", "3", "4", "5"]));
 }
 

@@ -52,7 +52,7 @@ fn values_reach_bash_as_data() {
     check(
         "{{ text }}",
         json!({"text": "echo one; exit 3"}),
-        r#"{"ok":false,"exit":3,"output":"one","error":""}"#,
+        r#"{"ok":false,"exit":3,"output":"one","error":"exit status 3"}"#,
     );
 }
 

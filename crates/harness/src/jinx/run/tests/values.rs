@@ -178,12 +178,36 @@ fn results_are_kept_for_a_while() {
     );
 }
 
+#[test]
+fn a_call_is_dispatched_within_a_millisecond() {
+    let ground =
+        Ground::with(team(&["jinx_name: tried\ninputs: [v]\nsteps: [{engine: text, text: '<{{ v }}>'}]"]));
+    let model = Scripted::default();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let caller = Caller {
+        npc: ground.team.npcs.iter().find(|npc| npc.name == "worker"),
+        ..Caller::person(&session, &ground.team)
+    };
+    let arguments = json!({"v": "x"}).as_object().unwrap().clone();
+    let call = alara_engine::ToolCall { id: "call_1".into(), name: "tried".into(), arguments };
+    let tools = ["tried".to_owned()];
+    // The best of many: other programs may have the processor meanwhile.
+    let best = (0..200).map(|_| {
+        let begun = std::time::Instant::now();
+        assert!(crate::tool::execute(&caller, &tools, &call).unwrap().ok);
+        begun.elapsed()
+    });
+    let best = best.min().unwrap();
+    assert!(best.as_micros() < 1000, "{best:?}");
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
     /// A called jinx never sees the names of its caller, however deep they are.
     #[test]
     fn scopes_never_leak_into_calls(names in proptest::collection::vec("[a-d]{1,2}", 1..5), depth in 0usize..4) {
-        let fixed = ["npc", "team", "ctx", "store", "skills"];
+
         proptest::prop_assume!(names.iter().all(|name| name != "do"));
         let seen = names.iter().map(|name| format!("'{{{{ {name} is defined }}}}'")).collect::<Vec<_>>().join(", ");
         let probe = format!("jinx_name: probe\ninputs: [{{own: 1}}]\nsteps: [{{return: [{seen}, '{{{{ own }}}}']}}]");
@@ -205,6 +229,6 @@ proptest::proptest! {
         }
         let mut expected = vec![json!(false); names.len()];
         expected.push(json!(1));
-        proptest::prop_assert_eq!(flat, &Value::Array(expected), "{} {}", result.error, fixed.len());
+        proptest::prop_assert_eq!(flat, &Value::Array(expected), "{}", result.error);
     }
 }
