@@ -142,7 +142,7 @@ fn wrong_usage_is_answered_with_help() {
         assert_eq!(code(&output), 2, "{arguments:?} gave {output:?}");
         assert!(text(&output.stderr).contains(expected), "{arguments:?} said {}", text(&output.stderr));
     };
-    check(&["run", "-n", "wroker", "x"], "there is no NPC `wroker`, did you mean `worker`? (known: worker)");
+    check(&["run", "-n", "wroker", "x"], "there is no NPC `wroker`, did you mean `worker`? (known: analyst, coder, lead, reviewer, worker, writer)");
     check(&["run", "-t", "alarm", "x"], "there is no built-in team `alarm`, did you mean `alara`?");
     check(
         &["run", "-t", "./none", "x"],
