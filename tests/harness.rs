@@ -142,8 +142,11 @@ fn wrong_usage_is_answered_with_help() {
         assert_eq!(code(&output), 2, "{arguments:?} gave {output:?}");
         assert!(text(&output.stderr).contains(expected), "{arguments:?} said {}", text(&output.stderr));
     };
-    check(&["run", "-n", "wroker", "x"], "there is no NPC `wroker`, did you mean `worker`? (known: analyst, coder, lead, reviewer, worker, writer)");
-    check(&["run", "-t", "alarm", "x"], "there is no built-in team `alarm`, did you mean `alara`?");
+    check(
+        &["run", "-n", "wroker", "x"],
+        "there is no NPC `wroker`, did you mean `worker`? (known: analyst, coder, lead, reviewer, worker, writer)",
+    );
+    check(&["run", "-t", "alarm", "x"], "there is no team `alarm`, did you mean `alara`?");
     check(
         &["run", "-t", "./none", "x"],
         "there is no team in ./none: a team is a directory with a .ctx file",
