@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use alara_engine::Sampling;
 use alara_harness::permission::{Answer, Permissions};
 use alara_harness::sandbox::enforced;
+use alara_harness::source::{Diagnostic, Severity};
 use alara_harness::team::Search;
 use alara_harness::{Policy, Sandbox, Session, Team, Trace};
 use anyhow::{Context, bail};
 
+use crate::progress::count;
 use crate::{ask, model, state, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
@@ -94,13 +96,24 @@ impl Args {
     }
 }
 
-/// The team with this name, or the one that is meant without; what is odd in its files is told.
+/// The team with this name, or the one that is meant without, improved; what is odd in its files is told.
 pub fn find(name: Option<&str>) -> anyhow::Result<Team> {
-    let team = search().team(name)?;
-    for diagnostic in &team.diagnostics {
-        ui::note(&diagnostic.to_string());
-    }
+    let mut team = search().team(name)?;
+    team.improve();
+    tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
+}
+
+/// Tells what is wrong in files; what is only odd is counted.
+pub fn tell(diagnostics: &[Diagnostic], place: &str) {
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    for error in errors {
+        ui::note(&error.to_string());
+    }
+    if !warnings.is_empty() {
+        ui::note(&format!("{}; `alara check {place}` tells them", count(warnings.len(), "warning")));
+    }
 }
 
 /// Where teams are looked for.

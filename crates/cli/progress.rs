@@ -36,6 +36,12 @@ impl Progress {
     pub fn show(&mut self, notice: &Notice) {
         match notice {
             Notice::Turn { depth: 0, turn, .. } => self.turns = *turn,
+            // Others speak on a line of their own.
+            Notice::Turn { npc, depth, turn: 1 } => {
+                self.end_line();
+                let who = if npc.is_empty() { "the model" } else { npc };
+                ui::note(&format!("{}{}:", "  ".repeat(*depth), printable(who)));
+            }
             Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } => {
                 ui::piece(&printable(text));
                 self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
@@ -50,6 +56,7 @@ impl Progress {
                 ui::note(&format!("> {}", call_line(call)));
             }
             Notice::Result { result, took, .. } => {
+                self.end_line();
                 ui::note(&format!("  {}", verdict(result, took.as_secs_f64())));
                 ui::piece(&excerpt(result));
             }

@@ -3,15 +3,18 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
-use alara_harness::Team;
 use alara_harness::jinx::{self, Improvement};
+use alara_harness::scratch::Scratch;
 use alara_harness::source::{Diagnostic, Severity, Source};
+use alara_harness::{Caller, Policy, Sandbox, Scripted, Session, Single, Team, tool};
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::agent::search;
+use crate::progress::count;
 use crate::ui;
 
 /// Check a team or a jinx without running anything
@@ -31,6 +34,9 @@ pub struct Args {
     /// Let warnings count as errors
     #[arg(long)]
     strict: bool,
+    /// Run the tests that jinxes have in their files, each in an empty directory
+    #[arg(long, conflicts_with_all = ["json", "compiled"])]
+    tests: bool,
     /// Print the compiled form as JSON; problems go to stderr
     #[arg(long, conflicts_with = "json")]
     compiled: bool,
@@ -69,7 +75,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.compiled {
         ui::line(&target.compiled()?);
     }
-    let bad = errors > 0 || (args.strict && warnings > 0);
+    let failed = if args.tests { target.try_jinxes()? } else { 0 };
+    let bad = errors > 0 || (args.strict && warnings > 0) || failed > 0;
     Ok(ExitCode::from(u8::from(bad)))
 }
 
@@ -110,6 +117,35 @@ impl Target {
         }
         team.diagnostics = said;
         Ok(Target { team, file: Some(file) })
+    }
+
+    /// Runs the tests of the jinxes, without a model. Returns how many failed.
+    fn try_jinxes(&self) -> anyhow::Result<usize> {
+        let (mut passed, mut failed) = (0, 0);
+        for jinx in self.team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
+            for test in &jinx.tests {
+                let place = Scratch::claim(&std::env::temp_dir())?;
+                let readable = self.team.directory.iter().cloned().collect();
+                let sandbox = Sandbox::new(place.path(), Policy { readable, ..Policy::default() })?;
+                let nobody = Scripted::default();
+                let source = Single(&nobody);
+                let session = Session::new(&source, &sandbox);
+                let begun = Instant::now();
+                let caller = Caller::person(&session, &self.team);
+                let result = tool::call(&caller, jinx, &test.inputs, &jinx.name)?;
+                let said = test.judge(&result, begun.elapsed());
+                if said.is_empty() {
+                    passed += 1;
+                } else {
+                    failed += 1;
+                }
+                for problem in said {
+                    ui::line(&format!("{}: test {}: {problem}", jinx.path.display(), test.id));
+                }
+            }
+        }
+        ui::line(&format!("{} passed, {failed} failed", count(passed, "test")));
+        Ok(failed)
     }
 
     /// Whether a file is to be checked.

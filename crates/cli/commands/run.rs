@@ -104,9 +104,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         bail!("--schema is for the answer to a task; what a jinx gives back is up to its steps");
     }
     let (jinx, diagnostics) = load_jinx(file)?;
-    for diagnostic in diagnostics {
-        ui::note(&diagnostic.to_string());
-    }
+    agent::tell(&diagnostics, &args.task[0]);
     let (team, jinx) = around(args, file, jinx)?;
     let npc = args.agent.npc.as_deref().map(|name| team.npc(Some(name))).transpose()?;
     let offer = alara_harness::agent::offer(&team, npc);

@@ -8,6 +8,7 @@ mod result;
 pub mod run;
 pub mod step;
 pub mod template;
+pub mod test;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +61,9 @@ pub struct Jinx {
     pub skill: Option<Skill>,
     /// What it does, one after the other; the last one's result is the jinx's.
     pub steps: Steps,
+    /// What it is tried with, see `alara check --tests`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<test::Test>,
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,

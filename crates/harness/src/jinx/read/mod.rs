@@ -7,6 +7,7 @@ mod inputs;
 mod keys;
 mod skill;
 mod steps;
+mod own_tests;
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use crate::source::{Diagnostic, Severity, Source};
 use crate::yaml::{Entry, Node};
 
 /// The keys of a file that mean something.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
+    "tests",
     "jinx_name",
     "name",
     "description",
@@ -39,7 +41,7 @@ const KEYS: [&str; 17] = [
 ];
 
 /// Keys of files in the wild that are understood as harmless but have no effect.
-const WITHOUT_EFFECT: [&str; 4] = ["file_context", "tests", "npc", "aliases"];
+const WITHOUT_EFFECT: [&str; 3] = ["file_context", "npc", "aliases"];
 
 /// Most instructions that the templates around a file may take.
 const FUEL: u64 = 1_000_000;
@@ -138,6 +140,9 @@ impl Reader<'_> {
             jinx.last = self.flag(flag, "final").unwrap_or_default();
         }
         jinx.permission = self.permission(node);
+        if let Some(tests) = said("tests") {
+            jinx.tests = self.tests(tests);
+        }
         if let Some(sections) = said("sections") {
             self.skill = self.skill_of(sections, node);
         }

@@ -1,0 +1,100 @@
+//! A jinx's own tests, as its file has them: inputs, and what must come of them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::ToolResult;
+use super::template::{Scope, holds};
+
+/// A test of a jinx.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Test {
+    /// What it is called.
+    pub id: String,
+    /// The arguments.
+    pub inputs: Map<String, Value>,
+    /// What is expected, by its key in the file.
+    pub expected: Vec<Expected>,
+}
+
+/// Something that must hold of a result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expected {
+    /// Whether it succeeds.
+    Success(bool),
+    /// A part of its output.
+    OutputContains(String),
+    /// What its output must not contain.
+    OutputNotContains(String),
+    /// Its whole output.
+    OutputEquals(String),
+    /// A regular expression that its output matches somewhere.
+    OutputRegex(String),
+    /// How long it may take, in milliseconds.
+    MaxDurationMs(u64),
+}
+
+impl Test {
+    /// What does not hold of a result that took so long, in words; nothing if the test is passed.
+    pub fn judge(&self, result: &ToolResult, took: Duration) -> Vec<String> {
+        self.expected.iter().filter_map(|expected| expected.judge(result, took)).collect()
+    }
+}
+
+impl Expected {
+    fn judge(&self, result: &ToolResult, took: Duration) -> Option<String> {
+        let output = result.output_text();
+        let (holds, wanted) = match self {
+            Expected::Success(success) => {
+                (result.ok == *success, if *success { "a success" } else { "a failure" }.to_owned())
+            }
+            Expected::OutputContains(part) => (output.contains(part), format!("an output with {part:?}")),
+            Expected::OutputNotContains(part) => {
+                (!output.contains(part), format!("an output without {part:?}"))
+            }
+            Expected::OutputEquals(whole) => (output == *whole, format!("the output {whole:?}")),
+            Expected::OutputRegex(regex) => {
+                let mut scope = Scope::default();
+                scope.bind("output", &Value::from(&*output));
+                scope.bind("regex", &Value::from(regex.as_str()));
+                let found = holds("output is match(regex)", &scope);
+                (found.unwrap_or(false), format!("an output like {regex:?}"))
+            }
+            Expected::MaxDurationMs(most) => {
+                (took <= Duration::from_millis(*most), format!("an end within {most} ms"))
+            }
+        };
+        let got = if result.ok { output } else { result.complaint() };
+        (!holds).then(|| format!("expected {wanted}, got {got:?} after {} ms", took.as_millis()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_hold_is_told() {
+        let check = |expected: Expected, holds: bool| {
+            let test = Test { expected: vec![expected], ..Test::default() };
+            let said = test.judge(&ToolResult::succeeded("Stopping: done"), Duration::from_millis(20));
+            assert_eq!(said.is_empty(), holds, "{said:?}");
+        };
+        check(Expected::Success(true), true);
+        check(Expected::Success(false), false);
+        check(Expected::OutputContains("done".into()), true);
+        check(Expected::OutputContains("Done".into()), false);
+        check(Expected::OutputNotContains("Done".into()), true);
+        check(Expected::OutputNotContains("done".into()), false);
+        check(Expected::OutputEquals("Stopping: done".into()), true);
+        check(Expected::OutputEquals("done".into()), false);
+        check(Expected::OutputRegex("^Stop.*ne$".into()), true);
+        check(Expected::OutputRegex("^done".into()), false);
+        check(Expected::OutputRegex("(".into()), false);
+        check(Expected::MaxDurationMs(20), true);
+        check(Expected::MaxDurationMs(19), false);
+    }
+}
