@@ -77,11 +77,11 @@ fn names_in_branches() {
     );
     expect("steps: [{when: x is not defined, then: [{set: {x: 1}}]}, {return: '{{ x }}'}]", &[]);
     expect(
-        "steps: [{try: [{engine: change, name: a}, {set: {b: 1}}], catch: [{set: {b: '{{ error.message }}'}}]}, {return: '{{ b }}{{ a }}'}]",
-        &["j.jinx:1:124: warning: `a` may be undefined here: not every way to this step sets it"],
+        "steps: [{try: [{engine: look, path: x, name: a}, {set: {b: 1}}], catch: [{set: {b: '{{ error.message }}'}}]}, {return: '{{ b }}{{ a }}'}]",
+        &["j.jinx:1:131: warning: `a` may be undefined here: not every way to this step sets it"],
     );
     expect(
-        "steps: [{try: [{engine: change, name: a}], finally: [{set: {c: 1}}]}, {return: '{{ a }}{{ c }}'}]",
+        "steps: [{try: [{engine: look, path: x, name: a}], finally: [{set: {c: 1}}]}, {return: '{{ a }}{{ c }}'}]",
         &[],
     );
     expect(
@@ -196,8 +196,8 @@ fn side_by_side() {
         "{when: i, then: [{engine: bash, code: ls}]}, {engine: change}, {set: {store.plan: 1}}",
         &[
             "j.jinx:4:57: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
-            "j.jinx:4:85: error: call of `change`: argument `mode` is missing",
             "j.jinx:4:85: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on `change` if it only reads",
+            "j.jinx:4:85: error: call of `change`: argument `mode` is missing",
             "j.jinx:4:103: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
         ],
     );
