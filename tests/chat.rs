@@ -125,7 +125,7 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
     let lines = [
         "/shell echo \"a  b\" | tr a c",
         "/guarded b=2 y",
-        "/guarded a b c",
+        "/guarded b=z a",
         "/nothing",
         "what did I do?",
         "try it",
@@ -133,7 +133,10 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
     let (answers, shown) = place.chat(&lines);
     assert_eq!(answers, "c  b\ny-2\nI see.\nTried.\n");
     contains(&shown, &["> guarded  a: x  failed, ", "nobody is there to be asked"]);
-    contains(&shown, &["error: `guarded` takes: a, b", "there is no command and no jinx /nothing"]);
+    contains(
+        &shown,
+        &["error: argument `b` must be of type integer", "there is no command and no jinx /nothing"],
+    );
     let heard = &place.said()[0].1;
     contains(heard, &["I ran /shell echo \"a  b\" | tr a c: {\"ok\":true,\"output\":\"c  b\"}\n\n"]);
     contains(heard, &["\n\nwhat did I do?"]);
@@ -207,7 +210,7 @@ fn commands() {
             "a new conversation",
             "can't read the script none.json",
             "No such file or directory (os error 2)\nscript\n",
-            "team (./team)",
+            "team (team)",
             "there is no team in ./nowhere",
             "`x` is no number",
         ],

@@ -57,9 +57,10 @@ impl Args {
         find(self.team.as_deref())
     }
 
-    /// The sandbox of the work, with a warning if it is incomplete here.
-    pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
-        let sandbox = Sandbox::new(&self.workdir, Policy::default())?;
+    /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
+    pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
+        let policy = Policy { readable: team.directory.iter().cloned().collect(), ..Policy::default() };
+        let sandbox = Sandbox::new(&self.workdir, policy)?;
         if let Some(warning) = enforced().warning() {
             ui::note(&format!("warning: {warning}"));
         }

@@ -33,7 +33,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = args.agent.team()?;
     let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
-    let sandbox = args.agent.sandbox()?;
+    let sandbox = args.agent.sandbox(&team)?;
     let models = args.agent.model.source(1);
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let team = args.agent.team()?;
     let npc = team.npc(args.agent.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
-    let sandbox = args.agent.sandbox()?;
+    let sandbox = args.agent.sandbox(&team)?;
     let models = args.agent.model.source(1);
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
@@ -120,7 +120,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         given.insert(name.to_owned(), value);
     }
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
-    let sandbox = args.agent.sandbox()?;
+    let sandbox = args.agent.sandbox(&team)?;
     let models = args.agent.model.source(1);
     agent::cancel_by_interrupt(&sandbox)?;
 

@@ -84,8 +84,9 @@ fn what_differs_is_told() {
         assert_eq!((found.same, found.at.as_str(), value(&found.recorded), value(&found.replayed)), expected);
     };
     let mut other = ground.team.clone();
-    other.npcs[0].directive = "Be brief.".into();
-    let before = json!(ground.team.npcs[0].directive.trim());
+    let worker = other.npcs.iter_mut().find(|npc| npc.name == ground.team.forenpc).unwrap();
+    let before = json!(worker.directive.trim());
+    worker.directive = "Be brief.".into();
     check(other, true, (0, "system/0/text", before, json!("Be brief.")));
     let mut denied = ground.team.clone();
     denied.jinxes.iter_mut().for_each(|jinx| jinx.permission = Some(Verdict::Deny));

@@ -119,6 +119,12 @@ fn build(
             match node.text() {
                 // Markdown files in the wild list their tools in one line.
                 Some(text) => entries.extend(text.split(',').map(|text| (node.place, text.trim()))),
+                None if node.is_null() => {
+                    fields.warning(
+                        node.place,
+                        "an empty entry: perhaps a name that the template does not know",
+                    );
+                }
                 None => fields
                     .error(node.place, format!("a jinx is listed by its name, not by {}", node.describe())),
             }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::agent;
-use crate::jinx::{Action, Effect, Verdict};
+use crate::jinx::{Action, Effect};
+
+mod layers;
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
 const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";
@@ -194,6 +196,7 @@ fn jinxes_list_forms() {
         ("b.npc", "directive: d\njinxes: lib/*\n"),
         ("c.npc", "directive: d\njinxes: ['*']\n"),
         ("d.npc", "directive: d\n"),
+        ("f.npc", "directive: d\njinxes:\n  - {{ typo }}\n  - sh\n"),
         ("e.npc", "directive: d\njinxes: [sh, sh, {a: b}, nothing, old/load]\n"),
     ]);
     let (team, said) = load(&files);
@@ -212,6 +215,7 @@ fn jinxes_list_forms() {
             "e.npc:2:14: warning: the jinx `sh` is listed twice",
             "e.npc:2:26: warning: there is no jinx `nothing`; it is left out",
             "e.npc:2:35: warning: there is no jinx `old/load`; `lib/core/load` is taken",
+            "f.npc:3:5: warning: an empty entry: perhaps a name that the template does not know",
         ]
     );
 }
@@ -265,7 +269,7 @@ store:
             "team.ctx:14:17: error: there is no NPC `nobody`",
         ]
     );
-    assert!(!format!("{team:?}{said:?}").contains("secret"));
+    assert!(!format!("{team:?}{said:?}").contains("very-secret"));
 }
 
 #[test]
@@ -306,7 +310,7 @@ fn bad_files_are_left_out() {
     has("jinxes/more/good.jinx: error: the jinx `good` is described in ");
     has("jinxes/shell.jinx:");
     has("jinxes/other.jinx:");
-    has("v.npc:3:1: error: ");
+    has("v.npc:3:7: error: ");
     has("x.npc:1:1: error: the NPC `w` is described in ");
     has("t.npc:1:1: error: the name `a b` is not made of letters, digits, `_` and `-`");
 }
@@ -326,7 +330,7 @@ fn who_leads() {
     check(
         &[("team.ctx", "name: x\nforenpc: ww\n"), ("v.npc", other), ("w.npc", NPC)],
         "v",
-        &["team.ctx:2:10: error: there is no NPC `ww`, did you mean `w`?; `v` leads the team"],
+        &["team.ctx:2:10: error: there is no NPC `ww`; `v` leads the team"],
     );
     check(
         &[("team.ctx", "name: x\n"), ("v.npc", other), ("w.npc", NPC)],
@@ -440,214 +444,4 @@ fn agents_in_markdown() {
     // Nobody asked for it: it is no agent.
     place.write("npc_team/team.ctx", "forenpc: w\n");
     assert!(Team::load(&place.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
-}
-
-/// Compatibility: "Sub-teams".
-#[test]
-fn sub_teams() {
-    let place = Place::new(&[
-        (
-            "team.ctx",
-            "forenpc: boss\ncontext: Secret of the parent.\nmodel: big\nplace: here\nlimits: {turns: 7}\n\
-             providers: [{name: p, api_url: 'http://127.0.0.1:1/v1', model: pm}]\n\
-             store: {plan: {write: [boss]}}\n\
-             permissions: {python: allow, shell: ask, 'shell:git push': deny}\n",
-        ),
-        ("boss.npc", "directive: Lead.\njinxes: [shell]\n"),
-        ("jinxes/ours.jinx", STEPS),
-        ("jinxes/both.jinx", &format!("description: above\n{STEPS}")),
-        (
-            "code/team.ctx",
-            "forenpc: corca\ncontext: We write code. And more.\n\
-             permissions:\n  shell: allow\n  shell:git push origin: allow\n  shell:ls: deny\n",
-        ),
-        ("code/corca.npc", "directive: Code.\njinxes: [ours, both, shell]\nprovider: p\n"),
-        ("code/helper.npc", "directive: Help {{ ctx.place }}.\nlimits: {depth: 1}\n"),
-        ("code/jinxes/both.jinx", &format!("description: below\n{STEPS}")),
-        ("code/deep/team.ctx", "description: Deep.\n"),
-        ("code/deep/d.npc", "directive: d\n"),
-        ("broken/team.ctx", "description: none\n"),
-        ("notes/readme.txt", "no team\n"),
-    ]);
-    #[cfg(unix)]
-    std::os::unix::fs::symlink(place.0.path(), place.path("code/up")).unwrap();
-    let team = Team::load(place.0.path()).unwrap();
-    let names = |teams: &[Team]| teams.iter().map(|team| team.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&team.teams), ["code"]);
-    assert_eq!(team.npcs.len(), 1);
-    let code = &team.teams[0];
-    assert_eq!((code.description.as_str(), code.forenpc.as_str()), ("We write code.", "corca"));
-    assert_eq!(names(&code.teams), ["deep"]);
-    assert_eq!(
-        team.member("code").map(|(team, npc)| (team.name.as_str(), npc.name.as_str())),
-        Some(("code", "corca"))
-    );
-    assert!(team.member("corca").is_none());
-
-    // What is inherited: model, providers, limits, jinxes below the own ones.
-    assert_eq!(code.model.model.as_deref(), Some("big"));
-    let corca = npc(code, "corca");
-    assert_eq!((corca.model.model.as_deref(), corca.limits.turns), (Some("pm"), 7));
-    assert_eq!(corca.jinxes, ["ours", "both", "shell"]);
-    let description = |team: &Team| team.jinx("both").unwrap().description.clone();
-    assert_eq!((description(&team), description(code)), ("above".to_owned(), "below".to_owned()));
-    assert_eq!((npc(code, "helper").limits.turns, npc(code, "helper").limits.depth), (7, 1));
-
-    // What is not: context, values, store, and rules that permit something.
-    assert!(!serde_json::to_string(code).unwrap().contains("Secret"));
-    assert_eq!(npc(code, "helper").directive, "Help .");
-    assert!(code.store.is_empty() && code.values.is_empty());
-    let rules = |team: &Team| -> Vec<(String, Verdict)> {
-        team.rules.iter().map(|rule| (rule.pattern.clone(), rule.verdict)).collect()
-    };
-    let rule = |pattern: &str, verdict| (pattern.to_owned(), verdict);
-    assert_eq!(
-        rules(&team),
-        [
-            rule("py", Verdict::Allow),
-            rule("python", Verdict::Allow),
-            rule("shell", Verdict::Ask),
-            rule("shell:git push", Verdict::Deny),
-        ]
-    );
-    assert_eq!(
-        rules(code),
-        [rule("shell", Verdict::Ask), rule("shell:git push", Verdict::Deny), rule("shell:ls", Verdict::Deny)]
-    );
-    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
-    let expected = [
-        "code/up: error: this link leads back to a team that it is in",
-        "code/team.ctx:4:3: warning: the rule for `shell` has no effect: team.ctx:8 forbids more, for the whole team",
-        "code/team.ctx:5:3: warning: the rule for `shell:git push origin` has no effect: team.ctx:8 forbids more, for the whole team",
-    ];
-    for line in expected {
-        assert!(said.iter().any(|other| other == line), "{line}: {said:#?}");
-    }
-    assert!(said.iter().any(|line| line.contains("nobody leads the team in broken")), "{said:#?}");
-}
-
-/// Compatibility: "permissions / `permissions.yaml`".
-#[test]
-fn permissions_and_permissions_yaml() {
-    let rules = |files: &[(&str, &str)]| -> (Vec<String>, Vec<String>) {
-        let mut files = files.to_vec();
-        files.push(("w.npc", NPC));
-        let (team, said) = load(&files);
-        let show = |rule: &Rule| format!("{} {:?} {}", rule.pattern, rule.verdict, rule.by);
-        (team.rules.iter().map(show).collect(), said)
-    };
-    assert_eq!(
-        rules(&[
-            ("team.ctx", "permissions:\n  shell: ask\n  shell:git push: allow\n"),
-            ("permissions.yaml", "sh: deny\nshell: {default: ask, ls: allow}\n"),
-        ]),
-        (
-            vec![
-                "shell Ask team.ctx:2".to_owned(),
-                "shell:git push Allow team.ctx:3".to_owned(),
-                "shell Deny permissions.yaml:1".to_owned(),
-                "sh Deny permissions.yaml:1".to_owned(),
-                "shell Ask permissions.yaml:2".to_owned(),
-                "shell:ls Allow permissions.yaml:2".to_owned(),
-            ],
-            Vec::new()
-        )
-    );
-    // What can't be read does not permit anything.
-    let (found, said) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
-    assert_eq!(found, ["shell Deny permissions.yaml:1", "shel Ask permissions.yaml:2"]);
-    assert_eq!(
-        said,
-        [
-            "permissions.yaml:1:8: error: a verdict is allow, ask or deny, not \"dney\"; this counts as deny",
-            "permissions.yaml:2:1: warning: there is no jinx `shel`, did you mean `shell`?",
-        ]
-    );
-    for file in ["permissions.yaml", "team.ctx"] {
-        let (found, said) = rules(&[(file, "shell: [\n")]);
-        assert_eq!(said.len(), 1, "{said:?}");
-        let asks = format!("shell Ask {file}, which can't be read");
-        assert!(found.contains(&asks) && found.len() >= 5, "{found:?}");
-    }
-    let (found, _) = rules(&[("permissions.yaml", "shell: allow\ndefault: ask\n")]);
-    assert_eq!(found.last().unwrap(), "shell Allow permissions.yaml:1");
-    assert!(found.contains(&"read_file Ask permissions.yaml:2".to_owned()));
-}
-
-#[test]
-fn what_needs_a_foreign_package_is_replaced() {
-    let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      from npcpy.llm import x\n      output = 1\n";
-    let (team, said) = load(&[
-        ("w.npc", "directive: d\njinxes: [lib/core/shell, other]\n"),
-        ("jinxes/lib/core/shell.jinx", foreign),
-        ("jinxes/other.jinx", foreign),
-    ]);
-    let shell = team.jinx("shell").unwrap();
-    assert_eq!(Library::stock().get("shell").unwrap().steps, shell.steps);
-    assert_eq!(npc(&team, "w").jinxes, ["shell", "other"]);
-    assert!(matches!(&team.jinx("other").unwrap().steps[0].action, Action::Python { .. }));
-    let last = said.last().unwrap();
-    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{said:?}");
-}
-
-#[test]
-fn where_teams_are_looked_for() {
-    let place = Place::new(&[
-        ("work/npc_team/w.npc", NPC),
-        ("work/teams/mine/team.ctx", "description: in teams\nforenpc: w\n"),
-        ("work/teams/mine/w.npc", NPC),
-        ("work/alara/src/main.rs", "no team"),
-        ("config/alara/teams/yours/w.npc", "directive: d\njinxes: [greet, shell]\n"),
-        ("config/alara/jinxes/greet.jinx", STEPS),
-        ("config/alara/jinxes/shell.jinx", &format!("description: the user's\n{STEPS}")),
-        ("home/.npcsh/npc_team/w.npc", NPC),
-    ]);
-    let search = Search {
-        work: place.path("work"),
-        config_home: Some(place.path("config")),
-        home: Some(place.path("home")),
-    };
-    let check = |name: Option<&str>, directory: Option<&str>| {
-        let team = search.team(name).unwrap();
-        assert_eq!(team.directory, directory.map(|path| place.path(path)), "{name:?}");
-        assert_eq!(team.jinx("shell").unwrap().description, "the user's", "{name:?}");
-    };
-    check(None, Some("work/npc_team"));
-    check(Some("mine"), Some("work/teams/mine"));
-    check(Some("teams/mine"), Some("work/teams/mine"));
-    check(Some("yours"), Some("config/alara/teams/yours"));
-    check(Some("npcsh"), Some("home/.npcsh/npc_team"));
-    check(Some("alara"), None);
-    let error = search.team(Some("mien")).unwrap_err().to_string();
-    assert_eq!(error, "there is no team `mien`, did you mean `mine`? (known: alara, mine, yours)");
-    let nowhere = Search { work: place.path("home"), ..Search::default() };
-    assert_eq!(nowhere.team(None).unwrap().name, "alara");
-    // A team may do without the user's own.
-    place.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
-    assert!(search.team(None).unwrap().jinx("greet").is_none());
-}
-
-#[test]
-fn changes_are_seen() {
-    let place = Place::new(&[
-        ("CLAUDE.md", "## a\nx\n"),
-        ("t/team.ctx", "forenpc: w\nagents: [CLAUDE.md]\n"),
-        ("t/w.npc", NPC),
-        ("t/sub/v.npc", "directive: d\n"),
-    ]);
-    let load = || Team::load(&place.path("t")).unwrap();
-    let check = |change: &dyn Fn()| {
-        let team = load();
-        assert!(!team.changed());
-        change();
-        assert!(team.changed());
-    };
-    check(&|| place.write("t/w.npc", "name: w\ndirective: Longer than before, by far.\n"));
-    check(&|| place.write("t/jinxes/new.jinx", STEPS));
-    check(&|| place.write("t/sub/v.npc", "directive: another\n"));
-    check(&|| place.write("CLAUDE.md", "## a\nlonger\n"));
-    check(&|| std::fs::remove_file(place.path("t/jinxes/new.jinx")).unwrap());
-    let team = load();
-    place.write("t/notes.txt", "nothing of a team");
-    assert!(!team.changed() && !Team::stock("alara").unwrap().changed());
 }

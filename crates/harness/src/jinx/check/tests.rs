@@ -77,11 +77,11 @@ fn names_in_branches() {
     );
     expect("steps: [{when: x is not defined, then: [{set: {x: 1}}]}, {return: '{{ x }}'}]", &[]);
     expect(
-        "steps: [{try: [{engine: look, path: x, name: a}, {set: {b: 1}}], catch: [{set: {b: '{{ error.message }}'}}]}, {return: '{{ b }}{{ a }}'}]",
-        &["j.jinx:1:131: warning: `a` may be undefined here: not every way to this step sets it"],
+        "steps: [{try: [{engine: change, mode: a, name: a}, {set: {b: 1}}], catch: [{set: {b: '{{ error.message }}'}}]}, {return: '{{ b }}{{ a }}'}]",
+        &["j.jinx:1:133: warning: `a` may be undefined here: not every way to this step sets it"],
     );
     expect(
-        "steps: [{try: [{engine: look, path: x, name: a}], finally: [{set: {c: 1}}]}, {return: '{{ a }}{{ c }}'}]",
+        "steps: [{try: [{engine: change, mode: a, name: a}], finally: [{set: {c: 1}}]}, {return: '{{ a }}{{ c }}'}]",
         &[],
     );
     expect(

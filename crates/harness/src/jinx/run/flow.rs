@@ -109,8 +109,8 @@ impl<'a> Run<'a> {
             // A program is given its time by the sandbox.
             let own =
                 step.timeout.filter(|_| !matches!(step.action, Action::Bash { .. } | Action::Python { .. }));
-            let ended = self.act(step, &Caller { deadline: earlier(caller.deadline, own), ..*caller });
-            match ended {
+            let limited = Caller { deadline: earlier(caller.deadline, own), ..*caller };
+            match self.act(step, &limited, caller) {
                 Err(stop) if left > 0 && caller.stopped().is_none() => drop(stop.caught()?),
                 ended => return ended,
             }
@@ -119,7 +119,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn act(&mut self, step: &Step, caller: &Caller) -> Result<(), Stop> {
+    /// Does what a step says; what is done about its limit is done by `unlimited`.
+    fn act(&mut self, step: &Step, caller: &Caller, unlimited: &Caller) -> Result<(), Stop> {
         let wrong = |reason: String| Stop::wrong(step, &reason);
         match &step.action {
             Action::When { when, then, otherwise } => {
@@ -146,7 +147,10 @@ impl<'a> Run<'a> {
                 self.gather(step, steps, results);
                 Ok(())
             }
-            Action::Try { steps, catch, finally } => self.attempt(steps, catch, finally, caller),
+            Action::Try { steps, catch, finally } => {
+                let ended = self.steps(steps, caller);
+                self.attempted(ended, catch, finally, unlimited)
+            }
             Action::Set { set } => self.set(set, caller)?.map_err(wrong),
             Action::Emit { emit } => {
                 let response = fill(emit, &self.scope).map_err(wrong)?;
@@ -229,15 +233,14 @@ impl<'a> Run<'a> {
         self.result = Some(result);
     }
 
-    /// Tries steps. A failure is caught, unless there is nothing but `finally`.
-    fn attempt(
+    /// What is done after steps were tried. A failure is caught, unless there is nothing but `finally`.
+    fn attempted(
         &mut self,
-        steps: &Steps,
+        mut ended: Result<(), Stop>,
         catch: &Steps,
         finally: &Steps,
         caller: &Caller,
     ) -> Result<(), Stop> {
-        let mut ended = self.steps(steps, caller);
         if let Err(stop) = ended {
             ended = match stop.caught() {
                 Ok(failure) if catch.is_empty() && !finally.is_empty() => Err(Stop::Failed(failure)),

@@ -25,6 +25,8 @@ os.dup2(null, 0)
 before = context.get("output")
 context["npc"] = Record(context.get("npc") or {})
 variables = {"__name__": "__main__", "context": context, "npc": context["npc"], "__v": [None, *step["values"]]}
+if before is not None:
+    variables["output"] = before
 # What such steps use without importing it.
 for module in ("json", "math", "os", "random", "re", "subprocess", "sys", "time"):
     if module in code:
@@ -61,7 +63,10 @@ except BaseException as error:
     status = 1
 
 sys.stdout.flush()
+# What was there before is no result of this step.
 output = variables.get("output")
+if output is before:
+    output = None
 if output is None and context.get("output") is not before:
     output = context["output"]
 typed = output is not None and not isinstance(output, str)

@@ -31,6 +31,11 @@ impl Address {
         &self.host
     }
 
+    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this machine.
+    pub fn is_private(&self) -> bool {
+        self.base.starts_with("https:") || self.is_loopback()
+    }
+
     /// Whether this is this very machine, so that no word leaves it.
     pub fn is_loopback(&self) -> bool {
         let host = self.host.trim_matches(['[', ']']);
@@ -67,11 +72,7 @@ impl FromStr for Address {
             host: authority.host().to_owned(),
         };
         match scheme {
-            "https" => Ok(address),
-            "http" if address.is_loopback() => Ok(address),
-            "http" => {
-                Err(refuse("http without encryption only reaches this machine; take https, or a tunnel"))
-            }
+            "https" | "http" => Ok(address),
             _ => Err(refuse("it is neither http nor https")),
         }
     }
@@ -140,13 +141,23 @@ mod tests {
     }
 
     #[test]
+    fn who_may_be_told_a_key() {
+        let check = |text: &str, expected| {
+            assert_eq!(text.parse::<Address>().unwrap().is_private(), expected, "{text}");
+        };
+        check("https://host/v1", true);
+        check("http://127.0.0.1:1", true);
+        check("http://localhost:1/v1", true);
+        check("http://192.168.0.2:11434", false);
+        check("http://127.0.0.1.example.org/v1", false);
+    }
+
+    #[test]
     fn what_is_no_address() {
         let check = |text: &str, words: &str| {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         };
-        check("http://example.org/v1#a", "http without encryption only reaches this machine");
-        check("http://127.0.0.1.example.org/v1", "only reaches this machine");
         check("ftp://127.0.0.1/v1", "neither http nor https");
         check("127.0.0.1:8080", "has no http:// or https://");
         check("https://", "is no address");

@@ -84,6 +84,10 @@ impl Endpoint {
     /// # Errors
     /// If it has to be asked: that it can't be reached, refuses, or serves no model or several. Else nothing is sent yet.
     pub fn new(mut address: Address, options: Options) -> Result<Self, EndpointError> {
+        if options.key.is_some() && !address.is_private() {
+            let reason = "a key is not sent without encryption: take https, or leave the key out".to_owned();
+            return Err(EndpointError::Address { address: address.to_string(), reason });
+        }
         let model = match &address.model {
             Some(model) => model.clone(),
             None => the_only_one(&Client::new(address.clone(), options.clone()))?,

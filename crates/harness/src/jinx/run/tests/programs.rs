@@ -153,6 +153,8 @@ fn a_timeout_says_so() {
     // A limit on a block holds for all that is in it.
     let block = "steps: [{try: [{for: i, in: 'range(99)', timeout: 0.3, do: [{engine: bash, code: 'sleep 0.1'}]}], catch: [{return: '{{ error.message }}'}]}]";
     let text = format!("jinx_name: tried\n{block}");
+    let whole = "steps: [{try: [{engine: bash, code: 'sleep 30'}], timeout: 0.3, catch: [{return: '{{ error.step }} {{ error.exit }}'}]}]";
+    check(whole, r#"{"ok":true,"output":"step_1 None"}"#);
     let begun = std::time::Instant::now();
     let message = play(team(&[&text]), &json!({}), &Scripted::default(), 4).result.output;
     assert!(begun.elapsed().as_secs() < 5);
