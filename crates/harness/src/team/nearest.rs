@@ -19,7 +19,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
     let limit = name.chars().count().div_ceil(3);
     known
         .map(|other| (distance(name, other), other))
-        .filter(|(far, other)| *far <= limit && *far < other.chars().count())
+        .filter(|(far, other)| *far <= limit && *far < name.chars().count().max(other.chars().count()))
         .min()
         .map(|(_, other)| other)
 }
