@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_not_by_the_rules() {
         let check = |folder: &str, text: &str, expected: &[&str]| {
-            assert_eq!(read(folder, text).1, expected, "{text}")
+            assert_eq!(read(folder, text).1, expected, "{text}");
         };
         check(
             "debugging",
