@@ -110,3 +110,17 @@ fn improvements_are_explained_and_compiled() {
     let compiled: Value = serde_json::from_str(&first).unwrap();
     assert_eq!(compiled["npcs"][0]["jinxes"], json!(["own"]));
 }
+
+#[test]
+fn the_tests_of_jinxes_are_run() {
+    let tried = "jinx_name: add\ninputs: [{a: 1}, {b: 2}]\neffect: none\nsteps: [{engine: text, text: '{{ a + b }}'}]\n\
+                 tests:\n- {id: adds, inputs: {a: 5}, expected: {success: true, output_equals: '7'}}\n\
+                 - {id: wrong, expected: {output_contains: '4', max_duration_ms: 60000}}\n";
+    let team =
+        team(&[("w.npc", "name: w\nprimary_directive: Work.\njinxes: [add]\n"), ("jinxes/add.jinx", tried)]);
+    let (code, said) = check(team.path(), &[".", "--tests"]);
+    assert_eq!(code, 1, "{said}");
+    let (before, after) = said.split_once(" after ").unwrap();
+    assert_eq!(before, "no problems\njinxes/add.jinx: test wrong: expected an output with \"4\", got \"3\"");
+    assert!(after.ends_with(" ms\n1 test passed, 1 failed\n"), "{said}");
+}

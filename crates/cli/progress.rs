@@ -40,7 +40,7 @@ impl Progress {
             Notice::Turn { npc, depth, turn: 1 } => {
                 self.end_line();
                 let who = if npc.is_empty() { "the model" } else { npc };
-                ui::note(&format!("{}{}:", "  ".repeat(*depth), printable(who)));
+                ui::note(&format!("{}{}:", "  ".repeat(depth.saturating_sub(1)), printable(who)));
             }
             Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } => {
                 ui::piece(&printable(text));

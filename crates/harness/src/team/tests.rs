@@ -330,7 +330,7 @@ fn who_leads() {
     check(
         &[("team.ctx", "name: x\nforenpc: ww\n"), ("v.npc", other), ("w.npc", NPC)],
         "v",
-        &["team.ctx:2:10: error: there is no NPC `ww`; `v` leads the team"],
+        &["team.ctx:2:10: error: there is no NPC `ww`, did you mean `w`?; `v` leads the team"],
     );
     check(
         &[("team.ctx", "name: x\n"), ("v.npc", other), ("w.npc", NPC)],

@@ -205,10 +205,10 @@ fn mistakes_are_told_with_their_place_and_all_at_once() {
     };
     check("- a", &["j.jinx:1:1: error: a jinx is a mapping, not a list"]);
     check(
-        "effects: read\ntests: []\nsteps: [{return: 1}]",
+        "effects: read\nnpc: x\nsteps: [{return: 1}]",
         &[
             "j.jinx:1:1: warning: unknown key `effects`, did you mean `effect`?",
-            "j.jinx:2:1: warning: the key `tests` has no effect",
+            "j.jinx:2:1: warning: the key `npc` has no effect",
         ],
     );
     check(
