@@ -5,9 +5,9 @@
 
 mod inputs;
 mod keys;
+mod own_tests;
 mod skill;
 mod steps;
-mod own_tests;
 
 use std::time::Duration;
 
