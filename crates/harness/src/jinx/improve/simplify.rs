@@ -9,7 +9,7 @@ impl Improve<'_> {
     pub(super) fn simplify(&mut self, steps: &mut Steps) {
         let mut kept = Steps::new();
         let mut left = std::mem::take(steps).into_iter();
-        while let Some(mut step) = left.next() {
+        for mut step in left.by_ref() {
             let own = step.retry.is_none() && step.timeout.is_none();
             match &mut step.action {
                 Action::When { when, then, otherwise } if own && constant(when).is_some() => {

@@ -1,7 +1,7 @@
 //! Steps that only read and don't need each other's results run side by side.
 
 use super::Improve;
-use crate::jinx::check::{effect, reaches, root, texts, words};
+use crate::jinx::check::{Text, effect, reaches, root, texts, words};
 use crate::jinx::{Action, Effect, Step, Steps};
 
 /// Words of bash programs that may look at any variable, or run something that does.
@@ -71,7 +71,7 @@ fn needs(step: &Step, before: &Step) -> bool {
         }
         _ => false,
     };
-    let uses = texts(step).into_iter().map(|text| text.uses());
+    let uses = texts(step).into_iter().map(Text::uses);
     let explicit = uses
         .into_iter()
         .any(|used| used.map_or(true, |used| used.iter().any(|used| results.contains(&root(&used.path)))));

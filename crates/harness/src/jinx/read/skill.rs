@@ -140,8 +140,7 @@ mod tests {
     #[test]
     fn base64_of_the_standard() {
         // The test vectors of RFC 4648, section 10.
-        let check =
-            |text: &str, expected: Option<&str>| assert_eq!(base64(text), expected.map(|text| text.into()));
+        let check = |text: &str, expected: Option<&str>| assert_eq!(base64(text), expected.map(Into::into));
         check("", Some(""));
         check("Zg==", Some("f"));
         check("Zm8=", Some("fo"));
