@@ -1,7 +1,7 @@
 # Runs one Python step: {"code", "name", "context", "values"} as JSON on stdin. On stdout: a line of JSON that says what follows
 # (`json`: a value, or else text) and whether the step wants the work to end (`stop`), then the result.
 # The result is `output`, if the step sets it as a variable or in `context`, otherwise all that the step and its programs print.
-import json, os, sys, tempfile, traceback
+import builtins, json, os, sys, tempfile, traceback
 
 
 class Record(dict):
@@ -14,8 +14,18 @@ class Record(dict):
             raise AttributeError(name) from None
 
 
+class Context(dict):
+    """A mapping that knows whether its `output` was set."""
+
+    set = False
+
+    def __setitem__(self, key, value):
+        self.set |= key == "output"
+        super().__setitem__(key, value)
+
+
 step = json.load(sys.stdin)
-code, name, context = step["code"], step["name"], step["context"]
+code, name, context = step["code"], step["name"], Context(step["context"])
 real = os.dup(1)
 printed = tempfile.TemporaryFile()
 os.dup2(printed.fileno(), 1)
@@ -25,8 +35,8 @@ os.dup2(null, 0)
 before = context.get("output")
 context["npc"] = Record(context.get("npc") or {})
 variables = {"__name__": "__main__", "context": context, "npc": context["npc"], "__v": [None, *step["values"]]}
-if before is not None:
-    variables["output"] = before
+# The step sees what was there before, and what it sets is told from that.
+variables["__builtins__"] = {**vars(builtins), "output": before}
 # What such steps use without importing it.
 for module in ("json", "math", "os", "random", "re", "subprocess", "sys", "time"):
     if module in code:
@@ -63,12 +73,9 @@ except BaseException as error:
     status = 1
 
 sys.stdout.flush()
-# What was there before is no result of this step.
 output = variables.get("output")
-if output is before:
-    output = None
-if output is None and context.get("output") is not before:
-    output = context["output"]
+if output is None and (context.set or context.get("output") is not before):
+    output = context.get("output")
 typed = output is not None and not isinstance(output, str)
 header = json.dumps({"json": typed, "stop": bool(context.get("stop_requested"))})
 with os.fdopen(real, "wb") as out:

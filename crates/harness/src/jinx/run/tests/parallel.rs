@@ -57,10 +57,10 @@ fn the_first_in_the_file_ends_the_series() {
 
 #[test]
 fn iterations_really_run_side_by_side() {
-    let text = "jinx_name: tried\neffect: read\nsteps: [{for: i, in: 'range(8)', parallel: true, do: [{engine: bash, code: 'sleep 0.3'}]}]";
+    let text = "jinx_name: tried\neffect: read\nsteps: [{for: i, in: 'range(8)', parallel: true, do: [{engine: bash, code: 'sleep 1'}]}]";
     let begun = std::time::Instant::now();
     assert!(play(team(&[text]), &json!({}), &Scripted::default(), 8).result.ok);
-    assert!(begun.elapsed().as_secs_f64() < 1.8, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs_f64() < 6.0, "{:?}", begun.elapsed());
 }
 
 #[test]
