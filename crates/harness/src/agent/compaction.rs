@@ -46,6 +46,21 @@ impl Agent<'_, '_> {
         }
     }
 
+    /// Whether a jinx asked for it, in this conversation, after the first `count` entries of the trace.
+    pub(super) fn compaction_is_asked_for(&self, count: usize) -> bool {
+        let entries = self.trace.since(count);
+        let inner = |scope: &str| {
+            entries.iter().any(|entry| {
+                matches!(*entry.record, Record::Start(_))
+                    && scope.strip_prefix(&entry.scope).is_some_and(|rest| rest.starts_with('/'))
+            })
+        };
+        entries.iter().any(|entry| match &*entry.record {
+            Record::Emit { response } => response["type"] == "compaction" && !inner(&entry.scope),
+            _ => false,
+        })
+    }
+
     /// About how long the next prompt is: what the last turn counted, and the messages since then by their bytes.
     fn tokens(&self) -> usize {
         let counted = self.records.iter().rposition(|record| match &**record {

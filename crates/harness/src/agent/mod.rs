@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::jinx::{Jinx, Offer, ToolResult};
+use crate::jinx::{Choices, Jinx, Offer, ToolResult};
 use crate::model::ChatModel;
 use crate::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team};
@@ -325,9 +325,7 @@ impl<'a, 's> Agent<'a, 's> {
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
         self.answer(call, result.clone(), took)?;
-        // A jinx may ask for it.
-        let asked = |entry: &trace::Entry| matches!(&*entry.record, Record::Emit { response } if response["type"] == "compaction");
-        if self.trace.since(before).iter().any(asked) {
+        if self.compaction_is_asked_for(before) {
             self.shorten(0, deadline)?;
         }
         Ok(result)
@@ -378,6 +376,14 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
         segments.push(("skills".to_owned(), catalog));
     }
     segments.push(("directive".to_owned(), npc.directive.clone()));
+    // Who can give work must know to whom.
+    let gives_work = |jinx: &Jinx| jinx.inputs.iter().any(|input| input.choices == Choices::Members);
+    if npc.jinxes.iter().filter_map(|name| team.jinx(name)).any(gives_work) {
+        let members = team.members(Some(npc)).into_iter();
+        let lines: Vec<String> =
+            members.map(|(name, description)| format!("- {name}: {description}")).collect();
+        segments.push(("members".to_owned(), format!("<members>\n{}\n</members>", lines.join("\n"))));
+    }
     segments
         .into_iter()
         .map(|(name, text)| Segment { name, text: text.trim().to_owned() })
@@ -393,9 +399,7 @@ pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
 
 /// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and any.
 pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
-    let others = team.npcs.iter().map(|member| &member.name);
-    let others = others.filter(|name| npc.is_none_or(|npc| npc.name != **name));
-    let members = others.chain(team.teams.iter().map(|team| &team.name)).cloned().collect();
+    let members = team.members(npc).into_iter().map(|(name, _)| name.to_owned()).collect();
     let all =
         || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }

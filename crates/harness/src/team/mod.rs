@@ -220,6 +220,15 @@ impl Team {
         self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| unknown("NPC", name, known()))
     }
 
+    /// Name and description of those to whom work can be given: its NPCs but for `except`, and its sub-teams. An NPC is described by
+    /// the first line of its directive.
+    pub fn members(&self, except: Option<&Npc>) -> Vec<(&str, &str)> {
+        let npcs = self.npcs.iter().filter(|npc| except.is_none_or(|except| except.name != npc.name));
+        let npcs =
+            npcs.map(|npc| (npc.name.as_str(), npc.directive.trim().lines().next().unwrap_or_default()));
+        npcs.chain(self.teams.iter().map(|team| (team.name.as_str(), team.description.as_str()))).collect()
+    }
+
     /// The member that work can be given to by this name, with its team: an NPC of this team, or the first one of a sub-team.
     pub fn member(&self, name: &str) -> Option<(&Team, &Npc)> {
         if let Some(npc) = self.npcs.iter().find(|npc| npc.name == name) {

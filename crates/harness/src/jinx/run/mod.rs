@@ -80,10 +80,8 @@ fn known(jinx: &Jinx, caller: &Caller) -> Scope {
 
 /// Those to whom the caller may give work.
 fn members(team: &Team, caller: Option<&Npc>) -> Vec<Value> {
-    let npcs = team.npcs.iter().filter(|npc| caller.is_none_or(|caller| caller.name != npc.name));
-    let npcs = npcs.map(|npc| (&npc.name, npc.directive.trim().lines().next().unwrap_or_default()));
-    let teams = team.teams.iter().map(|team| (&team.name, team.description.as_str()));
-    npcs.chain(teams).map(|(name, description)| json!({"name": name, "description": description})).collect()
+    let said = team.members(caller).into_iter();
+    said.map(|(name, description)| json!({"name": name, "description": description})).collect()
 }
 
 /// A skill as templates see it.

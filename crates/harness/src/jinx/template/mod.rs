@@ -162,6 +162,7 @@ fn defined(path: &str, scope: &Scope) -> bool {
 }
 
 /// Compact JSON, or JSON in lines.
+#[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(value: &Dynamic, options: Kwargs) -> Result<String, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));

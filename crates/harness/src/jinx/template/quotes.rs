@@ -153,7 +153,7 @@ impl Reader<'_> {
                 let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| self.starts(quotes));
                 match quotes {
                     Some(quotes) => {
-                        self.skip(quotes.len(), Some(Part::Quotes(quotes, self.at + quotes.len())))
+                        self.skip(quotes.len(), Some(Part::Quotes(quotes, self.at + quotes.len())));
                     }
                     None if here == '#' => self.skip(1, Some(Part::Comment)),
                     None => self.at += width,

@@ -7,6 +7,7 @@ use crate::team::nearest;
 
 /// The text of a section: by its title, exactly, without regard to case, by a part of it, or by a title that is like it. `all` is
 /// everything, `list` the titles, `meta` what the skill is. The default is `all`.
+#[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 pub(super) fn section(skill: &Dynamic, name: Rest<Option<String>>) -> Result<String, Error> {
     let text = |key: &str| skill.get_attr(key).ok().and_then(|value| value.as_str().map(str::to_owned));
     let sections = skill.get_attr("sections")?;
