@@ -181,7 +181,7 @@ impl Report {
         match (self.errors, self.warnings) {
             (0, 0) => line("no problems"),
             (errors, warnings) => {
-                line(&format!("{}, {}", count(errors, "error"), count(warnings, "warning")))
+                line(&format!("{}, {}", count(errors, "error"), count(warnings, "warning")));
             }
         }
     }

@@ -275,7 +275,7 @@ impl<'s> Talk<'s> {
                 }
             }
             Err(error) => {
-                ui::report(&anyhow::Error::from(error).context("the team stays as it was"));
+                ui::report(&error.context("the team stays as it was"));
             }
         }
     }
