@@ -10,7 +10,7 @@ use alara_harness::permission::{Answer, Permissions};
 use alara_harness::sandbox::Isolation;
 use alara_harness::trace::Record;
 use alara_harness::{
-    Agent, Caller, Notice, Npc, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, agent, tool,
+    Agent, Caller, Npc, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, agent, tool, trace,
 };
 use serde_json::{Map, Value, json};
 
@@ -200,7 +200,7 @@ fn skills_are_static_segments() {
     weaver.skills.catalog = vec!["weak".into()];
     let names: Vec<String> =
         agent::system(&house.team, house.npc("weaver")).into_iter().map(|s| s.name).collect();
-    assert_eq!(names, ["context", "skill:knots", "skill:sewing", "skills", "directive"]);
+    assert_eq!(names, ["context", "skill:knots", "skill:sewing", "skills", "directive", "members"]);
     let say = |text: &str| Reply::call("shell", json!({"bash_command": format!("echo {text}")}));
     let (_, model, _) = house.run("weaver", vec![say("1"), say("2"), Reply::text("ok")]);
     let requests = model.requests();
@@ -369,31 +369,43 @@ fn prompt_layout() {
 }
 
 #[test]
-fn a_run_is_the_same_each_time() {
-    let house = House::new();
-    let replies = || {
-        vec![
+fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
+    let mut house = House::new();
+    let file = house.work.path().join("survey.jinx");
+    let survey = "jinx_name: survey\ndescription: Asks about each.\neffect: read\ninputs: [{things: [wool, silk, flax]}]\n\
+                  steps:\n- name: said\n  for: thing\n  in: things\n  parallel: true\n  do:\n  \
+                  - {engine: bash, code: 'sleep 0.0$((RANDOM % 9)); echo {{ thing }}'}\n  \
+                  - {name: judged, engine: llm, npc: spool, prompt: 'Judge {{ thing }}.'}\n\
+                  - {return: '{{ said }}'}\n";
+    std::fs::write(&file, survey).unwrap();
+    let (jinx, said) = alara_harness::team::load_jinx(&file).unwrap();
+    assert_eq!(said, []);
+    house.team.jinxes.push(jinx);
+    house.team.npcs.iter_mut().for_each(|npc| npc.jinxes.push("survey".into()));
+    house.team.improve();
+    let run = |threads: usize| {
+        let model = Scripted::new([
+            Reply::call("survey", json!({})),
+            Reply::text("Soft.").when("silk"),
+            Reply::text("Warm.").when("wool"),
+            Reply::text("Cool.").when("flax"),
             Reply::call("delegate", json!({"npc_name": "spool", "task": "Wind."})),
             Reply::text("I wound it."),
             Reply::text(r#"{"complete": true, "feedback": ""}"#),
             Reply::text("Done."),
-        ]
-    };
-    let notices = |replies| {
-        let model = Scripted::new(replies);
+        ]);
         let source = Single(&model);
-        let told = Mutex::new(Vec::new());
-        let session = Session::new(&source, &house.sandbox).observed(|notice| {
-            if let Notice::Turn { npc, depth, turn } = notice {
-                told.lock().unwrap().push(format!("{depth} {npc} {turn}"));
-            }
-        });
+        let mut session = Session::new(&source, &house.sandbox);
+        session.threads = threads;
         Agent::new(&session, &house.team, house.npc("weaver"), None).unwrap().run("Begin.").unwrap();
-        drop(session);
-        told.into_inner().unwrap()
+        let entries = session.trace.entries();
+        entries.iter().map(|entry| trace::normalised(entry).to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(notices(replies()), notices(replies()));
-    assert_eq!(notices(replies())[..2], ["0 weaver 1", "1 spool 1"]);
+    let first = run(1);
+    assert!(first.iter().any(|line| line.contains(r#"["Warm.","Soft.","Cool."]"#)), "{first:#?}");
+    for threads in [1, 8, 8] {
+        assert_eq!(run(threads), first);
+    }
 }
 
 #[test]

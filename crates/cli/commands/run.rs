@@ -175,15 +175,14 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
         Some(team) if args.agent.team.is_none() => team,
         _ => args.agent.team()?,
     };
-    // As it stands in the team, improved with what it calls.
-    if let Some(same) =
-        team.jinx(&jinx.name).filter(|same| same.path.canonicalize().is_ok_and(|path| path == file))
-    {
-        let same = same.clone();
-        return Ok((team, same));
+    // Read with the team, it also knows the path below the folder of jinxes.
+    let same = |other: &Jinx| other.path.canonicalize().is_ok_and(|path| path == file);
+    if !team.jinx(&jinx.name).is_some_and(same) {
+        team.jinxes.retain(|other| other.name != jinx.name);
+        team.jinxes.push(jinx.clone());
     }
-    team.jinxes.retain(|other| other.name != jinx.name);
-    team.jinxes.push(jinx.clone());
+    team.improve();
+    let jinx = team.jinx(&jinx.name).cloned().unwrap_or(jinx);
     Ok((team, jinx))
 }
 

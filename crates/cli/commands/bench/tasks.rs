@@ -180,10 +180,7 @@ fn work(
 }
 
 fn crew(args: &Args) -> anyhow::Result<Crew> {
-    let team = Team::find(&args.team)?;
-    for diagnostic in &team.diagnostics {
-        ui::note(&diagnostic.to_string());
-    }
+    let team = crate::agent::find(Some(&args.team))?;
     let npc = team.npc(args.npc.as_deref())?.clone();
     let model = args.model.load(npc.model.model.as_deref(), args.jobs.get())?;
     let wanted = args.model.model.as_deref().or(npc.model.model.as_deref());
