@@ -4,8 +4,9 @@ use std::io::IsTerminal;
 
 use alara_harness::permission::{Answer, Question};
 use rustyline::DefaultEditor;
+use serde_json::Value;
 
-use crate::progress::{arguments_line, shorten};
+use crate::progress::printable;
 use crate::ui;
 
 /// Whether a person is there: both what is asked and what is answered go through a terminal.
@@ -15,10 +16,17 @@ pub fn is_possible() -> bool {
 
 /// Asks until there is an answer. An interrupt or the end of the input is a no.
 pub fn person(question: &Question) -> Answer {
-    let what = arguments_line(&question.jinx.name, question.arguments);
-    ui::note(&format!("{} wants to call {what}", question.npc));
+    // In full: whoever says yes must have seen to what.
+    ui::note(&format!("{} wants to call {}:", printable(question.npc), question.jinx.name));
+    for (name, value) in question.arguments {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        ui::note(&format!("  {name}: {}", printable(&value).replace('\n', "\n    ")));
+    }
     if question.pattern != question.jinx.name {
-        ui::note(&format!("(s, a and never hold for {})", shorten(&question.pattern)));
+        ui::note("(s, a and never hold for exactly this first argument)");
     }
     let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
     loop {

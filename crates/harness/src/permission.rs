@@ -2,9 +2,9 @@
 //! their own; no team's file is ever rewritten.
 //!
 //! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument (`shell:git push`). Of the rules that
-//! fit a call the one with the longest pattern counts; among equals the one said last, in this order: jinx, team, the user's
-//! file, session. This module must not know how a call is run. A prefix says what a person means, it is no wall: that is
-//! the sandbox.
+//! fit a call the one with the longest pattern counts; among equals the one said last, in this order: jinx, team. An answer is about
+//! exactly what was asked, to the letter, and goes before rules. This module must not know how a call is run. A prefix says what a
+//! person means, it is no wall: that is the sandbox.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -60,7 +60,13 @@ pub enum Answer {
     Never,
 }
 
-/// Answers by team (its directory, or the name of a built-in one) and pattern.
+/// Words of a shell that stand before a command.
+const LEADING: [&str; 21] = [
+    "!", "{", "builtin", "command", "do", "doas", "elif", "else", "env", "exec", "if", "nice", "nohup",
+    "setsid", "sudo", "then", "time", "timeout", "until", "while", "xargs",
+];
+
+/// Answers by team (its directory, or the name of a built-in one) and what they are about, see [`pattern`].
 type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
 
 /// The rules that people have made: in this session, and those in a file.
@@ -95,15 +101,14 @@ impl Permissions {
         arguments: &Map<String, Value>,
     ) -> Option<(Verdict, String)> {
         let kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = key(team);
-        let of = |answers: &Answers, by: &str| -> Vec<Rule> {
-            let rules = answers.get(&key).into_iter().flatten();
-            let rule = |(pattern, verdict): (&String, &Verdict)| {
-                let (pattern, by) = (pattern.clone(), by.to_owned());
-                Rule { pattern, verdict: *verdict, by }
-            };
-            rules.map(rule).collect()
-        };
+        let (key, about) = (key(team), pattern(jinx, arguments));
+        let answered = |answers: &Answers| answers.get(&key)?.get(&about).copied();
+        if let Some(verdict) = answered(&kept.session) {
+            return Some((verdict, "an answer in this session".to_owned()));
+        }
+        if let Some(verdict) = answered(&kept.file) {
+            return Some((verdict, "an earlier answer".to_owned()));
+        }
         let own = jinx.permission.map(|verdict| {
             let by = format!("`{}` itself", jinx.name);
             Rule { pattern: jinx.name.clone(), verdict, by }
@@ -111,8 +116,6 @@ impl Permissions {
         let first = first_argument(jinx, arguments);
         own.into_iter()
             .chain(team.rules.iter().cloned())
-            .chain(of(&kept.file, "an earlier answer"))
-            .chain(of(&kept.session, "an answer in this session"))
             .filter(|rule| fits(rule, &jinx.name, first.as_deref()))
             // The last one of equals, as `max_by_key` does it.
             .max_by_key(|rule| rule.pattern.len())
@@ -146,13 +149,16 @@ impl Permissions {
 
 /// Which team an answer is about: jinxes of the same name may be something else elsewhere.
 fn key(team: &Team) -> String {
-    team.directory.as_ref().map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
+    let directory = team.directory.as_ref();
+    // Where a relative path leads depends on where one stands.
+    let directory = directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    directory.map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
 }
 
-/// What an answer for longer is about: for a jinx that may change something its very first argument, otherwise the jinx.
+/// What an answer is about: for a jinx that may change something its very first argument to the letter, otherwise the jinx.
 pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     match first_argument(jinx, arguments) {
-        Some(first) if jinx.effect == Effect::Write => format!("{}:{}", jinx.name, plain(&first)),
+        Some(first) if jinx.effect == Effect::Write => format!("{}:{first}", jinx.name),
         _ => jinx.name.clone(),
     }
 }
@@ -173,17 +179,40 @@ fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
     let Some((name, prefix)) = rule.pattern.split_once(':') else { return rule.pattern == jinx };
     let (Some(first), true) = (first, name == jinx) else { return false };
     let prefix = plain(prefix);
-    let begins = |text: &str| {
-        let text = plain(text);
-        text.strip_prefix(&prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(' ') || prefix.ends_with('/'))
-    };
     match rule.verdict {
-        // What is allowed is one command, or exactly what was answered about.
-        Verdict::Allow => plain(first) == prefix || (!first.contains(JOINTS) && begins(first)),
-        // What is not allowed may stand anywhere among several.
-        Verdict::Ask | Verdict::Deny => first.split(JOINTS).any(begins),
+        // What is allowed is one command.
+        Verdict::Allow => !first.contains(JOINTS) && begins(&plain(first), &prefix),
+        // What is not allowed may stand anywhere among several, in any dress.
+        Verdict::Ask | Verdict::Deny => {
+            first.split(JOINTS).any(|part| begins(&plain(part), &prefix) || begins(&bare(part), &prefix))
+        }
     }
+}
+
+/// Whether a text with single spaces begins with the words of `prefix`. A prefix that ends in `/` is a folder.
+fn begins(text: &str, prefix: &str) -> bool {
+    if prefix.ends_with('/') {
+        let path = text.trim_start_matches("./").replace("//", "/");
+        let folder = prefix.trim_start_matches("./");
+        // Out of the folder again is not within it.
+        return path.starts_with(folder) && path.split('/').all(|part| part != "..");
+    }
+    text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// A command without what may stand before it (keywords, assignments, `sudo`), without quotes, and by its name alone.
+fn bare(command: &str) -> String {
+    let plain: String = command.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
+    let leads = |word: &&str| {
+        LEADING.contains(word)
+            || word.starts_with('-')
+            || word.split_once('=').is_some_and(|(name, _)| !name.is_empty())
+    };
+    let mut words = plain.split_whitespace().skip_while(leads);
+    let name = words.next().map(|word| word.rsplit('/').next().unwrap_or(word));
+    // An option before the subcommand does not make it another one: `git -C . push`.
+    let rest = words.filter(|word| !word.starts_with('-') && *word != ".");
+    name.into_iter().chain(rest).collect::<Vec<_>>().join(" ")
 }
 
 fn read(file: &Path) -> Result<Answers, Error> {
@@ -263,8 +292,36 @@ mod tests {
         check("ls; rm -rf /", "shell:rm");
         check("git status && git push", "shell:git push");
         check("echo `rm x`", "shell:rm");
+        for dressed in [
+            "if true; then rm x; fi",
+            "! rm x",
+            "FOO=1 rm x",
+            "\\rm x",
+            "'rm' x",
+            "/bin/rm x",
+            "ls | xargs rm",
+        ] {
+            check(dressed, "shell:rm");
+        }
+        check("X=y git -C . push", "shell:git push");
         let other = Jinx { name: "py".into(), ..shell() };
         assert_eq!(Permissions::default().verdict(&team, &other, &arguments("git")), None);
+    }
+
+    #[test]
+    fn a_folder_is_not_left_by_dots() {
+        let team = Team {
+            rules: vec![rule("shell", Verdict::Ask), rule("shell:out/", Verdict::Allow)],
+            ..Team::default()
+        };
+        let check = |path: &str, expected| {
+            let found = Permissions::default().verdict(&team, &shell(), &arguments(path)).unwrap().0;
+            assert_eq!(found, expected, "{path}");
+        };
+        check("out/a", Verdict::Allow);
+        check("./out//a", Verdict::Allow);
+        check("out/../src", Verdict::Ask);
+        check("outer", Verdict::Ask);
     }
 
     #[test]
@@ -286,14 +343,16 @@ mod tests {
         assert_eq!(verdict(&first, &here, "make all"), Verdict::Allow);
         assert!(!file.exists());
         let pattern = pattern(&jinx, &arguments("make\n  test; ls"));
-        assert_eq!(pattern, "shell:make test; ls");
+        assert_eq!(pattern, "shell:make\n  test; ls");
         first.remember(&here, &pattern, Answer::Always).unwrap();
-        first.remember(&here, "shell:rm", Answer::Never).unwrap();
+        first.remember(&here, "shell:rm x", Answer::Never).unwrap();
 
         let second = Permissions::open(&file).unwrap();
         assert_eq!(verdict(&second, &here, "make all"), Verdict::Ask);
-        assert_eq!(verdict(&second, &here, "make test; ls"), Verdict::Allow);
-        assert_eq!(verdict(&second, &here, "make test; ls; make"), Verdict::Ask);
+        assert_eq!(verdict(&second, &here, "make\n  test; ls"), Verdict::Allow);
+        // An answer is about exactly what was asked.
+        assert_eq!(verdict(&second, &here, "make test; ls"), Verdict::Ask);
+        assert_eq!(verdict(&second, &here, "make\n  test; ls; make"), Verdict::Ask);
         assert_eq!(verdict(&second, &here, "rm x"), Verdict::Deny);
         assert_eq!(verdict(&second, &there, "rm x"), Verdict::Ask);
 

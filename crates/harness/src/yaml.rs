@@ -1,6 +1,6 @@
 //! YAML as a tree whose nodes know their places, so that each problem can be told by line and column.
 //!
-//! This module owns what is peculiar about YAML: a first line `#!…`, the words that YAML 1.1 takes for booleans, keys that occur
+//! This module owns what is peculiar about YAML: a first line `#!…`, the words that PyYAML takes for booleans (`yes`, `off`), keys that occur
 //! twice (the last one counts, as in PyYAML, with a warning). It must not know what the files mean.
 
 use std::fmt;
@@ -69,7 +69,12 @@ impl Node {
     /// Leaves the last of several entries with the same key.
     fn unify(&mut self, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
         match &mut self.kind {
-            Kind::Scalar(_) => {}
+            Kind::Scalar(value) => {
+                // The parser takes single letters for booleans too, which YAML files in the wild never mean.
+                if let (true, Some(letter)) = (value.is_boolean(), letter(source, self.place)) {
+                    *value = letter.into();
+                }
+            }
             Kind::List(items) => items.iter_mut().for_each(|item| item.unify(source, diagnostics)),
             Kind::Map(entries) => {
                 entries.iter_mut().for_each(|entry| entry.value.unify(source, diagnostics));
@@ -157,6 +162,14 @@ impl Node {
             })
             .unwrap_or_else(|deepest| deepest)
     }
+}
+
+/// The word at a place, if it is a single letter.
+fn letter(source: &Source, place: Place) -> Option<String> {
+    let line = source.text.lines().nth(place.line.checked_sub(1)?)?;
+    let mut characters = line.chars().skip(place.column.checked_sub(1)?);
+    let letter = characters.next().filter(|letter| matches!(letter, 'y' | 'n' | 'Y' | 'N'))?;
+    characters.next().is_none_or(|next| !next.is_alphanumeric()).then(|| letter.to_string())
 }
 
 fn place_of(location: &serde_saphyr::Location) -> Place {
@@ -265,7 +278,7 @@ mod tests {
         check("a: [x, 1, -2, 1.5, ~, '3', true]", json!({"a": ["x", 1, -2, 1.5, null, "3", true]}));
         check(
             "a: {yes: yes, off: off, on: On, n: No, y: y, 'no': 'no'}",
-            json!({"a": {"yes": true, "off": false, "on": true, "n": false, "y": true, "no": "no"}}),
+            json!({"a": {"yes": true, "off": false, "on": true, "n": false, "y": "y", "no": "no"}}),
         );
         check("a:\nb: |\n  two\n  lines\n1: one", json!({"a": null, "b": "two\nlines\n", "1": "one"}));
         check("", json!(null));

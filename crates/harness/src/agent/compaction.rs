@@ -101,10 +101,15 @@ impl Agent<'_, '_> {
         }
         let said = self.summary(old, window, deadline)?;
         let mut summary = format!("[{} earlier messages are summed up here.]", old.len());
-        let task = old.iter().rev().find(|message| message.role == Role::User);
-        let restated = recent.iter().any(|message| message.role == Role::User);
+        // From the records: among the messages an earlier summary may stand in its place.
+        let task = self.records.iter().rev().find_map(|record| match &**record {
+            Record::User { text } => Some(text),
+            _ => None,
+        });
+        let restated =
+            recent.iter().any(|message| task.is_some_and(|task| message.content.contains(task.as_str())));
         if let Some(task) = task.filter(|_| !restated) {
-            summary += &format!("\nThe last task: {}", excerpt(&task.content, window / 4 * TOKEN_BYTES));
+            summary += &format!("\nThe last task: {}", excerpt(task, window / 4 * TOKEN_BYTES));
         }
         summary += &match said {
             Some(said) => format!("\n{}", said.trim()),

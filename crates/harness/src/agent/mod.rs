@@ -258,8 +258,15 @@ impl<'a, 's> Agent<'a, 's> {
                 if last.len() == SAME_CALLS {
                     return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
                 }
-                let result = self.execute(call, deadline)?;
                 calls = rest;
+                let result = match self.execute(call, deadline) {
+                    Ok(result) => result,
+                    Err(error) => {
+                        // The conversation can go on only if each call has an answer.
+                        let failed = Outcome::Failed { error: chain(&error) };
+                        return self.leave(calls, failed).and(Err(error));
+                    }
+                };
                 if result.last {
                     let text = result.output_text().into_owned();
                     return self.leave(calls, Outcome::Answer { text });
@@ -321,7 +328,13 @@ impl<'a, 's> Agent<'a, 's> {
         let depth = self.depth;
         self.session.notify(&Notice::Call { depth, call });
         let (begun, before) = (Instant::now(), self.trace.len());
-        let result = tool::execute(&self.caller(deadline), &self.tools, call)?;
+        let result = match tool::execute(&self.caller(deadline), &self.tools, call) {
+            Ok(result) => result,
+            Err(error) => {
+                self.answer(call, ToolResult::failed(chain(&error)), begun.elapsed())?;
+                return Err(error);
+            }
+        };
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
         self.answer(call, result.clone(), took)?;
@@ -346,6 +359,7 @@ impl<'a, 's> Agent<'a, 's> {
             Outcome::Repetition { call: None } => "not run: the turn went round in circles",
             Outcome::Cancelled => "not run: cancelled",
             Outcome::Length => "not run: the turn was cut off",
+            Outcome::Failed { .. } => "not run: the call before it could not be run at all",
             Outcome::Answer { .. } => "not run: another call of the turn ended the run",
             _ => "not run: the time is up",
         };
