@@ -159,6 +159,14 @@ fn engines() {
     assert_eq!(shell.output, json!("hi"), "{shell:?}");
     assert_eq!(house.call("weaver", "py", json!({"code": "output = 6 * 7"})).output, json!(42));
     assert_eq!(house.call("weaver", "py", json!({"code": "print('seen')"})).output, json!("seen"));
+    // What lies in the work directory is no part of how steps are run.
+    for module in ["json", "os", "tempfile", "traceback", "builtins"] {
+        std::fs::write(house.work.path().join(format!("{module}.py")), "raise SystemExit('planted')")
+            .unwrap();
+    }
+    std::fs::write(house.work.path().join("own.py"), "word = 'mine'").unwrap();
+    let own = house.call("weaver", "py", json!({"code": "import json, own\noutput = own.word"}));
+    assert_eq!(own.output, json!("mine"), "{own:?}");
     let (result, model) = house.asked("spool", "relay", json!({"path": "x"}), vec![Reply::text("Sheep.")]);
     assert_eq!(result.output, json!("Sheep."), "{result:?}");
     assert_eq!(model.requests()[0].messages, [Message::user("What is this about? wool")]);

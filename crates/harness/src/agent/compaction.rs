@@ -304,6 +304,33 @@ mod tests {
     }
 
     #[test]
+    fn the_task_outlives_every_summary() {
+        let ground = Ground::new();
+        let sums = || Reply::text("Some letters.").when("Sum up the conversation");
+        let mut replies: Vec<Reply> = ('a'..='j').map(|letter| print(letter, 250)).collect();
+        replies.extend((0..10).map(|_| sums()));
+        replies.push(Reply::text("Done."));
+        let script = Scripted::new(replies);
+        let model = Small(&script, 2000);
+        let source = Single(&model);
+        let session = Session::new(&source, &ground.sandbox);
+        let npc = narrow(&ground);
+        let mut agent = Agent::new(&session, &ground.team, &npc, None).unwrap();
+        assert_eq!(agent.run("print letters").unwrap(), Outcome::Answer { text: "Done.".into() });
+        let summaries: Vec<String> = agent
+            .records()
+            .filter_map(|record| match record {
+                Record::Compaction { summary, .. } => Some(summary.clone()),
+                _ => None,
+            })
+            .collect();
+        assert!(summaries.len() > 2, "{summaries:#?}");
+        assert!(
+            summaries.iter().all(|summary| summary.ends_with("The last task: print letters\nSome letters."))
+        );
+    }
+
+    #[test]
     fn without_a_summary_that_is_said() {
         let ground = Ground::new();
         // The model breaks off when it is asked for the summary; the script then has a reply for the next turn.

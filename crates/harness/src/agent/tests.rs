@@ -191,6 +191,23 @@ fn cancelling_ends_a_run() {
 }
 
 #[test]
+fn each_call_of_a_turn_has_an_answer_whatever_happens() {
+    let ground = Ground::new();
+    let call = |id: &str| shell(id).calls.remove(0);
+    let two = Reply { calls: vec![call("echo 1"), call("echo 2")], ..Reply::default() };
+    let model = Scripted::new([two, Reply::text("I see.")]);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
+    std::fs::remove_dir(ground.work()).unwrap();
+    agent.run("do it").unwrap_err();
+    std::fs::create_dir(ground.work()).unwrap();
+    agent.run("again").unwrap();
+    let roles: Vec<Role> = model.requests()[1].messages.iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User]);
+}
+
+#[test]
 fn a_model_that_fails_is_recorded() {
     let ground = Ground::new();
     let model = Scripted::default();
