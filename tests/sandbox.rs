@@ -24,6 +24,8 @@ impl Ground {
         let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
         std::fs::write(root.path().join("outside"), "as it was").unwrap();
+        let mut policy = policy;
+        policy.readable.push(root.path().to_owned());
         let sandbox = Sandbox::new(&root.path().join("work"), policy).unwrap();
         Ground { root, sandbox }
     }
@@ -92,6 +94,89 @@ fn only_the_work_directory_can_be_written() {
     }
     check(&ground, "ls / > /dev/null && cat ../outside", 0, "as it was");
     assert_eq!(std::fs::read_to_string(ground.root.path().join("outside")).unwrap(), "as it was");
+}
+
+#[test]
+fn sockets_outside_are_out_of_reach() {
+    let Some(_) = needs("sockets_outside_are_out_of_reach", all) else { return };
+    let ground = Ground::new(Policy::default());
+    let code = "import socket, sys\nfor p in sys.argv[1:]:\n try: socket.socket(socket.AF_UNIX).connect(p); \
+                print('open')\n except OSError as e: print(e.strerror)";
+    for place in ["/tmp", "/var/tmp", "/run"] {
+        // Not everyone may write everywhere.
+        let Ok(directory) = tempfile::tempdir_in(place) else { continue };
+        let path = directory.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let path = path.to_str().unwrap();
+        let plain = Command::new("python3").args(["-c", code, path]).output().unwrap();
+        assert_eq!(text(&plain.stdout), "open", "{place} gave {plain:?}");
+        for network in [false, true] {
+            let output = ground.run(&["python3", "-c", code, path], network);
+            assert_eq!(text(&output.stdout), "No such file or directory", "{place} gave {output:?}");
+        }
+    }
+    check(&ground, "cat /etc/resolv.conf > /dev/null && ls -A /tmp | wc -l", 0, "");
+}
+
+#[test]
+fn what_is_protected_cannot_be_changed() {
+    let Some(_) = needs("what_is_protected_cannot_be_changed", all) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let work = place.path().join("work");
+    std::fs::create_dir_all(work.join("a/b/team/jinxes")).unwrap();
+    std::fs::write(work.join("a/b/team/permissions.yaml"), "as it was").unwrap();
+    std::fs::write(work.join("agents.md"), "as it was").unwrap();
+    let protected = ["a/b/team", "agents.md", "missing", "."].map(|name| work.join(name)).to_vec();
+    let sandbox = Sandbox::new(&work, Policy { protected, ..Policy::default() }).unwrap();
+    let ground = Ground { root: place, sandbox };
+    check(&ground, "echo x > a/b/mine && echo y > a/mine && echo z > mine && cat a/b/mine", 0, "x");
+    check(&ground, "cat a/b/team/permissions.yaml agents.md", 0, "as it wasas it was");
+    for (code, expected) in [
+        ("echo x > a/b/team/permissions.yaml", "Read-only file system"),
+        ("echo x > a/b/team/jinxes/new", "Read-only file system"),
+        ("echo x > agents.md", "Read-only file system"),
+        ("rm a/b/team/permissions.yaml", "Read-only file system"),
+        ("chmod 777 agents.md", "Read-only file system"),
+        ("mv agents.md other", "busy"),
+        ("rm agents.md", "busy"),
+        ("mv a/b/team a/b/other", "busy"),
+        ("mv a/b a/other", "busy"),
+        ("mv a other", "busy"),
+    ] {
+        check(&ground, code, 1, expected);
+    }
+}
+
+#[test]
+fn a_team_is_out_of_its_agents_reach() {
+    let Some(_) = needs("a_team_is_out_of_its_agents_reach", all) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let alara = |directory: &Path, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let output = command.args(arguments).current_dir(directory).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let team = place.path().join("npc_team");
+    std::fs::create_dir_all(team.join("jinxes")).unwrap();
+    std::fs::write(team.join("team.ctx"), "forenpc: guide\n").unwrap();
+    std::fs::write(team.join("guide.npc"), "name: guide\nprimary_directive: Help.\n").unwrap();
+    let jinx = "inputs: [f]\nsteps: [{engine: bash, code: 'echo \"#\" >> \"$f\"'}]\n";
+    std::fs::write(team.join("jinxes/write.jinx"), jinx).unwrap();
+    // With the team in the work directory, and as the work directory.
+    for (directory, prefix) in [(place.path(), "npc_team/"), (team.as_path(), "")] {
+        for (file, allowed) in
+            [("team.ctx", false), ("guide.npc", false), ("jinxes/new", false), ("../note", true)]
+        {
+            let file =
+                if allowed && prefix.is_empty() { "note".to_owned() } else { format!("{prefix}{file}") };
+            let jinx = team.join("jinxes/write.jinx");
+            let team = team.to_str().unwrap();
+            let (code, said) =
+                alara(directory, &["run", "--team", team, jinx.to_str().unwrap(), &format!("f={file}")]);
+            let refused = said.contains("Read-only file system");
+            assert_eq!((code == Some(0), refused), (allowed, !allowed), "{file}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What commands that put an agent to work have in common: who works, with which model, where, and under which rules.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Sampling;
@@ -61,7 +61,9 @@ impl Args {
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let policy = Policy { readable: team.directory.iter().cloned().collect(), ..Policy::default() };
+        let readable = team.directory.iter().cloned().collect();
+        let protected = protected(team.directory.as_deref(), &self.workdir);
+        let policy = Policy { readable, protected, ..Policy::default() };
         let sandbox = Sandbox::new(&self.workdir, policy)?;
         if let Some(warning) = enforced().warning() {
             ui::note(&format!("warning: {warning}"));
@@ -94,6 +96,28 @@ impl Args {
         }
         Ok(session)
     }
+}
+
+/// What an agent must not change, since it says what the agent may do: its team, the user's answers and settings. Of a
+/// team around the work directory, only its own files.
+fn protected(team: Option<&Path>, work: &Path) -> Vec<PathBuf> {
+    let config = search().config_home.map(|config| config.join("alara"));
+    let mut protected: Vec<PathBuf> = state::directory().into_iter().chain(config).collect();
+    let Some(team) = team else { return protected };
+    let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
+    if !team.canonicalize().is_ok_and(around) {
+        protected.push(team.to_owned());
+        return protected;
+    }
+    let own = |path: &PathBuf| {
+        let named = path.file_name().is_some_and(|name| {
+            ["permissions.yaml", "agents.md", "jinxes", "jinxs", "agents"].iter().any(|own| name == *own)
+        });
+        named || path.extension().is_some_and(|extension| extension == "ctx" || extension == "npc")
+    };
+    let entries = team.read_dir().into_iter().flatten().flatten();
+    protected.extend(entries.map(|entry| entry.path()).filter(own));
+    protected
 }
 
 /// The team with this name, or the one that is meant without, improved; what is odd in its files is told.

@@ -33,11 +33,14 @@ pub struct Policy {
     pub file_bytes: u64,
     /// Most bytes on stdout and stderr together, whatever of them is kept. Default 1 GiB.
     pub output_bytes: u64,
-    /// Files and directories below the home directory that stay readable. The home directory is hidden but for these,
-    /// the work directory with the repository around it, and what the programs on `PATH` need.
+    /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay readable. These places
+    /// are hidden but for that, the work directory with the repository around it, and what the programs on `PATH` need.
     pub readable: Vec<PathBuf>,
-    /// A host directory that programs see as `/tmp`; it persists from run to run. `None`: the machine's own `/tmp`,
-    /// readable but not writable. It is an error where the machine can't enforce it.
+    /// Files and directories that can't be changed even if they lie in the work directory. What does not exist, or
+    /// contains the work or the home directory, is left out. It needs a mount namespace.
+    pub protected: Vec<PathBuf>,
+    /// A host directory that programs see as `/tmp`; it persists from run to run. `None`: an empty one, in
+    /// which nothing can be written. It is an error where the machine can't enforce it.
     pub private_tmp: Option<PathBuf>,
     /// A host directory for `HOME`. `None`: the private `/tmp` if there is one, otherwise a temporary directory that
     /// is removed with the sandbox.
@@ -57,6 +60,7 @@ impl Default for Policy {
             file_bytes: 1 << 30,
             output_bytes: 1 << 30,
             readable: Vec::new(),
+            protected: Vec::new(),
             private_tmp: None,
             home: None,
             isolation: Isolation::Auto,

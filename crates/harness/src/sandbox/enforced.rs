@@ -43,7 +43,8 @@ impl Enforced {
         }
         if !self.mounts {
             gaps.push(
-                "read the home directory, change the permissions of files outside and talk to local services",
+                "read the home directory, change the permissions of files outside, write protected files in the \
+                 work directory and talk to local services",
             );
         }
         if !self.processes {
@@ -168,6 +169,15 @@ mod tests {
             Some(
                 "the sandbox is incomplete on this machine: programs can write outside the work directory, use any \
                  amount of memory by many processes",
+            ),
+        );
+        check(
+            Enforced { mounts: false, ..all },
+            "user, network, process namespaces; own /proc; Landlock 7; system call filter; resource limits; \
+             supervised limits",
+            Some(
+                "the sandbox is incomplete on this machine: programs can read the home directory, change the \
+                 permissions of files outside, write protected files in the work directory and talk to local services",
             ),
         );
         assert_eq!(Enforced::default().to_string(), "nothing");

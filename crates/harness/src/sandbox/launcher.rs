@@ -56,6 +56,8 @@ pub struct Plan {
     pub work_inside: PathBuf,
     pub home_inside: PathBuf,
     pub view: View,
+    /// Read-only wherever it lies, as the program sees it.
+    pub protected: Vec<PathBuf>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -103,6 +103,9 @@ impl Sandbox {
                 (path.clone(), path)
             }
         };
+        let protected = policy.protected.iter().filter_map(|path| path.canonicalize().ok());
+        policy.protected =
+            protected.filter(|path| !work.starts_with(path) && !home.starts_with(path)).collect();
         Ok(Sandbox {
             #[cfg(target_os = "linux")]
             view: view::view(&[&work, &home], &policy.readable),
@@ -269,6 +272,7 @@ impl Sandbox {
             work_inside: self.work_inside(),
             home_inside: self.inside(&self.home),
             view: self.view.clone(),
+            protected: self.policy.protected.iter().map(|path| self.inside(path)).collect(),
         }
     }
 

@@ -64,7 +64,19 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     }
     let mut writable = vec![plan.work_inside.as_path(), &plan.home_inside, Path::new(SHM)];
     writable.extend(plan.private_tmp.is_some().then_some(tmp));
-    protect(&writable)
+    let protected: Vec<&Path> =
+        plan.protected.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect();
+    // A mount can't be moved away or removed; neither can the directories on the way to it, if they are mounts too.
+    let below_work = |path: &&Path| *path != plan.work_inside && path.starts_with(&plan.work_inside);
+    let mut fixed: Vec<&Path> =
+        protected.iter().flat_map(|path| path.ancestors().filter(below_work).chain([*path])).collect();
+    // The outer before the inner.
+    fixed.sort();
+    fixed.dedup();
+    for path in fixed {
+        bind(&handle(path)?, path)?;
+    }
+    protect(&writable, &protected)
 }
 
 /// Terminals of the program's own, instead of those on which the user types elsewhere. Not every system has them.
@@ -118,13 +130,14 @@ fn hide(path: &Path) -> Result<(), Error> {
     hidden.map_err(at(path))
 }
 
-/// Makes every mount read-only but those at or below `writable`. Landlock forbids writing, but not to change the
+/// Makes every mount read-only but those at or below `writable` that are not at or below `protected`. Landlock forbids writing, but not to change the
 /// permissions, owner and times of what belongs to the user.
-fn protect(writable: &[&Path]) -> Result<(), Error> {
+fn protect(writable: &[&Path], protected: &[&Path]) -> Result<(), Error> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table = std::fs::read(TABLE).map_err(|error| at(Path::new(TABLE))(number(&error)))?;
     for (path, flags) in String::from_utf8_lossy(&table).lines().filter_map(mount_point) {
-        if writable.iter().any(|writable| path.starts_with(writable)) {
+        let below = |places: &[&Path]| places.iter().any(|place| path.starts_with(place));
+        if below(writable) && !below(protected) {
             continue;
         }
         let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;

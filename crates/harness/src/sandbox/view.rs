@@ -56,18 +56,12 @@ const CREDENTIALS: [&str; 19] = [
     ".config/google-chrome",
 ];
 
-/// Sockets of services that start programs outside the walls, and files that only the superuser should read. A work
-/// directory below one of them keeps it visible.
-const PLACES: [&str; 17] = [
-    "/run/user",
-    "/run/dbus",
-    "/run/docker.sock",
-    "/run/containerd",
-    "/run/podman",
-    "/run/libvirt",
-    "/run/snapd.socket",
-    "/run/systemd/private",
-    "/run/secrets",
+/// Where sockets of services lie that start programs outside the walls (a terminal multiplexer's, an editor's, a
+/// database's), and files that only the superuser should read. One that is the work directory itself stays visible.
+const PLACES: [&str; 11] = [
+    "/run",
+    "/tmp",
+    "/var/tmp",
     "/tmp/.X11-unix",
     "/tmp/.ICE-unix",
     "/etc/shadow",
@@ -81,19 +75,29 @@ const PLACES: [&str; 17] = [
 /// Variables that name such a socket, or the directory that it lies in.
 const NAMED_BY: [&str; 3] = ["SSH_AUTH_SOCK", "TMUX", "XDG_RUNTIME_DIR"];
 
+/// What programs look for below a covered place: how names of the network are resolved. The file only: a service that
+/// resolves them would do so for programs without the network too.
+const RESOLVER: &str = "/etc/resolv.conf";
+
 /// The view of programs that need the directories `needed`, and may read `readable`.
 pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path: Vec<PathBuf> =
-        std::env::split_paths(&path).filter_map(|entry| entry.canonicalize().ok()).collect();
+    let written: Vec<PathBuf> = std::env::split_paths(&path).filter(|entry| entry.is_dir()).collect();
+    let path: Vec<PathBuf> = written.iter().filter_map(|entry| entry.canonicalize().ok()).collect();
     let mut view = places(needed);
     for home in homes() {
         view.add_home(&home, needed, &path);
     }
+    view.hidden.sort();
+    // What lies below another one is hidden with it.
+    view.hidden.dedup_by(|inner, outer| inner.starts_with(outer));
     let readable = readable.iter().filter_map(|path| path.canonicalize().ok());
     let needed = needed.iter().map(|path| (*path).to_owned());
     let around = needed.clone().filter_map(|path| repository(&path));
-    view.shown.extend(around.chain(needed).chain(readable));
+    let resolver = Path::new(RESOLVER).canonicalize().ok();
+    view.shown.extend(around.chain(needed).chain(readable).chain(resolver));
+    // Some systems have links to their programs there.
+    view.shown.extend(written.into_iter().chain(path));
     view.shown.retain(|path| view.hidden.iter().any(|hidden| path != hidden && path.starts_with(hidden)));
     // The outer before the inner.
     view.shown.sort();
@@ -158,11 +162,7 @@ fn places(needed: &[&Path]) -> View {
         Path::new(value.split(',').next()?).canonicalize().ok()
     });
     let fixed = PLACES.iter().filter_map(|place| Path::new(place).canonicalize().ok());
-    let mut hidden: Vec<PathBuf> =
-        fixed.chain(named).filter(|place| !needed.iter().any(|needed| needed.starts_with(place))).collect();
-    hidden.sort();
-    // What lies below another one is hidden with it.
-    hidden.dedup_by(|inner, outer| inner.starts_with(outer));
+    let hidden = fixed.chain(named).filter(|place| !needed.contains(&place.as_path())).collect();
     View { hidden, ..View::default() }
 }
 
@@ -214,7 +214,12 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_not_hidden() {
-        let runtime = view(&[Path::new("/tmp/.X11-unix/work")], &[]);
-        assert!(!runtime.hidden.iter().any(|place| place.ends_with(".X11-unix")), "{runtime:?}");
+        let below = view(&[Path::new("/tmp/a/work")], &[]);
+        assert!(
+            below.hidden.contains(&"/tmp".into()) && below.shown.contains(&"/tmp/a/work".into()),
+            "{below:?}"
+        );
+        let itself = view(&[Path::new("/tmp")], &[]);
+        assert!(!itself.hidden.contains(&"/tmp".into()), "{itself:?}");
     }
 }
