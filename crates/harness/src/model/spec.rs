@@ -69,7 +69,8 @@ mod tests {
             api_key_env: key.map(str::to_owned),
         };
         let above = spec(Some("p"), Some("https://above"), Some("KEY"));
-        let check = |own: ModelSpec, expected: ModelSpec| assert_eq!(own.clone().or(&above), expected, "{own:?}");
+        let check =
+            |own: ModelSpec, expected: ModelSpec| assert_eq!(own.clone().or(&above), expected, "{own:?}");
         check(ModelSpec::default(), above.clone());
         check(spec(None, None, Some("OWN")), spec(Some("p"), Some("https://above"), Some("OWN")));
         check(spec(None, Some("https://else"), None), spec(None, Some("https://else"), None));
