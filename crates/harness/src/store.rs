@@ -15,7 +15,7 @@ pub struct Access {
     pub write: Option<Vec<String>>,
 }
 
-/// What a team shares: by team (the path of its name), key and value.
+/// What a team shares: by team (its place among the teams), key and value.
 #[derive(Debug, Default)]
 pub struct Store {
     values: Mutex<BTreeMap<String, Map<String, Value>>>,
@@ -25,7 +25,7 @@ impl Store {
     /// What `npc` of `team` may read.
     pub fn read(&self, team: &crate::team::Team, npc: &str) -> Map<String, Value> {
         let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = values.get(&team.name).cloned().unwrap_or_default();
+        let all = values.get(team.key()).cloned().unwrap_or_default();
         all.into_iter()
             .filter(|(key, _)| {
                 let access = team.store.get(key).and_then(|access| access.read.as_ref());
@@ -46,7 +46,7 @@ impl Store {
             return Err(format!("`{npc}` may not write `store.{key}`; it is written by: {writers}"));
         }
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let team = values.entry(team.name.clone()).or_default();
+        let team = values.entry(team.key().to_owned()).or_default();
         match value {
             Value::Null => drop(team.shift_remove(key)),
             value => drop(team.insert(key.to_owned(), value)),

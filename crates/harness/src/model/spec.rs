@@ -40,7 +40,8 @@ impl ModelSpec {
             model: self.model.or_else(|| other.model.clone()),
             provider: if local { other.provider.clone() } else { self.provider },
             api_url: if local { other.api_url.clone() } else { self.api_url },
-            api_key_env: self.api_key_env.or_else(|| other.api_key_env.clone()),
+            // A key goes only to the address that it was named for.
+            api_key_env: self.api_key_env.or_else(|| other.api_key_env.clone().filter(|_| local)),
         }
     }
 }
@@ -52,5 +53,27 @@ impl fmt::Display for ModelSpec {
             (Some(name), None) | (None, Some(name)) => f.write_str(name),
             (None, None) => f.write_str("the model that ships"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_inherited_with_its_address_only() {
+        let spec = |provider: Option<&str>, url: Option<&str>, key: Option<&str>| ModelSpec {
+            model: None,
+            provider: provider.map(str::to_owned),
+            api_url: url.map(str::to_owned),
+            api_key_env: key.map(str::to_owned),
+        };
+        let above = spec(Some("p"), Some("https://above"), Some("KEY"));
+        let check =
+            |own: ModelSpec, expected: ModelSpec| assert_eq!(own.clone().or(&above), expected, "{own:?}");
+        check(ModelSpec::default(), above.clone());
+        check(spec(None, None, Some("OWN")), spec(Some("p"), Some("https://above"), Some("OWN")));
+        check(spec(None, Some("https://else"), None), spec(None, Some("https://else"), None));
+        check(spec(Some("q"), None, None), spec(Some("q"), None, None));
     }
 }

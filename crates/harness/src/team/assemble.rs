@@ -3,7 +3,7 @@
 //! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams. A file that can't be used is left out
 //! with an error, and everything else works.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -204,18 +204,30 @@ fn skills(
     watch: &mut Watch,
     said: &mut Vec<Diagnostic>,
 ) -> Vec<JinxFile> {
-    let path = node.text().map(Path::new);
-    let path = match (folder, path) {
-        (Folder::Disk(folder), Some(path)) => folder.join(path),
-        _ => PathBuf::new(),
+    let (path, root) = match (folder, node.text().map(Path::new)) {
+        (Folder::Disk(folder, root), Some(path)) => (folder.join(path), root.join("..")),
+        _ => Default::default(),
     };
     if !path.is_dir() {
         let message = format!("there is no folder of skills {}", node.value());
         said.push(source.error(node.place, message));
         return Vec::new();
     }
+    // Neither elsewhere, nor all that lies beside the team.
+    let below = match (path.canonicalize(), root.canonicalize()) {
+        (Ok(path), Ok(root)) => path != root && path.starts_with(root),
+        _ => false,
+    };
+    if !below || node.text().is_some_and(|path| Path::new(path).is_absolute()) {
+        let message = format!(
+            "the folder of skills {} is not used: copy it into the team's folder or beside it, and name it by its relative path",
+            node.value()
+        );
+        said.push(source.warning(node.place, message));
+        return Vec::new();
+    }
     watch.jinxes.push(path.clone());
-    jinxes(&Folder::Disk(path), said)
+    jinxes(&Folder::root(path), said)
 }
 
 /// The NPCs by name. Of several with the same name the first one counts, and `.npc` files before Markdown.
@@ -268,18 +280,23 @@ fn markdown(
     watch: &mut Watch,
 ) -> Vec<File> {
     let mut found = Vec::new();
-    let (Some(source), Folder::Disk(folder)) = (source, &listing.folder) else { return found };
+    let (Some(source), Folder::Disk(folder, root)) = (source, &listing.folder) else { return found };
     for node in &ctx.agents {
-        let name = node.text().filter(|name| Path::new(name).components().count() == 1 && *name != "..");
-        let places = name.map(|name| [folder.join(name), folder.join("..").join(name)]);
-        match places.into_iter().flatten().find(|path| path.is_file()) {
-            Some(path) => {
+        let plain = |name: &&str| Path::new(name).components().count() == 1 && name.ends_with(".md");
+        let beside = folder.join("..");
+        let places = node.text().filter(plain).map(|name| {
+            // What lies beside a sub-team is still of the team.
+            let around = if folder == root { &beside } else { root };
+            [(folder.join(name), root), (beside.join(name), around)]
+        });
+        match places.into_iter().flatten().find(|(path, _)| path.is_file()) {
+            Some((path, root)) => {
                 watch.files.push(path.clone());
-                found.push(File::on_disk(path));
+                found.push(File::on_disk(path, root.clone()));
             }
             None => {
                 let message = format!(
-                    "there is no file {} in the team's folder or the one that it is in",
+                    "there is no Markdown file {} in the team's folder or the one that it is in",
                     node.value()
                 );
                 files.said.push(source.error(node.place, message));

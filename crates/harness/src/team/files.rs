@@ -3,6 +3,7 @@
 //! This module knows names and kinds of files, not what they say.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, DirEntry};
@@ -15,18 +16,23 @@ use crate::source::{Diagnostic, Severity, Source};
 /// Folders of a team in which no sub-team is looked for.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
 
+/// Most bytes of a file.
+const FILE_BYTES: u64 = 1 << 20;
+
 /// A file on disk or in the binary.
 #[derive(Clone, Debug)]
 pub struct File {
     /// Where it is; a built-in one has a path relative to the repository.
     pub path: PathBuf,
+    /// What it may not lead out of.
+    root: PathBuf,
     built_in: Option<&'static include_dir::File<'static>>,
 }
 
 impl File {
-    /// A file on disk.
-    pub fn on_disk(path: PathBuf) -> Self {
-        File { path, built_in: None }
+    /// A file on disk that is read if it really lies below `root`.
+    pub fn on_disk(path: PathBuf, root: PathBuf) -> Self {
+        File { path, root, built_in: None }
     }
 
     /// The name with its ending.
@@ -43,7 +49,7 @@ impl File {
     pub fn read(&self, said: &mut Vec<Diagnostic>) -> Option<Source> {
         let text = match self.built_in {
             Some(file) => file.contents_utf8().map(str::to_owned).ok_or("it is no text".to_owned()),
-            None => std::fs::read_to_string(&self.path).map_err(|error| error.to_string()),
+            None => self.text(),
         };
         match text {
             Ok(text) => Some(Source { path: self.path.clone(), text }),
@@ -51,6 +57,29 @@ impl File {
                 said.push(problem(&self.path, format!("it can't be read: {reason}")));
                 None
             }
+        }
+    }
+
+    /// A team may come from strangers: only a plain file of it is read, neither what a link leads to elsewhere nor a device.
+    fn text(&self) -> Result<String, String> {
+        let told = |error: std::io::Error| error.to_string();
+        let path = self.path.canonicalize().map_err(told)?;
+        if !path.starts_with(self.root.canonicalize().map_err(told)?) {
+            return Err(format!("this link leads out of {}", self.root.display()));
+        }
+        if path.extension() != self.path.extension() {
+            return Err("this link leads to a file of another kind".to_owned());
+        }
+        // Before it is opened: to open a pipe is to wait for a writer.
+        if !path.metadata().map_err(told)?.is_file() {
+            return Err("it is no regular file".to_owned());
+        }
+        let mut text = String::new();
+        let mut file = std::fs::File::open(&path).map_err(told)?.take(FILE_BYTES + 1);
+        file.read_to_string(&mut text).map_err(told)?;
+        match text.len() as u64 > FILE_BYTES {
+            true => Err(format!("it has more than {FILE_BYTES} bytes")),
+            false => Ok(text),
         }
     }
 
@@ -62,17 +91,31 @@ impl File {
 /// A folder on disk or in the binary.
 #[derive(Clone, Debug)]
 pub enum Folder {
-    /// On disk.
-    Disk(PathBuf),
+    /// On disk, and what its files and folders may not lead out of.
+    Disk(PathBuf, PathBuf),
     /// In the binary, below a folder of the repository.
     BuiltIn(&'static str, &'static Dir<'static>),
 }
 
 impl Folder {
+    /// A folder on disk that nothing in it may lead out of.
+    pub fn root(path: PathBuf) -> Self {
+        Folder::Disk(path.clone(), path)
+    }
+
+    /// Whether a link leads out of what it may not lead out of.
+    fn leads_out(&self) -> bool {
+        let Folder::Disk(path, root) = self else { return false };
+        match (path.canonicalize(), root.canonicalize()) {
+            (Ok(path), Ok(root)) => !path.starts_with(root),
+            _ => false,
+        }
+    }
+
     /// Where it is; a built-in one has a path relative to the repository.
     pub fn path(&self) -> PathBuf {
         match self {
-            Folder::Disk(path) => path.clone(),
+            Folder::Disk(path, _) => path.clone(),
             Folder::BuiltIn(root, folder) => Path::new(root).join(folder.path()),
         }
     }
@@ -81,7 +124,7 @@ impl Folder {
     pub fn name(&self) -> String {
         let path = self.path();
         match self {
-            Folder::Disk(path) if path.file_name().is_none() => {
+            Folder::Disk(path, _) if path.file_name().is_none() => {
                 path.canonicalize().map_or_else(|_| name(path), |path| name(&path))
             }
             _ => name(&path),
@@ -91,13 +134,13 @@ impl Folder {
     /// Where it is, if it is on disk.
     pub fn on_disk(&self) -> Option<PathBuf> {
         match self {
-            Folder::Disk(path) => Some(path.clone()),
+            Folder::Disk(path, _) => Some(path.clone()),
             Folder::BuiltIn(..) => None,
         }
     }
 
     fn is_link(&self) -> bool {
-        matches!(self, Folder::Disk(path) if path.is_symlink())
+        matches!(self, Folder::Disk(path, _) if path.is_symlink())
     }
 
     /// The folders and the files in it, by name, without those whose names begin with a dot. What can't be read is empty, with an
@@ -105,12 +148,15 @@ impl Folder {
     pub fn contents(&self, said: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
         let (mut folders, mut files) = (Vec::new(), Vec::new());
         match self {
-            Folder::Disk(path) => match paths(path) {
+            Folder::Disk(path, root) if self.leads_out() => {
+                said.push(problem(path, format!("this link leads out of {}", root.display())));
+            }
+            Folder::Disk(path, root) => match paths(path) {
                 Ok(paths) => {
                     for path in paths.into_iter().filter(|path| !name(path).starts_with('.')) {
                         match path.is_dir() {
-                            true => folders.push(Folder::Disk(path)),
-                            false => files.push(File::on_disk(path)),
+                            true => folders.push(Folder::Disk(path, root.clone())),
+                            false => files.push(File::on_disk(path, root.clone())),
                         }
                     }
                 }
@@ -122,7 +168,7 @@ impl Folder {
                         DirEntry::Dir(folder) => folders.push(Folder::BuiltIn(root, folder)),
                         DirEntry::File(file) => {
                             let path = Path::new(root).join(file.path());
-                            files.push(File { path, built_in: Some(file) });
+                            files.push(File { path, root: PathBuf::new(), built_in: Some(file) });
                         }
                     }
                 }
@@ -254,6 +300,12 @@ impl Listing {
         above.extend(real(&listing.folder));
         for folder in folders {
             match folder.name().as_str() {
+                _ if folder.leads_out() => {
+                    let own = OWN_FOLDERS.contains(&folder.name().as_str());
+                    if own || is_team(&Folder::root(folder.path())) {
+                        folder.contents(said);
+                    }
+                }
                 "jinxes" | "jinxs" => listing.jinxes.extend(jinxes(&folder, said)),
                 "agents" => {
                     let (_, files) = folder.contents(said);
@@ -291,7 +343,7 @@ impl Listing {
 /// Where a folder on disk really is.
 fn real(folder: &Folder) -> Option<PathBuf> {
     match folder {
-        Folder::Disk(path) => path.canonicalize().ok(),
+        Folder::Disk(path, _) => path.canonicalize().ok(),
         Folder::BuiltIn(..) => None,
     }
 }
@@ -338,11 +390,11 @@ impl Watch {
         let mut said = Vec::new();
         let mut paths = self.files.clone();
         if let Some(team) = &self.team {
-            let listing = Listing::of(Folder::Disk(team.clone()), &mut said);
+            let listing = Listing::of(Folder::root(team.clone()), &mut said);
             paths.extend(listing.files().into_iter().map(|file| file.path.clone()));
         }
         for folder in &self.jinxes {
-            let files = jinxes(&Folder::Disk(folder.clone()), &mut said);
+            let files = jinxes(&Folder::root(folder.clone()), &mut said);
             paths.extend(files.into_iter().map(|jinx| jinx.file.path));
         }
         let mut hasher = DefaultHasher::new();
@@ -363,7 +415,7 @@ pub fn on_disk(directory: &Path, said: &mut Vec<Diagnostic>) -> Result<Listing, 
     if !directory.is_dir() {
         return Err(none());
     }
-    let listing = Listing::of(Folder::Disk(directory.to_owned()), said);
+    let listing = Listing::of(Folder::root(directory.to_owned()), said);
     // A folder that can't be read is told as such.
     if listing.is_empty() { Err(none()) } else { Ok(listing) }
 }

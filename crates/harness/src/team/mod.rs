@@ -42,6 +42,9 @@ pub use search::Search;
 pub struct Team {
     /// The name; the directory's if the `.ctx` has none.
     pub name: String,
+    /// The names from the outermost team to this one, as a JSON pointer has them: `name/name`. Empty if it was not read from files.
+    #[serde(skip)]
+    pub path: String,
     /// What the team is for: all that a team above it sees of it.
     pub description: String,
     /// Text that every NPC of the team gets after its directive; may be empty.
@@ -195,14 +198,29 @@ impl Team {
         let mut above = Above { jinxes: Library::stock().clone(), ..Above::default() };
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
-            let files = files::jinxes(&Folder::Disk(user.to_owned()), &mut said);
+            let files = files::jinxes(&Folder::root(user.to_owned()), &mut said);
             above.user = Layer::read(&files, &mut said);
             watch.jinxes.push(user.to_owned());
         }
         let mut team = assemble::team(listing, &above, &mut watch, &mut said)?;
+        team.place_below("");
         team.diagnostics = said;
         team.watch = watch.begun();
         Ok(team)
+    }
+
+    /// Says where it is among the teams; a name with a `/` is not taken for two.
+    fn place_below(&mut self, above: &str) {
+        let name = self.name.replace('~', "~0").replace('/', "~1");
+        self.path = if above.is_empty() { name } else { format!("{above}/{name}") };
+        for team in &mut self.teams {
+            team.place_below(&self.path);
+        }
+    }
+
+    /// What tells it from all other teams of its tree: a name may occur twice in one.
+    pub fn key(&self) -> &str {
+        if self.path.is_empty() { &self.name } else { &self.path }
     }
 
     /// Whether a file that it was read from has been written, added or removed since.
@@ -252,7 +270,7 @@ pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
     let mut said = Vec::new();
     let source = Source::from_file(path)?;
     let jinx = if path.file_name().is_some_and(|name| name == skill::FILE) {
-        let folder = Folder::Disk(path.parent().unwrap_or(Path::new(".")).to_owned());
+        let folder = Folder::root(path.parent().unwrap_or(Path::new(".")).to_owned());
         let files = files::jinxes(&folder, &mut said);
         let beside = files.into_iter().next().map(|file| file.beside).unwrap_or_default();
         skill::read(&source, &folder.name(), beside, &mut said)

@@ -21,8 +21,9 @@ pub fn spec(fields: &mut Fields, providers: &[Provider]) -> ModelSpec {
         Some(spec) => ModelSpec {
             model: model.or(spec.model),
             provider: spec.provider,
+            // A key goes only to the address that it was named for.
+            api_key_env: api_key_env.or(spec.api_key_env.filter(|_| api_url.is_none())),
             api_url: api_url.or(spec.api_url),
-            api_key_env: api_key_env.or(spec.api_key_env),
         },
         None => ModelSpec { model, provider, api_url, api_key_env },
     }

@@ -45,9 +45,9 @@ pub fn read(
     };
     let mut rules = Vec::new();
     for entry in entries {
-        let name = if entry.key == "default" { ANY } else { &entry.key };
+        let name = if entry.key.trim() == "default" { ANY } else { entry.key.trim() };
         let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
-        let jinx = name.split(':').next().unwrap_or_default();
+        let jinx = name.split(':').next().unwrap_or_default().trim();
         if name != ANY
             && library.get(jinx).is_none()
             && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
@@ -56,22 +56,26 @@ pub fn read(
             said.push(source.warning(entry.place, message));
         }
         let Some(prefixes) = entry.value.entries() else {
-            rules.push((entry.place, name.to_owned(), verdict(source, &entry.value, said)));
+            rules.push((entry.place, normal(name), verdict(source, &entry.value, said)));
             continue;
         };
         for prefix in prefixes {
-            let pattern = match prefix.key.as_str() {
+            let pattern = match prefix.key.trim() {
                 "default" | ANY => name.to_owned(),
                 prefix => format!("{name}:{prefix}"),
             };
-            rules.push((prefix.place, pattern, verdict(source, &prefix.value, said)));
+            rules.push((prefix.place, normal(&pattern), verdict(source, &prefix.value, said)));
         }
     }
     let (mut copies, mut kept) = (Vec::new(), Vec::new());
     for (place, pattern, verdict) in rules {
         let by = format!("{}:{}", file(&source.path), place.line);
-        let weaker =
-            |other: &&Rule| strength(verdict) < strength(other.verdict) && covers(&other.pattern, &pattern);
+        // A rule for an old name is also one for the new name.
+        let of_new = renamed(&pattern);
+        let covered = |wide: &str| {
+            covers(wide, &pattern) || of_new.as_ref().is_some_and(|pattern| covers(wide, pattern))
+        };
+        let weaker = |other: &&Rule| strength(verdict) < strength(other.verdict) && covered(&other.pattern);
         if let Some(other) = above.iter().find(weaker) {
             let message = format!(
                 "the rule for `{pattern}` has no effect: {} forbids more, for the whole team",
@@ -106,6 +110,15 @@ pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
         library.names().map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
     };
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
+}
+
+/// A pattern as it is held against others: with single spaces, and none around its parts.
+fn normal(pattern: &str) -> String {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match pattern.split_once(':') {
+        Some((name, prefix)) => format!("{}:{}", plain(name), plain(prefix)),
+        None => plain(pattern),
+    }
 }
 
 /// The same pattern for the new name of a jinx.

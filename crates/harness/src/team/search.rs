@@ -72,7 +72,7 @@ impl Search {
         let folders = folders.chain([self.work.join("teams")]);
         let mut names: Vec<String> = stock::teams().cloned().collect();
         for folder in folders.filter(|folder| folder.is_dir()) {
-            let (teams, _) = Folder::Disk(folder).contents(&mut Vec::new());
+            let (teams, _) = Folder::root(folder).contents(&mut Vec::new());
             names.extend(teams.iter().filter(|team| is_team(team)).map(Folder::name));
         }
         names.sort();
@@ -82,5 +82,5 @@ impl Search {
 }
 
 fn is_team_at(path: &Path) -> bool {
-    path.is_dir() && is_team(&Folder::Disk(path.to_owned()))
+    path.is_dir() && is_team(&Folder::root(path.to_owned()))
 }

@@ -435,8 +435,8 @@ fn agents_in_markdown() {
     assert_eq!(
         said,
         [
-            "npc_team/team.ctx:2:21: error: there is no file \"../x\" in the team's folder or the one that it is in",
-            "npc_team/team.ctx:2:27: error: there is no file \"none.md\" in the team's folder or the one that it is in",
+            "npc_team/team.ctx:2:21: error: there is no Markdown file \"../x\" in the team's folder or the one that it is in",
+            "npc_team/team.ctx:2:27: error: there is no Markdown file \"none.md\" in the team's folder or the one that it is in",
             "npc_team/agents.md:3:1: error: the NPC `w` is described in npc_team/w.npc too; that one counts",
             "npc_team/agents/scout.md:4:8: warning: there is no jinx `Grep`; it is left out",
         ]

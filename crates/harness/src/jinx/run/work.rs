@@ -115,7 +115,7 @@ impl<'a> Work<'a> {
     fn key(&self, caller: &Caller) -> Option<Key> {
         let model = caller.npc.map_or(&caller.team.model, |npc| &npc.model);
         let store = caller.session.store.read(caller.team, caller.name());
-        memo::key(&(&caller.team.name, caller.name(), model, store, self))
+        memo::key(&(caller.team.key(), caller.name(), model, store, self))
     }
 }
 

@@ -215,3 +215,129 @@ fn changes_are_seen() {
     place.write("t/notes.txt", "nothing of a team");
     assert!(!team.changed() && !Team::stock("alara").unwrap().changed());
 }
+
+/// A team with the same name as the one above it has a store of its own.
+#[test]
+fn stores_of_teams_with_one_name() {
+    let team = clean(&[
+        ("team.ctx", "name: a\ndescription: d\nforenpc: w\nstore: {plan: {read: [w], write: [w]}}\n"),
+        ("w.npc", NPC),
+        ("sub/team.ctx", "name: a\ndescription: d\n"),
+        ("sub/v.npc", "directive: d\n"),
+        ("sub/sub/team.ctx", "name: a/a\ndescription: d\n"),
+        ("sub/sub/v.npc", "directive: d\n"),
+    ]);
+    let below = &team.teams[0];
+    assert_eq!([team.key(), below.key(), below.teams[0].key()], ["a", "a/a", "a/a/a~1a"]);
+    let store = crate::store::Store::default();
+    store.write(&team, "w", "plan", "secret".into()).unwrap();
+    store.write(below, "v", "plan", "other".into()).unwrap();
+    assert_eq!(store.read(&team, "w")["plan"], "secret");
+    assert_eq!(store.read(below, "v")["plan"], "other");
+}
+
+/// A rule of a sub-team that says the same in other words lifts nothing either.
+#[test]
+fn rules_in_other_words() {
+    let check = |above: &str, below: &str| {
+        let (team, said) = load(&[
+            ("permissions.yaml", &format!("{above}: deny\n")),
+            ("w.npc", NPC),
+            ("sub/team.ctx", "description: d\n"),
+            ("sub/v.npc", NPC),
+            ("sub/permissions.yaml", below),
+        ]);
+        let allows = |rule: &&Rule| rule.verdict == Verdict::Allow;
+        assert_eq!(team.teams[0].rules.iter().find(allows), None, "{below}");
+        assert!(said.iter().any(|line| line.contains("has no effect")), "{below}: {said:?}");
+    };
+    check("shell:git push", "shell:git  push: allow\n");
+    check("shell:git push", "'shell: git push': allow\n");
+    check("shell:git push", "' shell :git push ': allow\n");
+    check("shell:git push", "shell: {' git\tpush origin': allow}\n");
+    check("'shell:git  push'", "shell:git push: allow\n");
+    check("shell:git push", "sh:git push: allow\n");
+}
+
+/// A provider's key is not sent to the address of an NPC's own.
+#[test]
+fn a_providers_key_stays_with_its_address() {
+    let team = clean(&[
+        ("team.ctx", "forenpc: w\nproviders: [{name: p, api_url: 'https://p', api_key: $KEY}]\n"),
+        ("w.npc", "directive: d\nprovider: p\n"),
+        ("x.npc", "directive: d\nprovider: p\napi_url: https://else\n"),
+    ]);
+    assert_eq!(npc(&team, "w").model.api_key_env.as_deref(), Some("KEY"));
+    assert_eq!(npc(&team, "x").model.api_key_env, None);
+}
+
+/// A team that strangers wrote reads nothing outside of itself.
+#[cfg(unix)]
+#[test]
+fn nothing_is_read_outside_of_a_team() {
+    use std::os::unix::fs::symlink;
+    let place = Place::new(&[
+        (".env", "## key\nSECRET\n"),
+        ("notes.txt", "## key\nSECRET\n"),
+        ("CLAUDE.md", "## build\nRun make.\n"),
+        ("far/skills/s.jinx", STEPS),
+        ("far/agents/spy.md", "SECRET"),
+        ("far/team/w.npc", "directive: SECRET\n"),
+        ("skills/s.jinx", STEPS),
+        ("t/w.npc", NPC),
+        ("t/.env", "## key\nSECRET\n"),
+        ("t/agents/good.md", "Good."),
+        ("t/agents/large.md", &"x".repeat((1 << 20) + 1)),
+    ]);
+    let link = |to: &str, at: &str| symlink(place.path(to), place.path(at)).unwrap();
+    link("far/agents/spy.md", "t/agents/lead.md");
+    link("t/.env", "t/agents/other.md");
+    link("notes.txt", "LINK.md");
+    link("far/team", "t/outside");
+    symlink("/proc/self/environ", place.path("t/agents/proc.md")).unwrap();
+    symlink("/dev/zero", place.path("t/agents/zero.md")).unwrap();
+    symlink("good.md", place.path("t/agents/alias.md")).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(place.path("t/agents/pipe.md")).status().unwrap();
+    assert!(pipe.success());
+    let read = |ctx: &str| {
+        place.write("t/team.ctx", &format!("forenpc: w\n{ctx}\n"));
+        let team = Team::load(&place.path("t")).unwrap();
+        assert!(!serde_json::to_string(&team).unwrap().contains("SECRET"), "{ctx}");
+        let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+        (team, said.join("\n"))
+    };
+    let (team, said) = read("agents: [.env, LINK.md, CLAUDE.md, ../.env, /etc/passwd]");
+    let names: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+    assert_eq!(names, ["alias", "build", "good", "w"]);
+    for expected in [
+        "lead.md: error: it can't be read: this link leads out of",
+        "proc.md: error: it can't be read: this link leads out of",
+        "zero.md: error: it can't be read: this link leads out of",
+        "other.md: error: it can't be read: this link leads to a file of another kind",
+        "LINK.md: error: it can't be read: this link leads to a file of another kind",
+        "large.md: error: it can't be read: it has more than 1048576 bytes",
+        "pipe.md: error: it can't be read: it is no regular file",
+        "t/outside: error: this link leads out of",
+        "there is no Markdown file \".env\"",
+        "there is no Markdown file \"../.env\"",
+        "there is no Markdown file \"/etc/passwd\"",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(read("SKILLS_DIRECTORY: ../skills").0.jinx("s").is_some());
+    let far = place.path("skills").display().to_string();
+    link("far/skills", "t/more");
+    assert!(read("SKILLS_DIRECTORY: more").0.jinx("s").is_some(), "it is beside the team");
+    for path in ["..", "../..", "/", &far] {
+        let (team, said) = read(&format!("SKILLS_DIRECTORY: '{path}'"));
+        assert!(team.jinx("s").is_none() && said.contains("is not used: copy it"), "{path}: {said}");
+    }
+    // Rules that can't be read permit nothing.
+    place.write("rules.yaml", "shell: allow\n");
+    link("rules.yaml", "t/permissions.yaml");
+    let (team, _) = read("");
+    assert!(team.rules.iter().any(|rule| rule.pattern == "shell" && rule.verdict == Verdict::Ask));
+    // A folder of the team's own is none elsewhere.
+    link("far/skills", "t/jinxes");
+    assert!(read("").0.jinx("s").is_none());
+}
