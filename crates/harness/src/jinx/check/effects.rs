@@ -4,13 +4,13 @@ use super::Known;
 use super::names::blocks;
 use crate::jinx::{Action, Effect, Jinx, Step, Tools};
 
-/// The effect of a step of `jinx`. A program's, a model's with tools and that of a change of the store are the jinx's own; a call's is
-/// what the called jinx says.
+/// The effect of a step of `jinx`. A program's and a model's with tools are the jinx's own, whoever sets a key of the store writes; a
+/// call's is what the called jinx says.
 pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
         Action::Bash { .. } | Action::Python { .. } => jinx.effect,
         Action::Llm(llm) if llm.tools != Tools::None => jinx.effect,
-        Action::Set { set } if set.keys().any(|path| path.starts_with("store.")) => jinx.effect,
+        Action::Set { set } if set.keys().any(|path| path.starts_with("store.")) => Effect::Write,
         Action::Call { jinx, .. } => known.get(jinx).map_or(Effect::Write, |jinx| jinx.effect),
         other => {
             let steps = blocks(other).into_iter().flatten();

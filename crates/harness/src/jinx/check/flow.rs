@@ -219,10 +219,11 @@ impl Flow<'_, '_> {
             _ => format!("the jinx `{}`", self.jinx.name),
         };
         if self.outside.is_some() {
-            let message = format!(
-                "steps of a parallel `for` may not write, and this one may: declare `effect: read` on {who} if it only reads"
-            );
-            self.report.error(step, message);
+            let message = match &step.action {
+                Action::Set { .. } => "this one writes to the store: leave out `parallel`".to_owned(),
+                _ => format!("this one may: declare `effect: read` on {who} if it only reads"),
+            };
+            self.report.error(step, format!("steps of a parallel `for` may not write, and {message}"));
         }
         if step.cache.is_some() {
             let message = format!(

@@ -198,7 +198,13 @@ fn side_by_side() {
             "j.jinx:4:57: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
             "j.jinx:4:85: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on `change` if it only reads",
             "j.jinx:4:85: error: call of `change`: argument `mode` is missing",
-            "j.jinx:4:103: error: steps of a parallel `for` may not write, and this one may: declare `effect: read` on the jinx `j` if it only reads",
+            "j.jinx:4:103: error: steps of a parallel `for` may not write, and this one writes to the store: leave out `parallel`",
+        ],
+    );
+    expect(
+        "effect: none\ninputs: [q]\nsteps:\n- {for: i, in: q, parallel: true, do: [{set: {store.plan: 1}}]}",
+        &[
+            "j.jinx:4:40: error: steps of a parallel `for` may not write, and this one writes to the store: leave out `parallel`",
         ],
     );
     expect(

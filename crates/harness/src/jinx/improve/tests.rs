@@ -119,6 +119,7 @@ fn what_only_reads_runs_side_by_side() {
     groups("[{name: a, engine: bash, code: ls}, {name: b, engine: bash, code: echo $a}]", &[]);
     groups("[{name: a, engine: bash, code: ls}, {name: b, engine: bash, code: ./run}]", &[]);
     groups("[{name: a, engine: bash, code: ls}, {name: b, engine: python, code: print(context)}]", &[]);
+    groups("[{name: a, engine: bash, code: ls}, {name: b, engine: python, code: 'print(output)'}]", &[]);
     groups("[{name: a, engine: look, x: 1}, {name: b, engine: look, x: '{{ output }}'}]", &[]);
     groups("[{name: a, engine: look, x: 1}, {name: a, engine: look, x: 2}]", &[]);
     groups(

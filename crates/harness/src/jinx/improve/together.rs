@@ -64,10 +64,10 @@ fn needs(step: &Step, before: &Step) -> bool {
             let around = LOOKS_AROUND.iter().any(|word| words(code, word).next().is_some());
             looks(code, around || code.contains("${!") || code.contains("./"))
         }
-        // `output` is also what a program gives.
+        // `output` is also what a program gives; whether it is read before can't be told by its words.
         Action::Python { code } => {
-            let reads = ["context", "globals", "locals", "vars", "eval", "exec"];
-            reads.iter().any(|word| words(code, word).next().is_some())
+            let around = ["context", "globals", "locals", "vars", "eval", "exec"];
+            looks(code, around.iter().any(|word| words(code, word).next().is_some()))
         }
         _ => false,
     };

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::flow::{Run, Stop, list};
 use crate::error::Error;
+use crate::jinx::check::{Known, reaches};
 use crate::jinx::{Action, Step, Steps};
 use crate::session::{Caller, Notice};
 use crate::trace::{Record, Trace};
@@ -25,34 +26,43 @@ impl<'a> Run<'a> {
         let Action::For { variable, items, until, steps, .. } = &step.action else { return Ok(()) };
         let items = list(items, &self.scope).map_err(|reason| Stop::wrong(step, &reason))?;
         let around = self.iteration.clone();
-        let branches = self.branches(items.len(), caller, |index, run, caller| {
+        // What is asked after the end of the series costs tokens, and takes replies of others.
+        let known = Known::new(&caller.team.jinxes);
+        let asks = |action: &Action| matches!(action, Action::Llm(_));
+        let one_by_one = until.is_some() && steps.iter().any(|step| reaches(step, &known, &asks));
+        let threads = if one_by_one { 1 } else { caller.session.threads };
+        let (branches, ended) = self.branches(items.len(), threads, caller, |index, run, caller| {
             run.iterate(&around, variable, &items[index], index, items.len());
             run.steps(steps, caller)?;
             run.over(until.as_deref(), step)
-        })?;
+        });
+        ended?;
         let results = branches.into_iter().map(|run| run.result).collect();
         self.gather(step, steps, results);
         Ok(())
     }
 
-    /// Steps that don't depend on each other.
+    /// Steps that don't depend on each other. If one fails, those before it have done their work.
     pub(super) fn together(&mut self, steps: &Steps, caller: &Caller) -> Result<(), Stop> {
         let work =
             |index: usize, run: &mut Run, caller: &Caller| run.step(&steps[index], caller).map(|()| false);
-        for branch in self.branches(steps.len(), caller, work)? {
+        let (branches, ended) = self.branches(steps.len(), caller.session.threads, caller, work);
+        for branch in branches {
             self.scope.absorb(branch.scope);
             self.result = branch.result.or(self.result.take());
         }
-        Ok(())
+        ended
     }
 
-    /// Runs `count` branches and merges their traces, up to the first that stops or ends the series.
+    /// Runs `count` branches on so many threads and merges their traces, up to the first that stops or ends the series. Returns these, and why the last
+    /// of them stopped.
     fn branches(
         &mut self,
         count: usize,
+        threads: usize,
         caller: &Caller,
         work: impl Fn(usize, &mut Run<'a>, &Caller) -> Result<bool, Stop> + Sync,
-    ) -> Result<Vec<Run<'a>>, Stop> {
+    ) -> (Vec<Run<'a>>, Result<(), Stop>) {
         let done: Mutex<Vec<Option<Branch>>> = Mutex::new((0..count).map(|_| None).collect());
         let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(count));
         let whole = &*self;
@@ -73,7 +83,7 @@ impl<'a> Run<'a> {
             }
         };
         // Branches inside of a branch have its thread only, so that threads don't multiply.
-        match if self.branch(caller).is_some() { 1 } else { caller.session.threads.min(count) } {
+        match if self.branch(caller).is_some() { 1 } else { threads.min(count) } {
             0 | 1 => worker(),
             workers => std::thread::scope(|scope| {
                 for _ in 0..workers {
@@ -90,7 +100,9 @@ impl<'a> Run<'a> {
                 caller.session.memo.join(&trace, None);
                 continue;
             }
-            self.merge(trace, caller)?;
+            if let Err(error) = self.merge(trace, caller) {
+                return (runs, Err(error.into()));
+            }
             for (place, count) in &run.places {
                 let known = self.places.entry(place.clone()).or_default();
                 *known = (*known).max(*count);
@@ -102,7 +114,7 @@ impl<'a> Run<'a> {
             };
             runs.push(run);
         }
-        stopped.unwrap_or(Ok(())).map(|()| runs)
+        (runs, stopped.unwrap_or(Ok(())))
     }
 
     fn fork(&self) -> Self {

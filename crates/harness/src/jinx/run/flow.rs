@@ -139,8 +139,13 @@ impl<'a> Run<'a> {
                     self.scope.leave();
                     self.iteration.clone_from(&around);
                     results.push(self.result.take());
-                    if ended? {
-                        break;
+                    match ended {
+                        Ok(false) => {}
+                        Ok(true) => break,
+                        Err(stop) => {
+                            self.result = before;
+                            return Err(stop);
+                        }
                     }
                 }
                 self.result = before;
@@ -252,9 +257,15 @@ impl<'a> Run<'a> {
                         "stderr": result.stderr,
                         "exit": result.exit,
                     });
+                    let hidden = self.scope.value("error");
                     self.scope.bind("error", &error);
                     let ended = self.steps(catch, caller);
                     self.scope.forget("error");
+                    if let Some(hidden) = hidden
+                        && self.scope.value("error").as_ref() != Some(&hidden)
+                    {
+                        self.scope.bind("error", &hidden);
+                    }
                     ended
                 }
                 Err(stop) => Err(stop),

@@ -10,8 +10,10 @@ use super::memo::{self, Key};
 use super::program::Program;
 use crate::agent;
 use crate::error::Error;
+use crate::jinx::check::{Known, reaches};
 use crate::jinx::template::{Language, fill, fill_map, single};
 use crate::jinx::{Action, Effect, Jinx, Llm, Step, ToolResult, Tools};
+use crate::model::ModelSpec;
 use crate::session::Caller;
 use crate::tool;
 
@@ -74,7 +76,7 @@ impl<'a> Work<'a> {
     /// Does it, or takes the result that is kept from the last time.
     pub(super) fn run(self, step: &Step, run: &mut Run, caller: &Caller) -> Result<ToolResult, Error> {
         let lifetime = step.cache.filter(|_| self.effect(run.jinx) != Effect::Write);
-        let key = lifetime.and_then(|_| self.key(caller));
+        let key = lifetime.and_then(|_| self.key(step, caller));
         let memo = &caller.session.memo;
         if let Some(found) = key.as_ref().and_then(|key| memo.find(run.branch(caller), key)) {
             return Ok(found);
@@ -112,11 +114,23 @@ impl<'a> Work<'a> {
     }
 
     /// Everything that the result depends on.
-    fn key(&self, caller: &Caller) -> Option<Key> {
-        let model = caller.npc.map_or(&caller.team.model, |npc| &npc.model);
+    fn key(&self, step: &Step, caller: &Caller) -> Option<Key> {
+        let known = Known::new(&caller.team.jinxes);
+        let asks = reaches(step, &known, &|action| matches!(action, Action::Llm(_)));
+        // The one in use, which may be another one than last time.
+        let model = match self {
+            _ if !asks => String::new(),
+            Work::Ask { npc: Some(name), .. } => self::model(&caller.team.member(name)?.1.model, caller)?,
+            _ => self::model(caller.npc.map_or(&caller.team.model, |npc| &npc.model), caller)?,
+        };
         let store = caller.session.store.read(caller.team, caller.name());
         memo::key(&(caller.team.key(), caller.name(), model, store, self))
     }
+}
+
+/// What the model that `spec` means is called; `None` = there is none.
+fn model(spec: &ModelSpec, caller: &Caller) -> Option<String> {
+    caller.session.models.model(spec).ok().map(|model| model.name().to_owned())
 }
 
 /// A value as a text.

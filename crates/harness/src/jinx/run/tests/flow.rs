@@ -96,6 +96,24 @@ fn failures_are_caught() {
         "steps: [{try: [{return: '{{ nope }}'}], catch: [{return: '{{ error.message }}'}]}]",
         r#"{"ok":true,"output":"the step in line 2: `nope` is not defined"}"#,
     );
+    // One in `catch` hides the `error` around it only while it is caught; so it does with an input of this name.
+    check(
+        &format!(
+            "steps: [{{try: [{fail}], catch: [{{try: [{{engine: bash, code: 'exit 2'}}], catch: [{{set: {{two: '{{{{ error.exit }}}}'}}}}]}}, {{return: '{{{{ error.exit }}}} {{{{ two }}}}'}}]}}]"
+        ),
+        r#"{"ok":true,"output":"7 2"}"#,
+    );
+    check(
+        &format!("inputs: [{{error: mine}}]\nsteps: [{{try: [{fail}]}}, {{return: '{{{{ error }}}}'}}]"),
+        r#"{"ok":true,"output":"mine"}"#,
+    );
+    // What was there before a loop that fails is the latest result.
+    check(
+        &format!(
+            "steps: [{{try: [{{engine: text, text: first}}, {{for: i, in: '[1, 2]', do: [{{when: i == 2, then: [{fail}]}}, {{engine: text, text: in}}]}}]}}]"
+        ),
+        r#"{"ok":true,"output":"first"}"#,
+    );
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 use crate::jinx::{Action, Place, Step};
 
@@ -90,4 +92,54 @@ fn steps_together_are_merged_in_their_order() {
     let one = played(1);
     assert_eq!(one.result.output, json!(["1", "TWO", "3", 4, "3"]));
     assert_eq!(one.trace, played(8).trace);
+}
+
+#[test]
+fn what_ran_before_a_failure_is_kept_when_grouped() {
+    let tried = |steps: &str| {
+        let mut team = team(&[&format!(
+            "jinx_name: tried\neffect: read\nsteps: [{{try: {steps}, catch: [{{return: '{{{{ one }}}} / {{{{ output }}}}'}}]}}]"
+        )]);
+        crate::jinx::improve::improve(&mut team.jinxes);
+        let jinx = team.jinx("tried").unwrap();
+        let Action::Try { steps, .. } = &jinx.steps[0].action else { panic!("{:?}", jinx.steps) };
+        assert!(matches!(steps[0].action, Action::Together { .. }), "{steps:?}");
+        for threads in [1, 4] {
+            let played = play(team.clone(), &json!({}), &Echo, threads);
+            assert_eq!(played.result.output, json!("first / first"));
+        }
+    };
+    let one = "{name: one, engine: bash, code: echo first}";
+    tried(&format!("[{one}, {{name: two, engine: bash, code: 'exit 3'}}]"));
+    tried(&format!(
+        "[{one}, {{name: two, engine: bash, code: 'exit 3'}}, {{name: three, engine: bash, code: echo third}}]"
+    ));
+}
+
+/// Counts what it is asked, and takes its time.
+struct Counting(AtomicUsize);
+
+impl ChatModel for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        Echo.chat(request).map(|events| Box::new(events.collect::<Vec<_>>().into_iter()) as Events)
+    }
+}
+
+#[test]
+fn no_model_is_asked_for_what_comes_after_the_end() {
+    let ask = "jinx_name: ask\neffect: read\nsteps: [{engine: llm, prompt: x}]";
+    for body in ["{engine: llm, prompt: x}", "{engine: ask}"] {
+        let text = format!(
+            "jinx_name: tried\neffect: read\nsteps: [{{for: i, in: 'range(8)', parallel: true, until: loop.index == 2, do: [{body}]}}]"
+        );
+        let model = Counting(AtomicUsize::new(0));
+        let played = play(team(&[ask, &text]), &json!({}), &model, 8);
+        assert_eq!((played.result.output, model.0.into_inner()), (json!(["X", "X"]), 2), "{body}");
+    }
 }

@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use alara_engine::Message;
 
 use super::*;
+use crate::model::{ModelSource, ModelSpec};
 
 #[test]
 fn steps_see_earlier_results_and_models_answer() {
@@ -176,6 +179,49 @@ fn results_are_kept_for_a_while() {
         "[{engine: bash, cache: 60s, code: 'echo x >> log'}, {engine: bash, cache: 60s, code: 'echo x >> log'}]",
         2,
     );
+}
+
+/// A model that says its name, which can be exchanged for another one; counts what it is asked.
+struct Exchanged {
+    name: Mutex<&'static str>,
+    asked: Mutex<usize>,
+}
+
+struct Named<'a>(&'static str, &'a Mutex<usize>);
+
+impl ChatModel for Named<'_> {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn chat(&self, _: Request) -> Result<Events<'_>, ModelError> {
+        *self.1.lock().unwrap() += 1;
+        let done = Event::Done { finish: Finish::Stop, usage: Usage::default() };
+        Ok(Box::new([Ok(Event::Text { text: self.0.to_owned() }), Ok(done)].into_iter()))
+    }
+}
+
+impl ModelSource for Exchanged {
+    fn model(&self, _: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(Named(*self.name.lock().unwrap(), &self.asked)))
+    }
+}
+
+#[test]
+fn another_model_is_asked_again() {
+    for body in ["{engine: llm, cache: 60s, prompt: x}", "{engine: ask, cache: 60s}"] {
+        let ask = "jinx_name: ask\neffect: read\nsteps: [{engine: llm, prompt: x}]";
+        let ground = Ground::with(team(&[ask, &format!("jinx_name: tried\neffect: read\nsteps: [{body}]")]));
+        let source = Exchanged { name: Mutex::new("one"), asked: Mutex::new(0) };
+        let session = Session::new(&source, &ground.sandbox);
+        for name in ["one", "one", "two", "one"] {
+            *source.name.lock().unwrap() = name;
+            let caller = Caller::person(&session, &ground.team);
+            let result = run(ground.team.jinx("tried").unwrap(), Map::new(), &caller).unwrap();
+            assert_eq!(result.output, json!(name), "{body}");
+        }
+        assert_eq!(*source.asked.lock().unwrap(), 2, "{body}");
+    }
 }
 
 #[test]
