@@ -3,7 +3,7 @@
 //! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if they are run) what its jinxes
 //! give back. Times, places and versions are not compared.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_engine::{Event, Finish, Message, Request, Usage};
@@ -104,6 +104,8 @@ impl ChatModel for Replay {
 pub struct StandIns {
     /// By the scope of the call, in their order.
     results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
+    /// The scopes that run all the same. `None` = every call may run.
+    replayed: Option<BTreeSet<String>>,
 }
 
 impl StandIns {
@@ -112,12 +114,14 @@ impl StandIns {
         let mut results: BTreeMap<String, VecDeque<ToolResult>> = BTreeMap::new();
         for entry in entries {
             let (place, result) = match &*entry.record {
-                Record::ToolResult { call, result, .. } => (&call.id, result),
-                Record::Jinx { place, result, .. } => (place, result),
+                Record::ToolCall { call } => (&call.id, None),
+                Record::ToolResult { call, result, .. } => (&call.id, Some(result)),
+                Record::Jinx { place, result, .. } => (place, Some(result)),
                 _ => continue,
             };
-            results.entry(join(&entry.scope, place)).or_default().push_back(result.clone());
+            results.entry(join(&entry.scope, place)).or_default().extend(result.cloned());
         }
+        let mut replayed = BTreeSet::new();
         for entry in entries {
             let needed = match &*entry.record {
                 Record::Start(_) => true,
@@ -125,17 +129,27 @@ impl StandIns {
                 _ => false,
             };
             if needed {
-                around(&entry.scope).for_each(|scope| drop(results.remove(scope)));
+                replayed.extend(around(&entry.scope).map(str::to_owned));
             }
         }
+        results.retain(|scope, _| !replayed.contains(scope));
         StandIns {
             results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
+            replayed: Some(replayed),
         }
     }
 
-    /// The next result of the call with this scope.
+    /// The next result of the call with this scope: a failure, if the trace has none. `None` = it is to run.
     pub fn take(&self, scope: &str) -> Option<ToolResult> {
-        self.results.get(scope)?.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        let replayed = self.replayed.as_ref()?;
+        if replayed.contains(scope) {
+            return None;
+        }
+        let next = |results: &Mutex<VecDeque<_>>| {
+            results.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        };
+        let none = || ToolResult::failed("not run: the trace has no result of this call");
+        Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 
     /// What of a trace happened outside of these calls.
@@ -190,11 +204,13 @@ fn is_an_answer(by: &str) -> bool {
 /// An NPC is no longer there, or the sandbox failed. That the trace has no reply is none: the replayed trace then tells.
 pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Error> {
     let mut conversations: HashMap<&str, (&str, Vec<Arc<Record>>)> = HashMap::new();
+    let mut schema = None;
     for entry in entries {
         let scope = entry.scope.as_str();
         match &*entry.record {
             Record::Start(start) if entry.is_the_users() => {
                 conversations.entry(scope).or_insert((&start.npc, Vec::new())).0 = &start.npc;
+                schema.clone_from(&start.schema);
             }
             Record::User { text } if entry.is_the_users() => {
                 let (name, records) = conversations.entry(scope).or_insert((&team.forenpc, Vec::new()));
@@ -202,7 +218,13 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
                     Some(member) => member,
                     None => (team, team.npc(Some(name))?),
                 };
-                let mut agent = Agent::resume(session, team, npc, scope, std::mem::take(records))?;
+                // Only the conversation that a run begins with has a schema.
+                let mut agent = match schema.take() {
+                    Some(schema) if scope.is_empty() && records.is_empty() => {
+                        Agent::new(session, team, npc, Some(schema))?
+                    }
+                    _ => Agent::resume(session, team, npc, scope, std::mem::take(records))?,
+                };
                 match agent.run(text) {
                     Ok(_) | Err(Error::Model(_)) => *records = agent.into_records(),
                     Err(error) => return Err(error),
@@ -239,8 +261,8 @@ pub struct Difference {
     pub replayed: Option<Value>,
 }
 
-/// Compares two runs; also how many records of the recorded one were compared: a run that was cancelled or ran out of time can't be
-/// compared any further.
+/// Compares two runs; also how many records of the recorded one were compared: a run that was killed, was cancelled or ran out of
+/// time can't be compared any further.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
@@ -254,7 +276,8 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
         Some(end) => end - recorded[..end].iter().rev().take_while(not_run).count(),
         None => recorded.len(),
     };
-    let length = if stopped.is_some() { compared } else { compared.max(replayed.len()) };
+    let partial = stopped.is_some() || was_killed(recorded);
+    let length = if partial { compared } else { compared.max(replayed.len()) };
     for index in 0..length {
         let [left, right] = [recorded, replayed].map(|run| run.get(index).map(comparable));
         if left != right {
@@ -267,6 +290,17 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
         }
     }
     (compared, None)
+}
+
+/// Whether the last thing that the user said or ran has no end.
+fn was_killed(entries: &[Entry]) -> bool {
+    entries.iter().fold(false, |open, entry| match &*entry.record {
+        Record::User { .. } if entry.is_the_users() => true,
+        Record::End { .. } if entry.is_the_users() => false,
+        Record::ToolCall { .. } if entry.scope == PERSON => true,
+        Record::ToolResult { .. } if entry.scope == PERSON => false,
+        _ => open,
+    })
 }
 
 /// An entry as it is compared.

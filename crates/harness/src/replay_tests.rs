@@ -110,9 +110,41 @@ fn a_cancelled_run_is_compared_up_to_there() {
     let cancelled = [user(), end(Outcome::Cancelled), user()];
     let failed = Outcome::Failed { error: "no more".into() };
     assert_eq!(difference(&cancelled, &[user(), end(failed.clone())]), (1, None));
-    let (_, found) = difference(&[user()], &[user(), end(failed)]);
-    assert_eq!(found.map(|found| (found.same, found.recorded)), Some((1, None)));
+    let over = || [user(), end(failed.clone())];
+    let (_, found) = difference(&over(), &[over().as_slice(), &[user()]].concat());
+    assert_eq!(found.map(|found| (found.same, found.recorded)), Some((2, None)));
     assert_eq!(difference(&[user(), user()], &[user()]).1.unwrap().replayed, None);
+}
+
+#[test]
+fn a_killed_run_is_compared_up_to_there_and_its_last_call_does_not_run() {
+    let ground = Ground::new();
+    let entries = recorded(&ground, [shell("touch f"), Turn::text("done"), Turn::text("more")]);
+    let call = |entry: &Entry| matches!(&*entry.record, Record::ToolCall { .. });
+    for (index, _) in entries.iter().enumerate().filter(|(_, entry)| call(entry)) {
+        let killed = &entries[..=index];
+        let (replayed, there) = again(killed, ground.team.clone(), true);
+        assert_eq!(difference(killed, &replayed), (killed.len(), None));
+        assert!(!there.work().join("f").exists());
+        let result = replayed.iter().rev().find_map(|entry| match &*entry.record {
+            Record::ToolResult { result, .. } => Some(result.error.clone()),
+            _ => None,
+        });
+        assert_eq!(result.as_deref(), Some("not run: the trace has no result of this call"));
+    }
+}
+
+#[test]
+fn a_schema_is_kept() {
+    let ground = Ground::new();
+    let model = Scripted::new([Turn::text("{}")]);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let npc = ground.team.npc(None).unwrap();
+    Agent::new(&session, &ground.team, npc, Some(json!({"type": "object"}))).unwrap().run("do it").unwrap();
+    let entries = session.trace.entries();
+    let (replayed, _) = again(&entries, ground.team.clone(), true);
+    assert_eq!(difference(&entries, &replayed), (entries.len(), None));
 }
 
 #[test]

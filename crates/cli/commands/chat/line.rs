@@ -115,19 +115,18 @@ fn words(text: &str) -> Result<Vec<(usize, String)>, String> {
 }
 
 /// The arguments of `jinx` in what was typed after its name. First come `name=value` of its inputs; then the others in their order. If
-/// all that it requires is one text, that is the whole rest, as it was typed: `/shell ls -l | wc`.
+/// all that it requires is one text, that is the whole rest, as it was typed: `/shell ls -l | wc`. `offer` is what may be chosen from.
 ///
 /// # Errors
 /// What is wrong.
-pub fn arguments(jinx: &Jinx, text: &str) -> Result<Map<String, Value>, String> {
+pub fn arguments(jinx: &Jinx, text: &str, offer: &Offer) -> Result<Map<String, Value>, String> {
     let words = words(text)?;
-    let offer = Offer::default();
     let mut given = Map::new();
     let mut left = words.as_slice();
     while let Some(((_, word), rest)) = left.split_first() {
         let Some((name, value)) = word.split_once('=') else { break };
         let Some(input) = jinx.inputs.iter().find(|input| input.name == name) else { break };
-        given.insert(name.to_owned(), input.parse(value, &offer)?);
+        given.insert(name.to_owned(), input.parse(value, offer)?);
         left = rest;
     }
     let open: Vec<_> = jinx.inputs.iter().filter(|input| !given.contains_key(&input.name)).collect();
@@ -143,7 +142,7 @@ pub fn arguments(jinx: &Jinx, text: &str) -> Result<Map<String, Value>, String> 
         return Err(format!("`{}` takes: {}", jinx.name, names.join(", ")));
     }
     for (input, (_, word)) in open.iter().zip(left) {
-        given.insert(input.name.clone(), input.parse(word, &offer)?);
+        given.insert(input.name.clone(), input.parse(word, offer)?);
     }
     Ok(given)
 }
@@ -201,7 +200,7 @@ mod tests {
             input("count", Kind::Integer, Some(json!(1))),
         ]);
         let check = |jinx: &Jinx, text: &str, expected: Result<Value, &str>| {
-            let found = arguments(jinx, text).map(Value::Object);
+            let found = arguments(jinx, text, &Offer::default()).map(Value::Object);
             assert_eq!(found, expected.map_err(str::to_owned), "{text}");
         };
         check(&shell, "ls", Ok(json!({"command": "ls"})));
@@ -214,5 +213,18 @@ mod tests {
         check(&edit, "old=x f", Ok(json!({"old": "x", "path": "f"})));
         check(&edit, "a b 1 c", Err("`x` takes: path, old, count"));
         check(&edit, "a 'b", Err("a quote ' is open"));
+    }
+
+    #[test]
+    fn what_a_person_may_choose_from() {
+        let team = alara_harness::Team::stock("alara").unwrap();
+        let offer = alara_harness::agent::offer(&team, None);
+        let check = |name: &str, text: &str| {
+            let found = arguments(team.jinx(name).unwrap(), text, &offer).unwrap();
+            let said: Vec<&str> = found.values().filter_map(Value::as_str).collect();
+            assert_eq!(said.join(" "), text, "{name}");
+        };
+        check("skill", &format!("{} all", offer.skills[0]));
+        check("delegate", &format!("{} greet", offer.members[0]));
     }
 }

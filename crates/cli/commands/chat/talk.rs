@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use alara_engine::ToolCall;
+use alara_harness::agent::offer;
 use alara_harness::trace::Record;
 use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -233,7 +234,7 @@ impl<'s> Talk<'s> {
         let Some(jinx) = self.team.jinx(name) else {
             bail!("there is no command and no jinx /{name}\nhint: /help, /jinxes");
         };
-        let arguments = line::arguments(jinx, rest).map_err(anyhow::Error::msg)?;
+        let arguments = line::arguments(jinx, rest, &offer(&self.team, None)).map_err(anyhow::Error::msg)?;
         self.runs += 1;
         let call = ToolCall { id: format!("run_{}", self.runs), name: name.to_owned(), arguments };
         let begun = std::time::Instant::now();

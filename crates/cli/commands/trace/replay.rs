@@ -7,7 +7,7 @@ use alara_harness::replay::StandIns;
 use alara_harness::sandbox::enforced;
 use alara_harness::scratch::Scratch;
 use alara_harness::trace::{self, Record};
-use alara_harness::{Policy, Sandbox, Session, Single, Team, replay};
+use alara_harness::{Policy, Sandbox, Session, Single, replay};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
@@ -47,12 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ => None,
     });
     let Some(start) = start else { bail!("no conversation begins in {}", path.display()) };
-    let team = match (&args.team, &start.directory) {
-        (Some(team), _) => agent::find(Some(team))?,
-        (None, Some(directory)) => Team::load(directory)?,
-        (None, None) => Team::stock(&start.team).with_context(|| {
-            format!("the team {} of the trace can't be found: name it with -t", start.team)
-        })?,
+    let recorded_team = start.directory.as_ref().map_or(Some(start.team.as_str()), |path| path.to_str());
+    let team = match &args.team {
+        Some(team) => agent::find(Some(team))?,
+        None => agent::find(Some(recorded_team.context("the path of the trace's team is no text")?))
+            .with_context(|| {
+                format!("the team {} of the trace can't be found: name it with -t", start.team)
+            })?,
     };
     let temporary = args.workdir.is_none().then(|| Scratch::claim(&std::env::temp_dir())).transpose()?;
     let work = args.workdir.as_deref().or(temporary.as_ref().map(Scratch::path));
