@@ -197,7 +197,7 @@ impl Write for Made {
 }
 
 /// The values of a list as one text.
-fn join(list: Value, between: Option<&str>) -> Result<String, minijinja::Error> {
+fn join(list: &Value, between: Option<&str>) -> Result<String, minijinja::Error> {
     let mut text = String::new();
     for (index, value) in list.try_iter()?.enumerate() {
         let simple = !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable);
