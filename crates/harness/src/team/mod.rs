@@ -4,6 +4,7 @@
 //! how anything runs.
 
 mod assemble;
+mod bounds;
 mod check;
 mod ctx;
 mod files;

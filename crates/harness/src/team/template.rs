@@ -4,18 +4,70 @@
 //! an `.npc` `ctx`, the other keys of the team's `.ctx`. Anything else is empty.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{Environment, UndefinedBehavior};
+use minijinja::value::{Kwargs, Serde, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, json};
 
+use super::bounds::refused;
 use super::library::Pattern;
 use crate::jinx::Place;
 use crate::source::{Diagnostic, Source};
 
-/// Most steps of one template: some hundred thousand lines of text are made with fewer.
-const FUEL: u64 = 1_000_000;
+/// Most steps of one template: thousands of lines of text are made with fewer.
+const FUEL: u64 = 100_000;
+/// Most bytes of what a template makes.
+const MADE: usize = 4 << 20;
+/// Most bytes of a template, of the values that it knows, and of a text that it joins: what it holds at a time is no more than the
+/// product of two of these.
+const TEMPLATE: usize = 64 << 10;
+/// Filters that make large values out of small ones, or texts of lists.
+const GROWING: [&str; 21] = [
+    "replace",
+    "indent",
+    "format",
+    "tojson",
+    "pprint",
+    "urlencode",
+    "escape",
+    "e",
+    "string",
+    "batch",
+    "slice",
+    "sum",
+    "map",
+    "chain",
+    "zip",
+    "split",
+    "lines",
+    "groupby",
+    "attr",
+    "safe",
+    "dictsort",
+];
+/// Functions of the same kind.
+const GROWING_FUNCTIONS: [&str; 3] = ["dict", "namespace", "debug"];
+/// Methods that are not.
+const METHODS: [&str; 16] = [
+    "capitalize",
+    "count",
+    "endswith",
+    "find",
+    "get",
+    "items",
+    "keys",
+    "lower",
+    "lstrip",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "upper",
+    "values",
+];
 /// What surrounds a line's number while places are looked for: characters for private use, which no text has.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
@@ -40,7 +92,20 @@ impl Templates {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Chainable);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(|state, value, method, arguments| {
+            if !METHODS.contains(&method) {
+                return Err(ErrorKind::UnknownMethod.into());
+            }
+            minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+        });
+        GROWING.iter().for_each(|name| environment.remove_filter(name));
+        GROWING_FUNCTIONS.iter().for_each(|name| environment.remove_global(name));
+        environment.add_filter("lower", |text: &str| text.to_lowercase());
+        environment.add_filter("upper", |text: &str| text.to_uppercase());
+        environment.add_filter("trim", |text: &str| text.trim().to_owned());
+        environment.remove_filter("title");
+        environment.remove_filter("capitalize");
+        environment.add_filter("join", join);
         for (name, _) in &jinxes {
             environment.add_global(name.clone(), name.clone());
         }
@@ -76,8 +141,21 @@ impl Templates {
         if !["{{", "{%", "{#"].iter().any(|tag| source.text.contains(tag)) {
             return Ok(Rendered { source: source.clone(), original: None, lines: None });
         }
+        if let Some((line, what)) = refused(&source.text) {
+            return Err(source.error(Place { line, column: 1 }, format!("the template is wrong: {what}")));
+        }
         let context = json!({"ctx": ctx});
-        let render = |text: &str| self.environment.render_str(text, Value::from(Serde(&context)));
+        if source.text.len().max(context.to_string().len()) > TEMPLATE {
+            let message =
+                format!("a template, and the values that it knows, have at most {TEMPLATE} bytes each");
+            return Err(source.error(Place::default(), message));
+        }
+        let render = |text: &str| -> Result<String, minijinja::Error> {
+            let mut made = Made(Vec::new());
+            let template = self.environment.template_from_str(text)?;
+            template.render_captured_to(Value::from(Serde(&context)), &mut made)?;
+            String::from_utf8(made.0).map_err(|_| ErrorKind::BadSerialization.into())
+        };
         self.wanted();
         let text = render(&source.text).map_err(|error| {
             let place = Place { line: error.line().unwrap_or(0), column: 1 };
@@ -99,6 +177,38 @@ impl Templates {
     fn wanted(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What a template makes, up to a limit.
+struct Made(Vec<u8>);
+
+impl Write for Made {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + part.len() > MADE {
+            return Err(std::io::Error::other(format!("it makes more than {MADE} bytes")));
+        }
+        self.0.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The values of a list as one text.
+fn join(list: &Value, between: Option<&str>) -> Result<String, minijinja::Error> {
+    let mut text = String::new();
+    for (index, value) in list.try_iter()?.enumerate() {
+        let simple = !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable);
+        text += if index == 0 { "" } else { between.unwrap_or_default() };
+        text += &if simple { value.to_string() } else { String::new() };
+        if text.len() > TEMPLATE {
+            let message = format!("a joined text has at most {TEMPLATE} bytes");
+            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
+        }
+    }
+    Ok(text)
 }
 
 impl Rendered {
@@ -180,4 +290,39 @@ fn lines(
         lines.push(current);
     }
     (plain == rendered).then_some(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_has_bounds() {
+        let templates = Templates::new(vec![("a".into(), "lib/a".into()), ("b".into(), "lib/b".into())]);
+        let ctx = json!({"names": ["x", "y"], "text": "t".repeat(1000)});
+        let ctx = ctx.as_object().unwrap();
+        let check = |text: &str, expected: Result<&str, &str>| {
+            let source = Source { path: "w.npc".into(), text: text.to_owned() };
+            match (templates.render(&source, ctx, &mut Vec::new()), expected) {
+                (Ok(made), Ok(expected)) => assert_eq!(made.source.text, expected, "{text}"),
+                (Err(error), Err(part)) => assert!(error.message.contains(part), "{text}: {error}"),
+                (Ok(_), Err(part)) => panic!("{text} works, but: {part}"),
+                (Err(error), Ok(_)) => panic!("{text}: {error}"),
+            }
+        };
+        check(
+            "{{ ctx.names|join(', ') }} {{ jinxes_list('lib/*')|join('+') }} {{ 'u'|upper }}",
+            Ok("x, y a+b U"),
+        );
+        check("{% for n in range(3) %}{{ n }}{% endfor %}", Ok("012"));
+        let doubling =
+            "{% set ns = namespace(x='x') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+        check(doubling, Err("`set`"));
+        check("{{ 'x' * 9000000000 }}", Err("`*`"));
+        check("{{ 'x'|indent(9000000000) }}", Err("unknown filter"));
+        check("{{ 'x'.center(9000000000) }}", Err("unknown method"));
+        check("{% for n in range(9000) %}{{ ctx.text }}{% endfor %}", Err("the template is wrong"));
+        check("{{ range(90000)|join(ctx.text) }}", Err("a joined text"));
+        check(&format!("{{{{ 1 }}}}{}", "x".repeat(1 << 16)), Err("at most 65536 bytes"));
+    }
 }
