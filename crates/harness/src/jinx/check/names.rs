@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use minijinja::{Environment, Error};
+use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;
 
 use crate::jinx::template::{self, Language, Piece, pieces, single};
@@ -84,6 +84,9 @@ impl<'a> Text<'a> {
                     .undeclared_variables(true)
             }
         };
+        if let Some(unknown) = self.unknown() {
+            return Err(unknown);
+        }
         let mut uses: Vec<Use> = names
             .into_iter()
             .filter(|path| !is_global(root(path)))
@@ -92,6 +95,50 @@ impl<'a> Text<'a> {
         uses.sort();
         Ok(uses)
     }
+
+    /// The first filter or test that does not exist.
+    fn unknown(self) -> Option<Wrong> {
+        let text = self.as_str();
+        // What looks like an expression in these may be none.
+        if text.contains("{#") || words(text, "raw").next().is_some() {
+            return None;
+        }
+        let whole = [Piece::Expression(0..text.len(), 0..text.len())];
+        let parts = if matches!(self, Text::Expression(_)) { whole.into() } else { pieces(text) };
+        parts.into_iter().find_map(|part| {
+            let (Piece::Expression(_, place) | Piece::Tag(_, place)) = part else { return None };
+            let line = text[..place.start].matches('\n').count();
+            unknown(&text[place]).map(|wrong| Wrong { line: line + wrong.line, ..wrong })
+        })
+    }
+}
+
+/// The first filter or test in an expression that does not exist.
+fn unknown(expression: &str) -> Option<Wrong> {
+    let (mut quote, mut escaped) = (None, false);
+    let mut bare = String::new();
+    for c in expression.chars() {
+        let quoted = quote.is_some();
+        match quote {
+            _ if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(end) if c == end => quote = None,
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            _ => {}
+        }
+        bare.push(if (quoted || quote.is_some()) && c != '\n' { ' ' } else { c });
+    }
+    let filters = bare.match_indices('|').map(|(at, _)| (at, at + 1, "filter", ErrorKind::UnknownFilter));
+    let tests = words(&bare, "is").map(|at| (at, at + 2, "test", ErrorKind::UnknownTest));
+    filters.chain(tests).find_map(|(at, end, what, kind)| {
+        let rest = bare[end..].trim_start();
+        let rest = rest.strip_prefix("not ").filter(|_| what == "test").unwrap_or(rest).trim_start();
+        let name = &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())];
+        let tried = if what == "test" { format!("0 is {name}") } else { format!("0 | {name}") };
+        let failed = ENVIRONMENT.compile_expression(&tried).ok()?.eval(()).err()?;
+        let line = bare[..at].matches('\n').count() + 1;
+        (failed.kind() == kind).then(|| Wrong { message: format!("there is no {what} `{name}`"), line })
+    })
 }
 
 /// The name at the beginning of a path.
@@ -216,6 +263,27 @@ mod tests {
             Text::Code(Language::Python, "\n{% if a %}\nx"),
             Err("2: unexpected end of input, expected end of block"),
         );
+    }
+
+    #[test]
+    fn filters_and_tests_of_texts() {
+        let text = "a\n{{ a | upper }}{{ a\n | nofilter }}";
+        check(Text::Template(text), Err("3: there is no filter `nofilter`"));
+        check(Text::Template("{{ a | nofilter }}"), Err("1: there is no filter `nofilter`"));
+        check(Text::Expression("a is not notest"), Err("1: there is no test `notest`"));
+        check(Text::Expression("a is notest(1) and b"), Err("1: there is no test `notest`"));
+        check(
+            Text::Code(Language::Bash, "ls | wc\necho {{ a | nofilter }}"),
+            Err("2: there is no filter `nofilter`"),
+        );
+        let good =
+            "a | join(' | x') == ' is y' and a is not in [1] and a is divisibleby 3 and a is match('x')";
+        check(Text::Expression(good), Ok(&["a"]));
+        check(
+            Text::Template("{% raw %}{{ a | nofilter }}{% endraw %}{{ a | tojson(indent=2) }}"),
+            Ok(&["a"]),
+        );
+        check(Text::Code(Language::Bash, "echo {{ a | fromjson | length }} | awk '{print}'"), Ok(&["a"]));
     }
 
     #[test]
