@@ -380,8 +380,8 @@ mod tests {
         );
         check(
             &[],
-            spec(Some("m"), Some("http://example.org")),
-            "http://example.org is no address of an endpoint",
+            spec(Some("m"), Some("ftp://example.org")),
+            "ftp://example.org is no address of an endpoint",
         );
         // What is said on the command line goes before what the team says.
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
