@@ -1,6 +1,6 @@
 //! What commands that put an agent to work have in common: who works, with which model, where, and under which rules.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Sampling;
@@ -102,6 +102,20 @@ pub fn find(name: Option<&str>) -> anyhow::Result<Team> {
     team.improve();
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
+}
+
+/// The team in whose folder of jinxes a file lies, the innermost one.
+pub fn team_around(file: &Path) -> Option<Team> {
+    let is_root = |folder: &&Path| folder.ends_with("jinxes") || folder.ends_with("jinxs");
+    file.ancestors().filter(is_root).filter_map(Path::parent).find_map(|directory| team_in(directory).ok())
+}
+
+/// The team in this directory.
+pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
+    let name = directory.to_str().with_context(|| format!("{} is no text", directory.display()))?;
+    let name = if name.is_empty() { "." } else { name };
+    // With a slash it is never the name of a team that lies elsewhere.
+    Ok(search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
 }
 
 /// Tells what is wrong in files; what is only odd is counted.
