@@ -145,9 +145,8 @@ impl StandIns {
         if replayed.contains(scope) {
             return None;
         }
-        let next = |results: &Mutex<VecDeque<_>>| {
-            results.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-        };
+        let next =
+            |results: &Mutex<VecDeque<_>>| results.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let none = || ToolResult::failed("not run: the trace has no result of this call");
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
