@@ -207,7 +207,7 @@ fn commands() {
         &shown,
         &[
             "written to saved.md",
-            "a new conversation",
+            "a new conversation; its trace is ",
             "can't read the script none.json",
             "No such file or directory (os error 2)\nscript\n",
             "team (team)",

@@ -124,3 +124,34 @@ fn the_tests_of_jinxes_are_run() {
     assert_eq!(before, "no problems\njinxes/add.jinx: test wrong: expected an output with \"4\", got \"3\"");
     assert!(after.ends_with(" ms\n1 test passed, 1 failed\n"), "{said}");
 }
+
+#[test]
+fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
+    let calls = |name: &str| format!("jinx_name: one\nsteps:\n- {{engine: {name}}}\n");
+    let step = |name: &str| format!("jinx_name: {name}\nsteps:\n- {{engine: bash, code: 'ls'}}\n");
+    let place = team(&[
+        ("config/alara/jinxes/mine.jinx", &step("mine")),
+        ("jinxes/t/team.ctx", "forenpc: w\n"),
+        ("jinxes/t/w.npc", "name: w\nprimary_directive: Work.\n"),
+        ("jinxes/t/jinxes/own.jinx", &step("own")),
+        ("jinxes/t/jinxes/one.jinx", &calls("own")),
+        ("jinxes/t/jinxes/two.jinx", &calls("mine").replace("one", "two")),
+        ("alone.jinx", &calls("mine")),
+        ("team.ctx", "forenpc: w\n"),
+        ("w.npc", "name: w\nprimary_directive: Work.\n"),
+    ]);
+    for file in ["jinxes/t/jinxes/one.jinx", "jinxes/t/jinxes/two.jinx", "alone.jinx"] {
+        for command in ["check", "run"] {
+            let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+                .args([command, file])
+                .current_dir(place.path())
+                .env("XDG_CONFIG_HOME", place.path().join("config"))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            // Where nothing can be run, the jinx is at least known.
+            assert!(!said.contains("error:"), "{command} {file}: {said}");
+            assert!(command == "run" || output.status.success(), "{command} {file}: {said}");
+        }
+    }
+}

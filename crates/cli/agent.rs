@@ -128,6 +128,20 @@ pub fn find(name: Option<&str>) -> anyhow::Result<Team> {
     Ok(team)
 }
 
+/// The team in whose folder of jinxes a file lies, the innermost one.
+pub fn team_around(file: &Path) -> Option<Team> {
+    let is_root = |folder: &&Path| folder.ends_with("jinxes") || folder.ends_with("jinxs");
+    file.ancestors().filter(is_root).filter_map(Path::parent).find_map(|directory| team_in(directory).ok())
+}
+
+/// The team in this directory.
+pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
+    let name = directory.to_str().with_context(|| format!("{} is no text", directory.display()))?;
+    let name = if name.is_empty() { "." } else { name };
+    // With a slash it is never the name of a team that lies elsewhere.
+    Ok(search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
+}
+
 /// Tells what is wrong in files; what is only odd is counted.
 pub fn tell(diagnostics: &[Diagnostic], place: &str) {
     let (errors, warnings): (Vec<_>, Vec<_>) =

@@ -13,8 +13,8 @@ use anyhow::Context;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::agent::search;
-use crate::progress::count;
+use crate::agent::{search, team_around, team_in};
+use crate::progress::{count, printable};
 use crate::ui;
 
 /// Check a team or a jinx without running anything
@@ -84,13 +84,9 @@ impl Target {
     /// What a user named. A file is checked as part of its team, if it is part of one.
     fn find(name: &str) -> anyhow::Result<Self> {
         let path = Path::new(name);
-        let folder = |path: &Path| match path {
-            path if path.as_os_str().is_empty() => PathBuf::from("."),
-            path => path.to_owned(),
-        };
         let ending = path.extension().and_then(|ending| ending.to_str());
         if ending == Some("npc") {
-            let team = Team::load(&folder(path.parent().unwrap_or(path)))?;
+            let team = team_in(path.parent().unwrap_or(path))?;
             return Ok(Target {
                 team,
                 file: Some(path.canonicalize().with_context(|| format!("can't read {name}"))?),
@@ -101,15 +97,11 @@ impl Target {
         }
         let source = Source::from_file(path)?;
         let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;
-        let is_root =
-            |folder: &&Path| folder.file_name().is_some_and(|name| name == "jinxes" || name == "jinxs");
-        if let Some(root) = path.ancestors().filter(is_root).find_map(Path::parent)
-            && let Ok(team) = Team::load(&folder(root))
-        {
+        if let Some(team) = team_around(path).or_else(|| team_around(&file)) {
             return Ok(Target { team, file: Some(file) });
         }
-        // Alone, it may call the built-in ones.
-        let mut team = Team::stock("alara")?;
+        // Alone, it may call the built-in ones and the user's.
+        let mut team = search().team(Some("alara"))?;
         let mut said = Vec::new();
         if let Some(jinx) = jinx::read(&source, &mut said) {
             team.jinxes.retain(|other| other.name != jinx.name);
@@ -169,7 +161,7 @@ impl Target {
 impl Report {
     fn print(&self, line: fn(&str)) {
         for problem in &self.problems {
-            line(&shown(problem));
+            line(&shown(&problem.to_string(), problem.severity, std::io::stdout().is_terminal()));
         }
         for made in self.improvements.iter().flatten() {
             line(&format!("{made} (improved)"));
@@ -188,19 +180,35 @@ impl Report {
 }
 
 /// A problem as a line, with colours on a terminal.
-fn shown(problem: &Diagnostic) -> String {
-    let text = problem.to_string();
-    let (word, colour) = match problem.severity {
+fn shown(text: &str, severity: Severity, terminal: bool) -> String {
+    let (word, colour) = match severity {
         Severity::Error => (": error: ", "\u{1b}[31m"),
         Severity::Warning => (": warning: ", "\u{1b}[33m"),
     };
+    if !terminal {
+        return text.to_owned();
+    }
+    let text = printable(text);
     match text.split_once(word) {
-        Some((place, message)) if std::io::stdout().is_terminal() => {
+        Some((place, message)) => {
             format!(
                 "\u{1b}[1m{place}\u{1b}[0m: {colour}{}\u{1b}[0m {message}",
                 word.trim_matches([' ', ':']).to_owned() + ":"
             )
         }
-        _ => text,
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_played_with() {
+        let text = "\u{1b}]0;x.jinx:1:1: error: \u{1b}[2J";
+        assert_eq!(shown(text, Severity::Error, false), text);
+        let expected = "\u{1b}[1m\u{fffd}]0;x.jinx:1:1\u{1b}[0m: \u{1b}[31merror:\u{1b}[0m \u{fffd}[2J";
+        assert_eq!(shown(text, Severity::Error, true), expected);
     }
 }

@@ -1,5 +1,7 @@
 //! `alara run`: one task by an agent, or one jinx. The answer goes to stdout, everything else to stderr.
 
+use std::borrow::Cow;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -12,7 +14,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use crate::agent::{self, INTERRUPTED};
-use crate::progress::Progress;
+use crate::progress::{Progress, printable};
 use crate::ui;
 
 /// What a schema looks like.
@@ -39,12 +41,14 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let file = Path::new(&args.task[0]);
-    if file.extension().is_some_and(|ending| ending == "jinx") {
-        run_jinx(args, file)
-    } else {
-        run_agent(args)
-    }
+    if is_jinx(&args.task[0]) { run_jinx(args, Path::new(&args.task[0])) } else { run_agent(args) }
+}
+
+/// Whether a task is a jinx's file: a sentence may end with the name of one.
+fn is_jinx(task: &str) -> bool {
+    let file = Path::new(task);
+    let has_ending = file.extension().is_some_and(|ending| ending == "jinx");
+    has_ending && (!task.contains(char::is_whitespace) || file.is_file())
 }
 
 fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
@@ -146,15 +150,20 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     } else {
         let (output, complaint) = (result.output_text(), result.complaint());
         if !output.is_empty() {
-            ui::line(&output);
+            ui::line(&shown(&output, std::io::stdout().is_terminal()));
         }
         if !complaint.is_empty() {
-            ui::note(&complaint);
+            ui::note(&shown(&complaint, std::io::stderr().is_terminal()));
         } else if !result.stderr.is_empty() {
-            ui::note(&result.stderr);
+            ui::note(&shown(&result.stderr, std::io::stderr().is_terminal()));
         }
     }
     Ok(exit(result.ok, &sandbox))
+}
+
+/// What a jinx gave back, as it is; but a terminal is not to be played with.
+fn shown(text: &str, terminal: bool) -> Cow<'_, str> {
+    if terminal { printable(text) } else { Cow::Borrowed(text) }
 }
 
 fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
@@ -169,9 +178,7 @@ fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
 /// without a name. The file counts, even if the team has a jinx of its name.
 fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> {
     let file = file.canonicalize().with_context(|| format!("can't read {}", file.display()))?;
-    let own = file.ancestors().filter(|path| path.ends_with("jinxes") || path.ends_with("jinxs")).last();
-    let own = own.and_then(Path::parent).and_then(|directory| Team::load(directory).ok());
-    let mut team = match own {
+    let mut team = match agent::team_around(&file) {
         Some(team) if args.agent.team.is_none() => team,
         _ => args.agent.team()?,
     };
@@ -194,5 +201,29 @@ fn schema(path: &Path) -> anyhow::Result<Value> {
         Ok(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(schema),
         Ok(_) => bail!("{name} is no JSON schema\nhint: {SCHEMA_HINT}"),
         Err(error) => bail!("{name} is no JSON: {error}\nhint: {SCHEMA_HINT}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_no_file() {
+        let check = |task: &str, expected| assert_eq!(is_jinx(task), expected, "{task}");
+        check("deploy.jinx", true);
+        check("jinxes/deploy.jinx", true);
+        check("please fix deploy.jinx", false);
+        check("deploy", false);
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("two words.jinx");
+        std::fs::write(&file, "").unwrap();
+        check(file.to_str().unwrap(), true);
+    }
+
+    #[test]
+    fn a_terminal_is_not_played_with() {
+        assert_eq!(shown("\u{1b}[2Ja\n", true), "\u{fffd}[2Ja\n");
+        assert_eq!(shown("\u{1b}[2Ja\n", false), "\u{1b}[2Ja\n");
     }
 }

@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn index() -> anyhow::Result<Index> {
     let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
     let traces = state.join("traces");
-    std::fs::create_dir_all(&traces).with_context(|| format!("can't make {}", traces.display()))?;
+    alara_harness::trace::make_directory(&traces)
+        .with_context(|| format!("can't make {}", traces.display()))?;
     let mut index = Index::open(&state.join("traces.sqlite"))?;
     for left_out in index.update(&traces)? {
         ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));

@@ -185,7 +185,12 @@ impl<'s> Talk<'s> {
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
                 (self.team, self.place) = (team, Some(rest.to_owned()));
-                return Ok(Next::Remark(format!("this is {} of {}", self.npc, self.team.name)));
+                return Ok(Next::Remark(format!(
+                    "this is {} of {}{}",
+                    self.npc,
+                    self.team.name,
+                    self.place_of_trace()
+                )));
             }
             "history" => {
                 let limit = match rest {
@@ -216,7 +221,7 @@ impl<'s> Talk<'s> {
             }
             "clear" => {
                 self.begin_anew(self.npc.clone());
-                return Ok(Next::Remark("a new conversation".to_owned()));
+                return Ok(Next::Remark(format!("a new conversation{}", self.place_of_trace())));
             }
             "save" if rest.is_empty() => bail!("/save FILE"),
             "save" => {
@@ -259,6 +264,11 @@ impl<'s> Talk<'s> {
         self.session.trace = state::trace();
         self.first.clone_from(&npc);
         self.npc = npc;
+    }
+
+    /// Where the trace of the new conversation is.
+    fn place_of_trace(&self) -> String {
+        self.session.trace.path().map(|path| format!("; its trace is {}", path.display())).unwrap_or_default()
     }
 
     /// Reads the team again if its files have changed. Conversations go on with what it is now.

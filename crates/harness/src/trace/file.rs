@@ -1,6 +1,6 @@
 //! The records of a run as they come, in memory and line by line in a file.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,16 +41,20 @@ impl Trace {
         Trace::default()
     }
 
-    /// A trace that is also written to a new file at `path`, whose directories are made.
+    /// A trace that is also written to a new file at `path`, whose directories are made. Only the user may read what is made: it
+    /// holds what tools saw.
     ///
     /// # Errors
     /// The file can't be created, or exists already.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let error = |source| Error::Trace { path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(error)?;
+            make_directory(parent).map_err(error)?;
         }
-        let file = File::options().append(true).create_new(true).open(path).map_err(error)?;
+        let mut options = File::options();
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.append(true).create_new(true).open(path).map_err(error)?;
         let inner = Inner { entries: Vec::new(), file: Some(file) };
         Ok(Trace { inner: Mutex::new(inner), path: Some(path.to_owned()) })
     }
@@ -122,6 +126,17 @@ impl Trace {
     }
 }
 
+/// Makes a directory and those above it that only the user may look into; those that are there stay as they are.
+///
+/// # Errors
+/// It can't be made.
+pub fn make_directory(path: &Path) -> std::io::Result<()> {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
 /// Reads the lines of a trace file. A last line that a killed run left unfinished is left out.
 ///
 /// # Errors
@@ -146,4 +161,20 @@ pub fn lines(path: &Path) -> Result<Vec<Line>, Error> {
 /// As [`lines`].
 pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(lines(path)?.into_iter().map(|line| line.entry).collect())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_user_reads_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state/traces/1.jsonl");
+        Trace::create(&path).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    }
 }

@@ -8,7 +8,6 @@ use super::{Entry, Record};
 /// The request for the next turn of a conversation, from its own records.
 pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut request = Request::default();
-    // How many messages there were before the last one of the user, and how long the last of them was.
     let mut before = None;
     for record in records {
         match record {
@@ -21,10 +20,10 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                 request.reasoning_tokens = start.limits.reasoning_tokens;
             }
             Record::User { text } => {
-                before = Some((
-                    request.messages.len(),
-                    request.messages.last().map_or(0, |last| last.content.len()),
-                ));
+                before = Some(Before::Length {
+                    messages: request.messages.len(),
+                    last: request.messages.last().map_or(0, |last| last.content.len()),
+                });
                 match request.messages.last_mut() {
                     // A turn that was ended left the one before without an answer; many templates want them in turns.
                     Some(last) if last.role == Role::User => last.content += &format!("\n\n{text}"),
@@ -34,6 +33,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
             Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
             Record::Compaction { summary, kept } => {
+                before = before.map(|before| Before::All(before.messages(request.messages.clone())));
                 let recent = request.messages.len().saturating_sub(*kept);
                 request.messages.splice(..recent, [Message::user(summary)]);
                 // Many templates want the user and the assistant in turns.
@@ -41,14 +41,10 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                     let next = request.messages.remove(1);
                     request.messages[0].content += &format!("\n\n{}", next.content);
                 }
-                before = None;
             }
             Record::Retract => {
-                if let Some((messages, length)) = before.take() {
-                    request.messages.truncate(messages);
-                    if let Some(last) = request.messages.last_mut() {
-                        last.content.truncate(length);
-                    }
+                if let Some(before) = before.take() {
+                    request.messages = before.messages(request.messages);
                 }
             }
             Record::ToolCall { .. }
@@ -59,6 +55,30 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
         }
     }
     request
+}
+
+/// The messages before the last one of the user.
+enum Before {
+    /// How many there were, and how long the last of them was: they are still there.
+    Length { messages: usize, last: usize },
+    /// All of them: the conversation was shortened since.
+    All(Vec<Message>),
+}
+
+impl Before {
+    /// The messages, if it is `now` those.
+    fn messages(self, mut now: Vec<Message>) -> Vec<Message> {
+        match self {
+            Before::All(messages) => messages,
+            Before::Length { messages, last } => {
+                now.truncate(messages);
+                if let Some(message) = now.last_mut() {
+                    message.content.truncate(last);
+                }
+                now
+            }
+        }
+    }
 }
 
 /// What turns cost together; the time to the first token is the first turn's.
@@ -119,6 +139,11 @@ mod tests {
         check(&[user("a"), user("b")], &["a\n\nb"]);
         check(&[user("a"), user("b"), assistant("c"), Record::Retract, user("d")], &["a\n\nd"]);
         check(&[user("a"), Record::Retract, Record::Retract], &[]);
+        let shorter = || Record::Compaction { summary: "s".into(), kept: 1 };
+        let long = || [user("a"), assistant("b"), user("c"), assistant("d"), shorter()];
+        check(&long(), &["s", "d"]);
+        check(&[long().as_slice(), &[shorter(), Record::Retract]].concat(), &["a", "b"]);
+        check(&[long().as_slice(), &[user("e"), Record::Retract]].concat(), &["s", "d"]);
     }
 
     #[test]

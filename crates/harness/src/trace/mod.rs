@@ -9,6 +9,6 @@ mod fold;
 mod record;
 pub mod sqlite;
 
-pub use file::{Line, Trace, lines, read};
+pub use file::{Line, Trace, lines, make_directory, read};
 pub use fold::{normalised, request, usage};
 pub use record::{Entry, PERSON, Record, Start};
