@@ -34,6 +34,8 @@ enum Part {
     Quotes(&'static str, usize),
     /// Arithmetic of bash, with so many open brackets: values would be computed there.
     Arithmetic(usize),
+    /// `$[…]` and `${…}` of bash, by what ends it: values in it may be computed. Whether single quotes count.
+    Expansion(char, bool),
     /// To the end of the line.
     Comment,
     /// A here-document up to a line; whether tabs before it don't count.
@@ -78,7 +80,21 @@ impl Reader<'_> {
     fn quoted(&self, language: Language, range: std::ops::Range<usize>, inside: &str) -> Option<Quoted> {
         let placeholder = &self.text[range.clone()];
         let (found, rewrite) = match self.parts.last()? {
+            Part::Code(_)
+                if language == Language::Bash
+                    && computed(&self.text[..range.start], &self.text[range.end..]) =>
+            {
+                (
+                    placeholder,
+                    format!(
+                        "`[ {placeholder} -gt 3 ]` or the computation into the placeholder: bash runs what stands in this one"
+                    ),
+                )
+            }
             Part::Code(_) | Part::Comment => return None,
+            Part::Expansion(..) => {
+                (placeholder, format!("the whole computation into the placeholder: `{{{{ {inside} + 1 }}}}`"))
+            }
             Part::Quotes(quotes, begun) => {
                 let close = quotes.trim_start_matches('$');
                 let whole = *begun == range.start && self.text[range.end..].starts_with(close);
@@ -183,6 +199,15 @@ impl Reader<'_> {
                 '`' if quotes == "\"" => self.skip(1, Some(Part::Code(Some('`')))),
                 _ => self.at += width,
             },
+            Part::Expansion(close, single) => match here {
+                '\\' => self.at = (self.at + escaped(self)).min(end),
+                _ if here == close => self.leave(1),
+                '\'' if single => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
+                '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
+                '`' => self.skip(1, Some(Part::Code(Some('`')))),
+                '$' if self.nested() => {}
+                _ => self.at += width,
+            },
             Part::Arithmetic(open) => {
                 let last = self.parts.len() - 1;
                 match here {
@@ -234,12 +259,16 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes into `$(` or `$((`.
+    /// Goes into `$(`, `$((`, `$[` or `${`.
     fn nested(&mut self) -> bool {
         if self.starts("$((") {
             self.skip(3, Some(Part::Arithmetic(0)));
         } else if self.starts("$(") {
             self.skip(2, Some(Part::Code(Some(')'))));
+        } else if self.starts("$[") || self.starts("${") {
+            let close = if self.starts("$[") { ']' } else { '}' };
+            let single = !matches!(self.parts.last(), Some(Part::Quotes(..) | Part::Expansion(_, false)));
+            self.skip(2, Some(Part::Expansion(close, single)));
         } else {
             return false;
         }
@@ -265,6 +294,45 @@ impl Reader<'_> {
             let (word, tabs) = self.documents.remove(0);
             self.parts.push(Part::Document(word, tabs));
         }
+    }
+}
+
+/// Whether bash would compute a value that stands between two pieces of code: it runs commands in subscripts then.
+fn computed(before: &str, after: &str) -> bool {
+    let test = before.rfind("[[ ").filter(|open| !before[*open..].contains(" ]]"));
+    if let Some(open) = test {
+        let rest = after.split_inclusive(" ]]").next().unwrap_or_default();
+        let operators = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"];
+        return before[open..]
+            .split_whitespace()
+            .chain(rest.split_whitespace())
+            .any(|w| operators.contains(&w));
+    }
+    let command = before.rsplit([';', '|', '&', '\n', '(', '`']).next().unwrap_or_default();
+    let glued = !command.ends_with(char::is_whitespace);
+    let mut words: Vec<&str> = command.split_whitespace().collect();
+    let word = if glued { words.pop().unwrap_or_default() } else { "" };
+    let prefixes =
+        ["if", "then", "elif", "else", "while", "until", "do", "!", "{", "builtin", "command", "time"];
+    let mut words = words.into_iter().skip_while(|w| prefixes.contains(w) || w.contains('='));
+    let name = words.next().unwrap_or_default();
+    let arguments: Vec<&str> = words.collect();
+    let last = arguments.last().copied().unwrap_or_default();
+    let subscript =
+        word.contains('[') && !word.contains(']') && (after.starts_with("]=") || after.starts_with("]+="));
+    if subscript || last.starts_with('<') || word.starts_with('<') {
+        return subscript;
+    }
+    match name {
+        "let" | "unset" => true,
+        "declare" | "typeset" | "local" | "readonly" => {
+            !word.contains('=')
+                || arguments.iter().any(|w| w.starts_with('-') && w.contains(['i', 'n', 'a', 'A']))
+        }
+        "printf" => last == "-v" || word == "-v",
+        "read" => !(last.starts_with('-') && last.ends_with(['d', 'i', 'n', 'N', 'p', 't', 'u'])),
+        "test" | "[" => last == "-v",
+        _ => false,
     }
 }
 
@@ -300,6 +368,43 @@ mod tests {
         check("cat <<-EOF\n\tEO\n\tEOF\ncat <<A <<B\n\"\nA\n{{ q }}\nB", document);
         check("cat <<< {{ q }}", None);
         check("awk '{{print $1}}' {{ q }}", None);
+    }
+
+    #[test]
+    fn what_bash_would_compute_is_refused() {
+        let refused = |text: &str| quoted_placeholder(Language::Bash, text).is_some();
+        for text in [
+            "[[ {{ n }} -gt 3 ]]",
+            "if [[ a == b && 3 -lt {{ n }} ]]; then x; fi",
+            "[[ -v {{ n }} ]]",
+            "echo ${arr[{{ n }}]}",
+            "echo \"${s:{{ n }}:1}\"",
+            "x=$[ {{ n }} + 1 ]",
+            "arr[{{ n }}]=1",
+            "true; let y={{ n }}",
+            "declare -i z={{ n }}",
+            "local {{ n }}=1",
+            "printf -v {{ n }} x",
+            "test -v {{ n }}",
+            "[ -v {{ n }} ]",
+            "unset {{ n }}",
+            "read -r {{ n }}",
+            "echo ${x%% #*}; cat <<EOF\n{{ n }}\nEOF",
+        ] {
+            assert!(refused(text), "{text}");
+        }
+        for text in [
+            "[ {{ n }} -gt 3 ]",
+            "[[ {{ n }} == a ]] && [ 1 -gt {{ n }} ]",
+            "local x={{ n }}",
+            "printf -v x '%s' {{ n }}",
+            "read -r x <<< {{ n }}",
+            "read -p {{ n }} x",
+            "echo let {{ n }} \"${x:-it's}\" {{ n }}",
+            "declare -A m; echo ${x%\\'} {{ n }}",
+        ] {
+            assert!(!refused(text), "{text}");
+        }
     }
 
     #[test]
