@@ -44,7 +44,8 @@ enum Part {
 
 /// The first placeholder of a program that stands in quotes, in a here-document or in arithmetic.
 pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
-    let mut reader = Reader { text, at: 0, parts: vec![Part::Code(None)], documents: Vec::new() };
+    let mut reader =
+        Reader { text, at: 0, parts: vec![Part::Code(None)], documents: Vec::new(), begun: Vec::new() };
     for piece in pieces(text) {
         match piece {
             Piece::Text(range) => {
@@ -74,6 +75,8 @@ struct Reader<'a> {
     parts: Vec<Part>,
     /// Here-documents that begin after the line: the end, and whether tabs before it don't count.
     documents: Vec<(String, bool)>,
+    /// Where commands of bash begin: how many parts were open, and the place.
+    begun: Vec<(usize, usize)>,
 }
 
 impl Reader<'_> {
@@ -82,7 +85,11 @@ impl Reader<'_> {
         let (found, rewrite) = match self.parts.last()? {
             Part::Code(_)
                 if language == Language::Bash
-                    && computed(&self.text[..range.start], &self.text[range.end..]) =>
+                    && computed(
+                        &self.text[..range.start],
+                        self.command(self.parts.len(), range.start),
+                        &self.text[range.end..],
+                    ) =>
             {
                 (
                     placeholder,
@@ -90,6 +97,12 @@ impl Reader<'_> {
                         "`[ {placeholder} -gt 3 ]` or the computation into the placeholder: bash runs what stands in this one"
                     ),
                 )
+            }
+            Part::Code(_)
+                if language == Language::Bash
+                    && interpreted(self.command(self.parts.len(), range.start), &self.text[range.end..]) =>
+            {
+                (placeholder, argument(placeholder))
             }
             Part::Code(_) | Part::Comment => return None,
             Part::Expansion(..) => {
@@ -102,6 +115,12 @@ impl Reader<'_> {
                 let start = if whole { begun - quotes.len() } else { range.start };
                 let rewrite = match language {
                     _ if whole => format!("`{placeholder}`"),
+                    // Without the quotes it would be a part of another program's text.
+                    Language::Bash
+                        if INTERPRETERS.contains(&words(self.command(self.parts.len() - 1, start)).0) =>
+                    {
+                        argument(placeholder)
+                    }
                     Language::Bash => format!("`…{close}{placeholder}{quotes}…`"),
                     Language::Python => format!("`…{quotes} + str({placeholder}) + {quotes}…`"),
                 };
@@ -135,7 +154,11 @@ impl Reader<'_> {
 
     fn skip(&mut self, bytes: usize, part: Option<Part>) {
         self.at += bytes;
+        let code = matches!(part, Some(Part::Code(_)));
         self.parts.extend(part);
+        if code {
+            self.begun.push((self.parts.len(), self.at));
+        }
     }
 
     fn leave(&mut self, bytes: usize) {
@@ -143,6 +166,14 @@ impl Reader<'_> {
         if self.parts.len() > 1 {
             self.parts.pop();
         }
+        let open = self.parts.len();
+        self.begun.retain(|(parts, _)| *parts <= open);
+    }
+
+    /// The text of the command of bash that goes on at a place, up to there, where so many parts were open.
+    fn command(&self, parts: usize, end: usize) -> &str {
+        let begun = self.begun.iter().rev().find(|(open, _)| *open == parts).map_or(0, |(_, at)| *at);
+        &self.text[begun.min(end)..end]
     }
 
     /// One step through Python.
@@ -235,27 +266,32 @@ impl Reader<'_> {
                     self.at = (self.at + line.len() + 1).min(end);
                 }
             }
-            Part::Code(close) => match here {
-                '\\' => self.at = (self.at + escaped(self)).min(end),
-                _ if Some(here) == close => self.leave(1),
-                '\'' => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
-                '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
-                '`' => self.skip(1, Some(Part::Code(Some('`')))),
-                '$' if self.starts("$'") => self.skip(2, Some(Part::Quotes("$'", self.at + 2))),
-                '$' if self.nested() => {}
-                '(' if self.starts("((") => self.skip(2, Some(Part::Arithmetic(0))),
-                '(' => self.skip(1, Some(Part::Code(Some(')')))),
-                '#' if before.is_whitespace() || matches!(before, ';' | '(' | '|' | '&') => {
-                    self.skip(1, Some(Part::Comment));
+            Part::Code(close) => {
+                if matches!(here, ';' | '|' | '&' | '\n') {
+                    self.begun.push((self.parts.len(), self.at + width));
                 }
-                '<' if self.starts("<<<") => self.at += 3,
-                '<' if self.starts("<<") => self.announce(),
-                '\n' => {
-                    self.at += 1;
-                    self.open_document();
+                match here {
+                    '\\' => self.at = (self.at + escaped(self)).min(end),
+                    _ if Some(here) == close => self.leave(1),
+                    '\'' => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
+                    '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
+                    '`' => self.skip(1, Some(Part::Code(Some('`')))),
+                    '$' if self.starts("$'") => self.skip(2, Some(Part::Quotes("$'", self.at + 2))),
+                    '$' if self.nested() => {}
+                    '(' if self.starts("((") => self.skip(2, Some(Part::Arithmetic(0))),
+                    '(' => self.skip(1, Some(Part::Code(Some(')')))),
+                    '#' if before.is_whitespace() || matches!(before, ';' | '(' | '|' | '&') => {
+                        self.skip(1, Some(Part::Comment));
+                    }
+                    '<' if self.starts("<<<") => self.at += 3,
+                    '<' if self.starts("<<") => self.announce(),
+                    '\n' => {
+                        self.at += 1;
+                        self.open_document();
+                    }
+                    _ => self.at += width,
                 }
-                _ => self.at += width,
-            },
+            }
         }
     }
 
@@ -297,8 +333,42 @@ impl Reader<'_> {
     }
 }
 
+/// Programs that run a text that they are given.
+const INTERPRETERS: [&str; 19] = [
+    "ash", "awk", "bash", "dash", "eval", "gawk", "jq", "ksh", "mawk", "node", "perl", "php", "python",
+    "python3", "ruby", "sed", "sh", "ssh", "zsh",
+];
+
+/// What to do instead of putting a value into the text of a program that another one runs.
+fn argument(placeholder: &str) -> String {
+    format!(
+        "the value as an argument, which the inner program reads: `bash -c '… \"$1\" …' _ {placeholder}`, `awk -v x={placeholder} …`"
+    )
+}
+
+/// Whether a value would become a part of the text of a program that a command runs: it is glued to a quoted piece, or evaluated.
+fn interpreted(command: &str, after: &str) -> bool {
+    let (name, _, _) = words(command);
+    let quote = |c: char| c == '\'' || c == '"';
+    INTERPRETERS.contains(&name) && (name == "eval" || command.ends_with(quote) || after.starts_with(quote))
+}
+
+/// A command up to a place: its name without folders, its words so far, and the beginning of the word at the place.
+fn words(command: &str) -> (&str, Vec<&str>, &str) {
+    let glued = !command.ends_with(char::is_whitespace);
+    let mut words: Vec<&str> = command.split_whitespace().collect();
+    let word = if glued { words.pop().unwrap_or_default() } else { "" };
+    let prefixes = [
+        "if", "then", "elif", "else", "while", "until", "do", "!", "{", "builtin", "command", "time", "exec",
+        "env", "sudo", "nohup", "xargs",
+    ];
+    let mut words = words.into_iter().skip_while(|w| prefixes.contains(w) || w.contains('='));
+    let name = words.next().unwrap_or_default();
+    (name.rsplit('/').next().unwrap_or(name), words.collect(), word)
+}
+
 /// Whether bash would compute a value that stands between two pieces of code: it runs commands in subscripts then.
-fn computed(before: &str, after: &str) -> bool {
+fn computed(before: &str, command: &str, after: &str) -> bool {
     let test = before.rfind("[[ ").filter(|open| !before[*open..].contains(" ]]"));
     if let Some(open) = test {
         let rest = after.split_inclusive(" ]]").next().unwrap_or_default();
@@ -308,15 +378,7 @@ fn computed(before: &str, after: &str) -> bool {
             .chain(rest.split_whitespace())
             .any(|w| operators.contains(&w));
     }
-    let command = before.rsplit([';', '|', '&', '\n', '(', '`']).next().unwrap_or_default();
-    let glued = !command.ends_with(char::is_whitespace);
-    let mut words: Vec<&str> = command.split_whitespace().collect();
-    let word = if glued { words.pop().unwrap_or_default() } else { "" };
-    let prefixes =
-        ["if", "then", "elif", "else", "while", "until", "do", "!", "{", "builtin", "command", "time"];
-    let mut words = words.into_iter().skip_while(|w| prefixes.contains(w) || w.contains('='));
-    let name = words.next().unwrap_or_default();
-    let arguments: Vec<&str> = words.collect();
+    let (name, arguments, word) = words(command);
     let last = arguments.last().copied().unwrap_or_default();
     let subscript =
         word.contains('[') && !word.contains(']') && (after.starts_with("]=") || after.starts_with("]+="));
@@ -404,6 +466,31 @@ mod tests {
             "declare -A m; echo ${x%\\'} {{ n }}",
         ] {
             assert!(!refused(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_value_becomes_a_part_of_an_inner_program() {
+        let found = |text: &str| quoted_placeholder(Language::Bash, text).map(|quoted| quoted.rewrite);
+        for text in [
+            "bash -c 'echo '{{ n }}",
+            "/bin/sh -c {{ n }}' | wc'",
+            "sudo python3 -c 'print('{{ n }}')'",
+            "ls | xargs awk '/'{{ n }}'/ {print}'",
+            "eval {{ n }}",
+            "bash -c 'echo {{ n }}'",
+            "sed \"s/x/{{ n }}/\"",
+        ] {
+            assert!(
+                found(text).is_some_and(|advice| advice.contains("as an argument")),
+                "{text}: {:?}",
+                found(text)
+            );
+        }
+        for text in
+            ["bash -c 'echo \"$1\"' _ {{ n }}", "awk -v x={{ n }} '{print x}'", "python3 run.py --n={{ n }}"]
+        {
+            assert_eq!(found(text), None, "{text}");
         }
     }
 
