@@ -1,0 +1,127 @@
+//! What programs may use: processes, memory, processor time, disk, output.
+
+use super::*;
+
+#[test]
+fn programs_are_killed_at_their_limits() {
+    let Some(_) = needs("programs_are_killed_at_their_limits", all) else { return };
+    let policy = Policy {
+        memory_bytes: 256 << 20,
+        processes: 64,
+        cpu: Duration::from_secs(2),
+        written_bytes: 64 << 20,
+        output_bytes: 16 << 20,
+        ..Policy::default()
+    };
+    let ground = Ground::new(policy);
+    for (what, code, expected) in [
+        ("a fork bomb", ":(){ :|:& };:; sleep 30".to_owned(), "killed: more than 64 processes"),
+        (
+            "threads",
+            "exec python3 -c 'import threading, time\nthreading.stack_size(65536)\nfor _ in range(100): threading.Thread(target=time.sleep, args=[30]).start()'"
+                .to_owned(),
+            "killed: more than 64 processes",
+        ),
+        (
+            "memory by many children",
+            format!("for i in 1 2 3 4 5; do python3 -c \"{HOG}\" & done; wait"),
+            "killed: more than 256 MiB of memory",
+        ),
+        (
+            "memory in files",
+            "for i in 1 2 3 4; do head -c 64M /dev/zero > /dev/shm/$i; done; sleep 30".to_owned(),
+            "killed: more than 256 MiB of memory",
+        ),
+        (
+            "processor time of many children",
+            "for i in 1 2 3 4; do (while :; do :; done) & done; wait".to_owned(),
+            "killed: more than 2 s of processor time",
+        ),
+        (
+            "a disk filler",
+            "i=0; while :; do head -c 4M /dev/zero > f$((i++)); done".to_owned(),
+            "killed: more than 64 MiB written to disk",
+        ),
+        ("endless output", "yes".to_owned(), "killed: more than 16 MiB of output"),
+    ] {
+        let output = ground.bash(&code);
+        let killed = output.killed.as_deref();
+        assert_eq!((killed, output.exit), (Some(expected), None), "{what} gave {output:?}");
+    }
+}
+
+/// Where namespaces are refused, as in most containers, the limits are watched all the same. Such a place is behind the
+/// walls themselves, so this test runs itself there.
+#[test]
+fn limits_hold_without_namespaces() {
+    launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
+    let policy = Policy { memory_bytes: 256 << 20, processes: 64, ..Policy::default() };
+    if enforced().processes {
+        let Some(_) = needs("limits_hold_without_namespaces", all) else { return };
+        let ground = Ground::new(Policy { memory_bytes: 8 << 30, processes: 4000, ..Policy::default() });
+        let tests = std::env::current_exe().unwrap().display().to_string();
+        let output =
+            ground.run(&[&tests, "--exact", "sandbox::limits::limits_hold_without_namespaces"], false);
+        let said = text(&output.stdout);
+        assert!(said.contains("1 passed"), "{said}\n{} {output:?}", text(&output.stderr));
+        return;
+    }
+    let found = enforced();
+    assert!(
+        !found.user && !found.mounts && found.landlock > 0 && found.seccomp && found.supervised,
+        "{found}"
+    );
+    let ground = Ground::new(policy);
+    let killed = |code: &str, expected: &str| {
+        let output = ground.bash(code);
+        assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
+    };
+    killed(":(){ :|:& };:; sleep 30", "killed: more than 64 processes");
+    killed(
+        &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 30"),
+        "killed: more than 256 MiB of memory",
+    );
+    check(&ground, "echo x > ../outside", 1, "../outside: Permission denied");
+    check(
+        &ground,
+        "(setsid bash -c 'exec sleep 7532' > /dev/null 2>&1 &) ; sleep 0.1; echo begun",
+        0,
+        "begun",
+    );
+    assert_eq!(running("7532"), 0);
+    assert_eq!(running("30"), 0);
+}
+
+#[test]
+fn a_process_alone_gets_no_more_than_the_limit() {
+    let Some(_) = needs("a_process_alone_gets_no_more_than_the_limit", all) else { return };
+    let ground = Ground::new(Policy { memory_bytes: 256 << 20, file_bytes: 1 << 20, ..Policy::default() });
+    check(&ground, "python3 -c 'x = bytearray(300 << 20)' 2>&1 | tail -1", 0, "MemoryError");
+    // 128 + SIGXFSZ.
+    check(
+        &ground,
+        "head -c 2M /dev/zero > big; s=$?; stat -c %s big; exit $((s == 153 || s == 1 ? 0 : 9))",
+        0,
+        "1048576",
+    );
+}
+
+#[test]
+fn memory_that_children_share_counts_once() {
+    let Some(_) = needs("memory_that_children_share_counts_once", all) else { return };
+    let ground = Ground::new(Policy { memory_bytes: 256 << 20, ..Policy::default() });
+    let code = "import os, time\nx = bytearray(100 << 20); x[::4096] = b'x' * len(x[::4096])\n\
+                children = [os.fork() for _ in range(2)]\n\
+                time.sleep(0.3)\nif all(children): os.wait(); os.wait(); print('unharmed')";
+    let output = ground.run(&["python3", "-c", code], false);
+    assert!(output.killed.is_none() && text(&output.stdout).contains("unharmed"), "{output:?}");
+}
+
+#[test]
+fn a_million_lines_are_drained() {
+    let ground = Ground::new(Policy::default());
+    let output = ground.bash("seq 1000000");
+    assert_eq!((output.exit, output.stdout.len()), (Some(0), 1 << 16));
+    assert_eq!(output.stdout_dropped, 6_888_896 - (1 << 16));
+    assert!(output.stdout.starts_with(b"1\n2\n") && output.stdout.ends_with(b"\n1000000\n"));
+}
