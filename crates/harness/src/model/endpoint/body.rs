@@ -3,7 +3,7 @@
 //! What only some servers know is sent only where it says something: the others refuse it.
 
 use alara_engine::chat::house_messages;
-use alara_engine::{Message, Request, Role, Sampling, ToolChoice};
+use alara_engine::{Message, Request, Sampling, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
@@ -73,13 +73,7 @@ fn messages(request: &Request) -> Vec<Value> {
 }
 
 fn message(message: &Message) -> Value {
-    let role = match message.role {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-    };
-    let mut value = json!({"role": role, "content": message.content});
+    let mut value = json!({"role": message.role, "content": message.content});
     if let Some(reasoning) = &message.reasoning_content {
         value["reasoning_content"] = reasoning.as_str().into();
     }
