@@ -89,7 +89,8 @@ pub struct Session<'a> {
     pub trace: Trace,
     /// Results that calls get instead of being run, for a replay.
     pub stand_ins: StandIns,
-    ask: Option<Asked<'a>>,
+    /// One question at a time.
+    ask: Option<Mutex<Asked<'a>>>,
     observer: Mutex<Observer<'a>>,
 }
 
@@ -135,7 +136,7 @@ impl<'a> Session<'a> {
     /// Lets a person answer where a rule says `ask`; without one that means no.
     #[must_use]
     pub fn asking(mut self, ask: impl Fn(&Question) -> Answer + Sync + Send + 'a) -> Self {
-        self.ask = Some(Box::new(ask));
+        self.ask = Some(Mutex::new(Box::new(ask)));
         self
     }
 
@@ -153,7 +154,8 @@ impl<'a> Session<'a> {
 
     /// Asks the person, if there is one.
     pub fn ask(&self, question: &Question) -> Option<Answer> {
-        self.ask.as_ref().map(|ask| ask(question))
+        let ask = self.ask.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ask(question))
     }
 }
 
@@ -174,12 +176,23 @@ pub struct Caller<'a, 's: 'a> {
     pub depth: usize,
     /// When it must be over.
     pub deadline: Option<Instant>,
+    /// Whether it ends what was begun: then only `deadline` stops it.
+    pub finishing: bool,
 }
 
 impl<'a, 's> Caller<'a, 's> {
     /// The person who started the session.
     pub fn person(session: &'a Session<'s>, team: &'a Team) -> Self {
-        Caller { session, team, npc: None, trace: &session.trace, scope: "", depth: 0, deadline: None }
+        Caller {
+            session,
+            team,
+            npc: None,
+            trace: &session.trace,
+            scope: "",
+            depth: 0,
+            deadline: None,
+            finishing: false,
+        }
     }
 
     /// The name of whoever does it, for messages.
@@ -194,7 +207,7 @@ impl<'a, 's> Caller<'a, 's> {
 
     /// Why it must stop now, if it must.
     pub fn stopped(&self) -> Option<Outcome> {
-        if self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
+        if !self.finishing && self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
             return Some(Outcome::Cancelled);
         }
         self.deadline.filter(|deadline| Instant::now() >= *deadline).map(|_| Outcome::Deadline)

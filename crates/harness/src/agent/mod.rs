@@ -121,7 +121,8 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     /// An agent in the conversation `scope` of the session's trace, of which `records` are what has happened so far; it begins if
-    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now.
+    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now; a schema of the answers
+    /// stays.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -133,7 +134,8 @@ impl<'a, 's> Agent<'a, 's> {
         records: Vec<Arc<Record>>,
     ) -> Result<Self, Error> {
         let (tools, scope) = (npc.jinxes.clone(), scope.to_owned());
-        let given = Given { tools, system: system(team, npc), scope, ..Given::default() };
+        let schema = last_start(&records).and_then(|start| start.schema.clone());
+        let given = Given { tools, system: system(team, npc), scope, schema, ..Given::default() };
         Agent::start(session, &session.trace, team, npc, given, records)
     }
 
@@ -148,7 +150,7 @@ impl<'a, 's> Agent<'a, 's> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, Some(npc));
         let listed = given.tools.iter().filter_map(|name| team.jinx(name));
-        let start = Record::Start(Box::new(Start {
+        let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
             directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
@@ -162,10 +164,9 @@ impl<'a, 's> Agent<'a, 's> {
             tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
             sampling: session.sampling.clone(),
             schema: given.schema,
-        }));
-        let last = records.iter().rev().find(|record| matches!(***record, Record::Start(_)));
-        if last.is_none_or(|last| **last != start) {
-            records.push(trace.push(&given.scope, start)?);
+        };
+        if last_start(&records).is_none_or(|last| *last != start) {
+            records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
         let Given { tools, scope, depth, .. } = given;
         Ok(Agent { session, team, npc, model, tools, trace, scope, depth, records, deadline: None })
@@ -207,6 +208,7 @@ impl<'a, 's> Agent<'a, 's> {
             scope: &self.scope,
             depth: self.depth,
             deadline,
+            finishing: false,
         }
     }
 
@@ -368,6 +370,14 @@ impl<'a, 's> Agent<'a, 's> {
         }
         Ok(outcome)
     }
+}
+
+/// What holds for a conversation now.
+fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
+    records.iter().rev().find_map(|record| match &**record {
+        Record::Start(start) => Some(&**start),
+        _ => None,
+    })
 }
 
 /// The static system text of an NPC, in segments: first what members of a team share (the team's context, the texts of skills,

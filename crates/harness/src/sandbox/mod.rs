@@ -154,6 +154,18 @@ impl Sandbox {
     /// # Errors
     /// The program can't be started, or a wall can't be put up.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
+        self.run_until(script, &self.cancel)
+    }
+
+    /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a short limit.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn finish(&self, script: &Script) -> Result<Output, Error> {
+        self.run_until(script, &AtomicBool::new(false))
+    }
+
+    fn run_until(&self, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
         // By this thread: the launcher dies with the thread that started it.
         let mut child = self.spawn(script)?;
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
@@ -173,7 +185,7 @@ impl Sandbox {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             output.timed_out = Instant::now() >= deadline;
-            output.cancelled = self.cancel.load(Ordering::Relaxed);
+            output.cancelled = cancel.load(Ordering::Relaxed);
             if stdout.seen() + stderr.seen() > self.policy.output_bytes {
                 let most = contract::bytes(self.policy.output_bytes);
                 output.killed = Some(format!("killed: more than {most} of output"));
