@@ -11,6 +11,7 @@ mod harness;
 mod hub;
 mod init;
 mod models;
+mod place;
 mod sandbox;
 mod stock;
 mod verify;

@@ -273,6 +273,26 @@ store:
 }
 
 #[test]
+fn keys_of_a_store_are_known_to_the_teams_own_jinxes() {
+    let keep = "steps: [{set: {store.plan: 1, store.plam: 2}}]\n";
+    let place = Place::new(&[
+        ("t/team.ctx", "forenpc: w\nstore: {plan: {}}\n"),
+        ("t/w.npc", "directive: d\njinxes: [keep, remember, recall]\n"),
+        ("t/jinxes/keep.jinx", keep),
+        ("t/sub/team.ctx", "description: d\nstore: {other: {}}\n"),
+        ("t/sub/v.npc", "directive: d\njinxes: [keep, remember]\n"),
+    ]);
+    let found = Team::load(&place.path("t")).unwrap().check();
+    let found: Vec<String> = found.iter().map(|found| place.shown(&found.to_string())).collect();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].contains("keep.jinx")
+            && found[0].ends_with("the team's store has no key `plam`, did you mean `plan`?"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn one_of_several_ctx_counts() {
     let check = |names: &[&str], expected: &str| {
         let texts: Vec<String> = names.iter().map(|name| format!("description: {name}\n")).collect();
