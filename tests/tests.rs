@@ -14,4 +14,5 @@ mod models;
 mod place;
 mod sandbox;
 mod stock;
+mod trust;
 mod verify;

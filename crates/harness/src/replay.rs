@@ -169,10 +169,11 @@ fn join(scope: &str, place: &str) -> String {
 
 /// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was asked.
 pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
-    let mut given: HashMap<String, VecDeque<Answer>> = HashMap::new();
+    // By jinx, and whether the question was what it may have of the environment.
+    let mut given: HashMap<(String, bool), VecDeque<Answer>> = HashMap::new();
     for entry in entries {
         let Record::Permission { jinx, verdict, by } = &*entry.record else { continue };
-        let answers = given.entry(jinx.clone()).or_default();
+        let answers = given.entry((jinx.clone(), by.contains(" about "))).or_default();
         match (by.as_str(), answers.back_mut()) {
             // So the one before was meant to last.
             ("an answer in this session", Some(last)) => {
@@ -188,13 +189,14 @@ pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync 
     let given = Mutex::new(given);
     asked.then_some(move |question: &Question| {
         let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get_mut(&question.jinx.name).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
+        let key = (question.jinx.name.clone(), !question.variables.is_empty());
+        given.get_mut(&key).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
     })
 }
 
 /// Whether a call was decided by a person, then or before.
 fn is_an_answer(by: &str) -> bool {
-    by.starts_with("an answer") || by == "an earlier answer"
+    by.starts_with("an answer") || by.starts_with("an earlier answer")
 }
 
 /// Says and runs again in `session` what the user of a trace said and ran.

@@ -67,6 +67,9 @@ pub struct Jinx {
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Whether it is built in or the user's own, and so may have what it declares without a question. Default false.
+    #[serde(skip)]
+    pub trusted: bool,
 }
 
 /// What a skill says: text by section.
@@ -90,8 +93,8 @@ impl Skill {
     }
 }
 
-/// Whether something may be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether something may be done; the later one permits less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It may.

@@ -77,6 +77,9 @@ pub struct Team {
     /// Where it was read; `None` = it is built in.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
+    /// Whether it lay in the work directory and was not surely meant: then someone should say yes to it before it works.
+    #[serde(skip)]
+    pub found: bool,
     /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
@@ -200,8 +203,8 @@ impl Team {
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
             let files = files::jinxes(&Folder::root(user.to_owned()), &mut said);
-            above.user = Layer::read(&files, &mut said);
-            watch.jinxes.push(user.to_owned());
+            above.user = Layer::read(&files, &mut said).trusted();
+            watch.user = Some(user.to_owned());
         }
         let mut team = assemble::team(listing, &above, &mut watch, &mut said)?;
         team.place_below("");
@@ -222,6 +225,11 @@ impl Team {
     /// What tells it from all other teams of its tree: a name may occur twice in one.
     pub fn key(&self) -> &str {
         if self.path.is_empty() { &self.name } else { &self.path }
+    }
+
+    /// What its files say, as a hexadecimal SHA-256: another one once any of those that it is read from has changed.
+    pub fn fingerprint(&self) -> String {
+        self.watch.fingerprint()
     }
 
     /// Whether a file that it was read from has been written, added or removed since.

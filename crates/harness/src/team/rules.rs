@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::library::Library;
 use super::nearest::nearest;
 use crate::jinx::Verdict;
-use crate::permission::Rule;
+use crate::permission::{Rule, never_fits};
 use crate::source::{Diagnostic, Source};
 use crate::yaml::Node;
 
@@ -75,7 +75,7 @@ pub fn read(
         let covered = |wide: &str| {
             covers(wide, &pattern) || of_new.as_ref().is_some_and(|pattern| covers(wide, pattern))
         };
-        let weaker = |other: &&Rule| strength(verdict) < strength(other.verdict) && covered(&other.pattern);
+        let weaker = |other: &&Rule| verdict < other.verdict && covered(&other.pattern);
         if let Some(other) = above.iter().find(weaker) {
             let message = format!(
                 "the rule for `{pattern}` has no effect: {} forbids more, for the whole team",
@@ -84,8 +84,21 @@ pub fn read(
             said.push(source.warning(place, message));
             continue;
         }
-        copies.extend(renamed(&pattern).map(|pattern| Rule { pattern, verdict, by: by.clone() }));
-        kept.push(Rule { pattern, verdict, by });
+        copies.extend(renamed(&pattern).map(|pattern| Rule {
+            pattern,
+            verdict,
+            by: by.clone(),
+            inherited: false,
+        }));
+        let rule = Rule { pattern, verdict, by, inherited: false };
+        if never_fits(&rule) {
+            let message = format!(
+                "the rule for `{}` has no effect: a command that joins several is never allowed by a prefix",
+                rule.pattern
+            );
+            said.push(source.warning(place, message));
+        }
+        kept.push(rule);
     }
     // What is said about the new name itself is said last, so that it counts.
     copies.append(&mut kept);
@@ -95,12 +108,13 @@ pub fn read(
 /// A rule for every jinx: what holds where rules can't be read.
 pub fn cautious(path: &Path) -> Rule {
     let by = format!("{}, which can't be read", file(path));
-    Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by }
+    Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by, inherited: false }
 }
 
 /// Those that hold for sub-teams too: all that do not permit.
 pub fn strict(rules: &[Rule]) -> Vec<Rule> {
-    rules.iter().filter(|rule| rule.verdict != Verdict::Allow).cloned().collect()
+    let strict = rules.iter().filter(|rule| rule.verdict != Verdict::Allow);
+    strict.map(|rule| Rule { inherited: true, ..rule.clone() }).collect()
 }
 
 /// With a rule for each jinx instead of one for all; the others go before it.
@@ -129,15 +143,7 @@ fn renamed(pattern: &str) -> Option<String> {
     })
 }
 
-fn strength(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Allow => 0,
-        Verdict::Ask => 1,
-        Verdict::Deny => 2,
-    }
-}
-
-/// Whether whatever fits `narrow` fits `wide` too.
+/// Whether whatever fits `narrow` fits `wide` too, as far as the patterns show it: for a warning, since a rule from above holds anyway.
 fn covers(wide: &str, narrow: &str) -> bool {
     if wide == ANY || wide == narrow {
         return true;

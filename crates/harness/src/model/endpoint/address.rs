@@ -31,6 +31,12 @@ impl Address {
         &self.host
     }
 
+    /// The host and the port, as they were written.
+    pub fn authority(&self) -> &str {
+        let rest = self.base.split_once("://").map_or(self.base.as_str(), |(_, rest)| rest);
+        rest.split('/').next().unwrap_or(rest)
+    }
+
     /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
