@@ -32,7 +32,7 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
     let shown = by_path(directory);
     let (answers, holder) = (answers()?, holder(team));
-    let about = format!("/files {}", team.fingerprint());
+    let about = files_of(team);
     let answer = match answers.answer(&holder, &about) {
         Some((Verdict::Allow, _)) => return Ok(()),
         Some(_) => Answer::No,
@@ -55,6 +55,20 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Keeps a yes to a team that was just written at the user's word, with its files as they are now.
+///
+/// # Errors
+/// It can't be kept.
+pub fn keep(team: &Team) -> anyhow::Result<()> {
+    let about = files_of(team);
+    Ok(answers()?.remember(&holder(team), &about, Answer::Always)?)
+}
+
+/// What a yes to a team is about.
+fn files_of(team: &Team) -> String {
+    format!("/files {}", team.fingerprint())
 }
 
 /// What of a team and its sub-teams is worth a look.

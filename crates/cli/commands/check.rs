@@ -114,7 +114,10 @@ impl Target {
     /// Runs the tests of the jinxes, without a model. Returns how many failed.
     fn try_jinxes(&self) -> anyhow::Result<usize> {
         let (mut passed, mut failed) = (0, 0);
-        for jinx in self.team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
+        // Whoever looks what a stranger's files are worth does not hand them keys.
+        let mut team = self.team.clone();
+        team.jinxes.iter_mut().filter(|jinx| !jinx.trusted).for_each(|jinx| jinx.env.clear());
+        for jinx in team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
             for test in &jinx.tests {
                 let place = Scratch::claim(&std::env::temp_dir())?;
                 let readable = self.team.directory.iter().cloned().collect();
@@ -123,7 +126,7 @@ impl Target {
                 let source = Single(&nobody);
                 let session = Session::new(&source, &sandbox);
                 let begun = Instant::now();
-                let caller = Caller::person(&session, &self.team);
+                let caller = Caller::person(&session, &team);
                 let result = tool::call(&caller, jinx, &test.inputs, &jinx.name)?;
                 let said = test.judge(&result, begun.elapsed());
                 if said.is_empty() {
