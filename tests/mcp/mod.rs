@@ -364,7 +364,7 @@ fn mcp_client_asks_before_it_starts() {
             .into_iter()
             .collect();
         assert_eq!(
-            (ran.warnings, ran.tools().len()),
+            (ran.warnings.clone(), ran.tools().len()),
             (expected.clone(), if expected.is_empty() { 2 } else { 0 }),
             "{rules} {answer:?}"
         );
