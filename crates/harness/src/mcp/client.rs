@@ -97,7 +97,7 @@ impl Client {
             "capabilities": {},
             "clientInfo": {"name": "alara", "version": env!("CARGO_PKG_VERSION")},
         });
-        let greeting = client.link.request("initialize", hello, limit, stopped);
+        let greeting = client.link.request("initialize", &hello, limit, stopped);
         let greeting = greeting.map_err(|failure| client.with_junk(failure))?;
         let version = greeting["protocolVersion"].as_str().unwrap_or_default();
         if !VERSIONS.contains(&version) {
@@ -113,7 +113,10 @@ impl Client {
         }
         let word = |key: &str| greeting["serverInfo"][key].as_str().map(said).unwrap_or_default();
         client.version = format!("{} {}", word("name"), word("version")).trim().to_owned();
-        client.link.notify("notifications/initialized", json!({}));
+        // Some servers answer nothing before they have heard this.
+        if let Some(said) = client.link.notify("notifications/initialized", &json!({})) {
+            let _ = said.join();
+        }
         let mut catalog = Catalog { tools: Vec::new(), remarks: Vec::new() };
         if greeting["capabilities"].get("tools").is_some() {
             client.list(limit, stopped, &mut catalog)?;
@@ -136,7 +139,7 @@ impl Client {
         let mut cursor = Value::Null;
         for _ in 0..PAGES {
             let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
-            let mut page = self.link.request("tools/list", params, limit, stopped)?;
+            let mut page = self.link.request("tools/list", &params, limit, stopped)?;
             match page["tools"].take() {
                 Value::Array(tools) => catalog.tools.extend(tools),
                 _ => return Err(Failure::Broken("its list of tools is none".to_owned())),
@@ -173,7 +176,7 @@ impl Client {
         stopped: &dyn Fn() -> bool,
     ) -> ToolResult {
         let params = json!({"name": tool, "arguments": arguments});
-        match self.link.request("tools/call", params, limit, stopped) {
+        match self.link.request("tools/call", &params, limit, stopped) {
             Ok(result) => typed(result),
             Err(failure) => ToolResult::failed(failure.to_string()),
         }

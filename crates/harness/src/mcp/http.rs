@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ureq::http::{Response, Uri};
@@ -78,7 +79,7 @@ impl Http {
     }
 
     /// Sends a message, on a thread that takes what comes of it. `id` is the request's, if it is one.
-    pub fn post(link: &Arc<Link>, message: String, id: Option<u64>, limit: Duration) {
+    pub fn post(link: &Arc<Link>, message: String, id: Option<u64>, limit: Duration) -> JoinHandle<()> {
         let link = link.clone();
         std::thread::spawn(move || {
             let Some(http) = link.http() else { return };
@@ -88,7 +89,7 @@ impl Http {
                     .unwrap_or_else(|| Failure::Broken("its answer ended without a result".to_owned()));
                 link.answer(id, Err(failure));
             }
-        });
+        })
     }
 
     fn exchange(&self, link: &Arc<Link>, message: &str, limit: Duration) -> Result<(), Failure> {

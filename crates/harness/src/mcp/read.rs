@@ -101,7 +101,7 @@ impl<'a> Reading<'a, '_> {
         }
         fields.unknown();
         let way = match (path, command, url) {
-            (None, None, None) => return self.pick(name.as_deref(), tools, node.place),
+            (None, None, None) => return self.pick(name.as_deref(), tools.as_deref(), node.place),
             (Some(path), None, None) => self.script(&path, node.place),
             (None, Some(command), None) => self.command(&command, node.place),
             (None, None, Some(url)) => self.address(&url, !given.is_empty(), node.place),
@@ -125,14 +125,14 @@ impl<'a> Reading<'a, '_> {
     }
 
     /// One of the known servers, or all of the team's, with fewer tools.
-    fn pick(&mut self, name: Option<&str>, tools: Option<Vec<String>>, place: Place) -> Vec<Server> {
+    fn pick(&mut self, name: Option<&str>, tools: Option<&[String]>, place: Place) -> Vec<Server> {
         let narrowed = |server: &Server| {
             let mut server = server.clone();
-            server.tools = match (server.tools, tools.clone()) {
+            server.tools = match (server.tools, tools) {
                 (Some(own), Some(tools)) => {
-                    Some(tools.into_iter().filter(|tool| own.contains(tool)).collect())
+                    Some(tools.iter().filter(|tool| own.contains(tool)).cloned().collect())
                 }
-                (own, tools) => own.or(tools),
+                (own, tools) => own.or(tools.map(<[String]>::to_vec)),
             };
             server
         };
@@ -318,7 +318,7 @@ fn texts(fields: &mut Fields, node: &Node, key: &str) -> Vec<String> {
         match scalar(item) {
             Some(text) => texts.push(text),
             None => {
-                fields.error(item.place, format!("`{key}` is a list of texts, not of {}", item.describe()))
+                fields.error(item.place, format!("`{key}` is a list of texts, not of {}", item.describe()));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -85,7 +86,7 @@ impl Link {
     pub fn request(
         self: &Arc<Self>,
         method: &str,
-        params: Value,
+        params: &Value,
         limit: Duration,
         stopped: &dyn Fn() -> bool,
     ) -> Reply {
@@ -97,7 +98,7 @@ impl Link {
             locked(&self.waiting).remove(&id);
             return Err(Failure::Broken(reason));
         }
-        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), Some(id), limit);
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), Some(id), limit);
         let failure = match wait(&answer, limit, stopped) {
             Err(failure @ (Failure::Timeout(_) | Failure::Cancelled)) => failure,
             ended => return ended,
@@ -105,29 +106,27 @@ impl Link {
         locked(&self.waiting).remove(&id);
         // The first request must not be cancelled, says the protocol.
         if method != "initialize" {
-            self.notify("notifications/cancelled", json!({"requestId": id, "reason": failure.to_string()}));
+            self.notify("notifications/cancelled", &json!({"requestId": id, "reason": failure.to_string()}));
         }
         Err(failure)
     }
 
-    /// Says something that has no answer.
-    pub fn notify(self: &Arc<Self>, method: &str, params: Value) {
-        self.send(
-            json!({"jsonrpc": "2.0", "method": method, "params": params}),
-            None,
-            Duration::from_secs(10),
-        );
+    /// Says something that has no answer. What may be waited for ends when it has been said.
+    pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.send(&message, None, Duration::from_secs(10))
     }
 
-    fn send(self: &Arc<Self>, message: Value, id: Option<u64>, limit: Duration) {
+    fn send(self: &Arc<Self>, message: &Value, id: Option<u64>, limit: Duration) -> Option<JoinHandle<()>> {
         match &self.wire {
             Wire::Lines(lines) => {
                 if let Some(lines) = &*locked(lines) {
                     // That nobody reads is told by the thread that listens.
                     let _ = lines.send(format!("{message}\n").into_bytes());
                 }
+                None
             }
-            Wire::Http(_) => Http::post(self, message.to_string(), id, limit),
+            Wire::Http(_) => Some(Http::post(self, message.to_string(), id, limit)),
         }
     }
 
@@ -136,7 +135,7 @@ impl Link {
         let text = self.hidden(text);
         match serde_json::from_str(&text) {
             Ok(Value::Array(messages)) => {
-                messages.into_iter().for_each(|message| self.message(message, &text))
+                messages.into_iter().for_each(|message| self.message(message, &text));
             }
             Ok(message) => self.message(message, &text),
             Err(_) => self.junk(&text),
@@ -148,12 +147,12 @@ impl Link {
         let method = message.get("method").and_then(Value::as_str);
         match (method, id) {
             (Some("ping"), Some(id)) => {
-                self.send(json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, LOOK * 100);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, LOOK * 100);
             }
             (Some(method), Some(id)) => {
                 let error =
                     json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", said(method))});
-                self.send(json!({"jsonrpc": "2.0", "id": id, "error": error}), None, LOOK * 100);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, LOOK * 100);
             }
             (Some("notifications/tools/list_changed"), None) => self.changed.store(true, Ordering::Relaxed),
             (Some(_), None) => {}
