@@ -10,6 +10,7 @@ mod endpoint;
 mod harness;
 mod hub;
 mod init;
+mod mcp;
 mod models;
 mod place;
 mod sandbox;

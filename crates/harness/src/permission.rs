@@ -22,6 +22,9 @@ use crate::team::Team;
 /// What joins or nests commands in a shell: a command with one of these is several.
 const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
 
+/// The pattern of a rule for every jinx that no other rule speaks of.
+pub const ANY: &str = "*";
+
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rule {
@@ -204,7 +207,9 @@ pub fn never_fits(rule: &Rule) -> bool {
 }
 
 fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
-    let Some((name, prefix)) = rule.pattern.split_once(':') else { return rule.pattern == jinx };
+    let Some((name, prefix)) = rule.pattern.split_once(':') else {
+        return rule.pattern == jinx || rule.pattern == ANY;
+    };
     let (Some(first), true) = (first, name == jinx) else { return false };
     let prefix = plain(prefix);
     match rule.verdict {

@@ -18,7 +18,7 @@ use crate::trace::{PERSON, Record};
 /// # Errors
 /// The sandbox or a model failed: nothing that the caller could do better.
 pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
-    let permitted = tools.contains(&call.name).then(|| caller.team.jinx(&call.name)).flatten();
+    let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
         audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
         let list = tools.join(", ");
@@ -70,6 +70,9 @@ fn dispatch(
     let scope = caller.scope_of(place);
     if let Some(result) = caller.session.stand_ins.take(&scope) {
         return Ok(result);
+    }
+    if let Some(remote) = &jinx.remote {
+        return Ok(caller.session.mcp.call(jinx, remote, &arguments, caller));
     }
     let caller = Caller { scope: &scope, ..*caller };
     if let Some(withheld) = withheld(&caller, jinx, &arguments)? {

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::permission::Rule;
 use crate::skill;
@@ -34,8 +35,10 @@ use assemble::Above;
 pub use files::Watch;
 use files::{Folder, Listing};
 use library::{Layer, Library};
+pub(crate) use model::variable;
 pub(crate) use nearest::nearest;
 use nearest::unknown;
+pub(crate) use rules::strict;
 pub use search::Search;
 
 /// A team.
@@ -65,6 +68,9 @@ pub struct Team {
     /// Who may read and write which key of the shared store; a key that is not named is everybody's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, Access>,
+    /// The MCP servers that its NPCs may name.
+    #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
     /// The team's rules about calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -100,6 +106,9 @@ pub struct Npc {
     pub model: ModelSpec,
     /// The jinxes that it sees and may call, in this order: catalog and permission set.
     pub jinxes: Vec<String>,
+    /// The MCP servers whose tools it sees and may call too.
+    #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
     /// The skills that it knows.
     pub skills: Skills,
     /// How long it may go on.

@@ -16,21 +16,20 @@ use serde_json::Value;
 use super::library::Library;
 use super::nearest::nearest;
 use crate::jinx::Verdict;
-use crate::permission::{Rule, never_fits};
+use crate::mcp::START;
+use crate::permission::{ANY, Rule, never_fits};
 use crate::source::{Diagnostic, Source};
 use crate::yaml::Node;
 
-/// The pattern of a rule for every jinx, until it is written out.
-const ANY: &str = "*";
 /// Names that jinxes once had; a rule for one is also for the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
 
-/// Reads the rules of a team that knows the jinxes of `library`, below a team with the rules `above`: of those, what is not permitted
+/// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team with the rules `above`: of those, what is not permitted
 /// can't be permitted here. A rule whose verdict can't be read counts as `deny`, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
-    library: &Library,
+    library: Option<&Library>,
     above: &[Rule],
     said: &mut Vec<Diagnostic>,
 ) -> Vec<Rule> {
@@ -46,12 +45,13 @@ pub fn read(
     let mut rules = Vec::new();
     for entry in entries {
         let name = if entry.key.trim() == "default" { ANY } else { entry.key.trim() };
-        let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
         let jinx = name.split(':').next().unwrap_or_default().trim();
-        if name != ANY
+        if let Some(library) = library
+            && ![ANY, START].contains(&jinx)
             && library.get(jinx).is_none()
             && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
         {
+            let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
             let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());
             said.push(source.warning(entry.place, message));
         }
@@ -117,11 +117,12 @@ pub fn strict(rules: &[Rule]) -> Vec<Rule> {
     strict.map(|rule| Rule { inherited: true, ..rule.clone() }).collect()
 }
 
-/// With a rule for each jinx instead of one for all; the others go before it.
+/// With a rule for each jinx beside one for all, which is for those that are not known yet; the others go before it.
 pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
     let (any, others): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern == ANY);
     let each = |rule: &Rule| -> Vec<Rule> {
-        library.names().map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
+        let names = library.names().chain([ANY]);
+        names.map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
     };
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
 }

@@ -131,8 +131,8 @@ fn odd_keys_are_reported_with_their_place() {
             ("v.npc", "- a list\n"),
         ],
         &[
-            "team.ctx:3:1: warning: the key `mcp_servers` has no effect yet",
             "team.ctx:6:8: error: `model` must be a text, not a list",
+            "team.ctx:3:15: error: there is no MCP server `a`; a program is named as `command: …`, a file as `path: …`",
             "team.ctx:5:1: error: a date is written as 2026-01-31, not `soon`",
             "team.ctx:2:1: warning: `contxt` is a value of the team's own; did you mean the key `context`?",
             "v.npc:1:1: error: this must be a mapping, not a list",

@@ -44,10 +44,15 @@ impl Address {
 
     /// Whether this is this very machine, so that no word leaves it.
     pub fn is_loopback(&self) -> bool {
-        let host = self.host.trim_matches(['[', ']']);
-        let named = host.eq_ignore_ascii_case("localhost");
-        named || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        is_loopback(&self.host)
     }
+}
+
+/// Whether a host is this very machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let named = host.eq_ignore_ascii_case("localhost");
+    named || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl FromStr for Address {
