@@ -125,7 +125,9 @@ fn multiply(cpu: &Cpu, w: Rows, x: &Activations, picks: Picks, y: &mut [f32]) {
             match cpu.isa.level() {
                 Level::Scalar => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows)),
+                Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => {
+                    with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows))
+                }
             }
         }
     });
