@@ -1,6 +1,13 @@
 //! Products of weight matrices with rows of activations.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod blocked;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
 use crate::activations::Activations;
 use crate::isa::Level;
 use crate::lanes::{self, LANES};
@@ -43,9 +50,10 @@ impl Rows<'_> {
 ///
 /// # Panics
 /// If the shapes differ, or `x` was prepared for another form of weights.
-pub fn matmul(cpu: &Cpu, w: Rows, x: &Activations, y: &mut [f32]) {
+pub fn matmul(cpu: &Cpu, w: Rows, x: &mut Activations, y: &mut [f32]) {
     assert_eq!(y.len(), x.rows() * w.rows(), "outputs of a matmul");
-    multiply(cpu, w, x, Picks::All(x.rows()), y);
+    let rows = Picks::All(x.rows());
+    multiply(cpu, w, x, rows, y);
 }
 
 /// For each pick (from, to): `y[to] = w x[from]`, with `y` of `[.., w.rows()]`. Other rows of `y` stay; of picks with
@@ -53,7 +61,7 @@ pub fn matmul(cpu: &Cpu, w: Rows, x: &Activations, y: &mut [f32]) {
 ///
 /// # Panics
 /// If the shapes differ, a pick is out of range, or `x` was prepared for another form of weights.
-pub fn matmul_picked(cpu: &Cpu, w: Rows, x: &Activations, picks: &[(u32, u32)], y: &mut [f32]) {
+pub fn matmul_picked(cpu: &Cpu, w: Rows, x: &mut Activations, picks: &[(u32, u32)], y: &mut [f32]) {
     let out = w.rows();
     let rows = y.len().checked_div(out).unwrap_or(0);
     assert_eq!(y.len(), rows * out, "outputs of a matmul in rows of {out}");
@@ -108,13 +116,18 @@ struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
 }
 
-fn multiply(cpu: &Cpu, w: Rows, x: &Activations, picks: Picks, y: &mut [f32]) {
+fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &mut [f32]) {
     assert!(x.suits(w.format), "activations were prepared for other weights than {}", w.format.name());
     assert_eq!(x.width(), w.width, "width of activations and weights");
     let out = w.rows();
     if out == 0 || picks.len() == 0 {
         return;
     }
+    #[cfg(target_arch = "x86_64")]
+    if blocked::pays(cpu.isa.level(), w.format, picks.len()) {
+        return blocked::multiply(cpu, w, x, picks, &Disjoint::new(y));
+    }
+    let x = &*x;
     let row_bytes = w.bytes.len() / out;
     let chunk = (TASK_BYTES / row_bytes).clamp(1, 64);
     let product = Product { w: w.bytes, row_bytes, out, x, picks, y: &Disjoint::new(y) };
