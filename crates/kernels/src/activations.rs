@@ -135,6 +135,14 @@ impl Activations {
         self.panels
     }
 
+    /// All codes of a row, their sums of 16, and their scales of 256.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn all_supers(&self, row: usize) -> (&[i8], &[i16], &[f32]) {
+        let (start, panels) = (row * self.panels, self.panels);
+        let codes = &self.codes[start * PANEL..][..panels * PANEL];
+        (codes, &self.sums[start * 16..][..panels * 16], &self.scales[start..][..panels])
+    }
+
     /// Whether codes have a scale for each 256.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_supers(&self) -> bool {

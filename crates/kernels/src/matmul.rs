@@ -4,13 +4,21 @@
 #[cfg(target_arch = "x86_64")]
 mod blocked;
 #[cfg(target_arch = "x86_64")]
+mod few;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod vector;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiles::{ROUND_OPERATIONS as TILE_ROUND_OPERATIONS, round as tile_round};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use vector::{Avx2, Avx512, AvxVnni, Vector};
 
 use crate::activations::Activations;
 use crate::isa::Level;
 use crate::lanes::{self, LANES};
+#[cfg(target_arch = "x86_64")]
+use crate::quant::k;
 use crate::quant::{Codec, MAX_BYTES, whole, with_codec};
 use crate::threads::Disjoint;
 use crate::{Cpu, Format};
@@ -135,12 +143,16 @@ fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &mut [f32]
         let rows = task * chunk..((task + 1) * chunk).min(out);
         // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
         unsafe {
-            match cpu.isa.level() {
-                Level::Scalar => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
+            match (cpu.isa.level(), w.format) {
+                (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => {
-                    with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows))
-                }
+                (Level::Avx512 | Level::Amx, Format::Q4_K) => few::some_rows::<k::Q4_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (Level::Avx512 | Level::Amx, Format::Q5_K) => few::some_rows::<k::Q5_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (Level::Avx512 | Level::Amx, Format::Q6_K) => few::some_rows::<k::Q6_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows)),
             }
         }
     });

@@ -232,7 +232,7 @@ impl Part<'_> {
         }
     }
 
-    #[inline(always)]
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     unsafe fn fill_planes<F: SuperBits>(&self, index: usize, panel: &mut SuperPanel) {
         let bias = match F::BIAS {
             Bias::Unsigned(bias) => bias,
@@ -369,6 +369,7 @@ unsafe fn store_codes(codes: [std::arch::x86_64::__m256i; 8], flip: u8, out: &mu
 
 /// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`. N registers hold a block's lanes, R
 /// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
+#[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn supers<V: Vector, const R: usize, const N: usize, const QUADS: usize, const HEAD: usize, const SIGNED: bool>(
     panel: &SuperPanel,
@@ -381,61 +382,82 @@ unsafe fn supers<V: Vector, const R: usize, const N: usize, const QUADS: usize, 
     for (index, block) in blocks.iter().enumerate() {
         let x = block.codes.as_ptr().cast::<i32>();
         let code_sums = if QUADS == 4 { block.sums.as_ptr().cast() } else { block.wide_sums.as_ptr().cast::<i32>() };
-        for first in (0..ROWS).step_by(R) {
+        let mut first = 0;
+        while first < ROWS {
+            let codes = panel.codes.as_ptr().add(first).cast::<i32>();
+            let scale_words = panel.scales.as_ptr().cast::<i32>();
             let mut totals = [[V::zero(); N]; R];
             for scale in 0..64 / QUADS {
                 for part in 0..QUADS / HEAD {
-                    let mut partial = [[V::zero(); N]; R];
-                    for quad in 0..HEAD {
-                        let quad = scale * QUADS + part * HEAD + quad;
-                        let mut xs = [V::zero(); N];
-                        for (n, xs) in xs.iter_mut().enumerate() {
-                            *xs = V::load(x.add(quad * TOKENS + n * width));
-                        }
-                        for (r, partial) in partial.iter_mut().enumerate() {
-                            let w = panel.codes.as_ptr().add(first + r).cast::<i32>().add(quad).read_unaligned();
-                            let w = V::spread(w);
-                            for (partial, &x) in partial.iter_mut().zip(&xs) {
-                                *partial = V::add_quads::<SIGNED>(*partial, w, x);
-                            }
-                        }
-                    }
-                    for (r, (totals, partial)) in totals.iter_mut().zip(partial).enumerate() {
-                        let scale = V::spread(*panel.scales.as_ptr().add(first + r).cast::<i32>().add(scale));
-                        for (total, partial) in totals.iter_mut().zip(partial) {
-                            *total = V::add(*total, V::scaled(partial, scale));
+                    let start = scale * QUADS + part * HEAD;
+                    let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                    for r in 0..R {
+                        let scale = V::spread(*scale_words.add((first + r) * 16 + scale));
+                        for n in 0..N {
+                            totals[r][n] = V::add(totals[r][n], V::scaled(partial[r][n], scale));
                         }
                     }
                 }
             }
-            let of_sums = |words: *const [i32; 8], n: usize| {
-                let mut total = V::zero();
-                for pair in 0..32 / QUADS {
-                    let word = V::spread(*words.cast::<i32>().add(pair));
-                    total = V::add_pairs(total, V::load(code_sums.add(pair * TOKENS + n * width)), word);
-                }
-                total
-            };
-            for (r, totals) in totals.into_iter().enumerate() {
+            for r in 0..R {
                 let row = first + r;
-                for (n, mut total) in totals.into_iter().enumerate() {
+                for n in 0..N {
+                    let code_sums = code_sums.add(n * width);
+                    let mut total = totals[r][n];
                     if lowered {
-                        total = V::sub(total, of_sums(panel.lowered.as_ptr().add(row), n));
+                        let words = panel.lowered.as_ptr().add(row).cast();
+                        total = V::sub(total, of_sums::<V, QUADS>(words, code_sums));
                     }
                     let scales = V::load_floats(block.scales.as_ptr().add(n * width));
                     let at = sums.add(index * SUMS + row * TOKENS + n * width);
                     let factor = V::mul(V::spread_float(*panel.scale.as_ptr().add(row)), scales);
                     let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
                     if minima {
-                        let total = of_sums(panel.minima.as_ptr().add(row), n);
+                        let words = panel.minima.as_ptr().add(row).cast();
+                        let total = of_sums::<V, QUADS>(words, code_sums);
                         let factor = V::mul(V::spread_float(-*panel.minimum.as_ptr().add(row)), scales);
                         sum = V::mul_add(factor, V::float(total), sum);
                     }
                     V::store_floats(at, sum);
                 }
             }
+            first += R;
         }
     }
+}
+
+/// The sums of codes times a word each.
+#[inline(always)]
+unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *const i32) -> V::I {
+    let mut total = V::zero();
+    for pair in 0..32 / QUADS {
+        total = V::add_pairs(total, V::load(code_sums.add(pair * TOKENS)), V::spread(*words.add(pair)));
+    }
+    total
+}
+
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are 64 words apart, with the N registers of a block.
+// Indices, because what iterators do to arrays of registers isn't always unrolled.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+unsafe fn products<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
+    codes: *const i32,
+    x: *const i32,
+) -> [[V::I; N]; R] {
+    let mut partial = [[V::zero(); N]; R];
+    for quad in 0..HEAD {
+        let mut xs = [V::zero(); N];
+        for n in 0..N {
+            xs[n] = V::load(x.add(quad * TOKENS + n * (TOKENS / N)));
+        }
+        for r in 0..R {
+            let w = V::spread(codes.add(r * 64 + quad).read_unaligned());
+            for n in 0..N {
+                partial[r][n] = V::add_quads::<SIGNED>(partial[r][n], w, xs[n]);
+            }
+        }
+    }
+    partial
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -472,6 +494,7 @@ unsafe fn supers_avx512<const QUADS: usize>(
 }
 
 /// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`; `bias` was added to codes.
+#[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
     panel: &RunPanel,
@@ -484,38 +507,27 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
     let x = block.codes.as_ptr().cast::<i32>();
     // A sum of a run's codes is within a word's range; the word above it counts nothing.
     let less = V::spread(i32::from(-bias as u16));
-    for first in (0..ROWS).step_by(R) {
+    let mut first = 0;
+    while first < ROWS {
+        let codes = panel.codes.as_ptr().add(first).cast::<i32>();
         for run in 0..LANES {
             let mut totals = [[V::zero(); N]; R];
             for part in 0..8 / HEAD {
-                let mut partial = [[V::zero(); N]; R];
-                for quad in 0..HEAD {
-                    let quad = run * 8 + part * HEAD + quad;
-                    let mut xs = [V::zero(); N];
-                    for (n, xs) in xs.iter_mut().enumerate() {
-                        *xs = V::load(x.add(quad * TOKENS + n * width));
-                    }
-                    for (r, partial) in partial.iter_mut().enumerate() {
-                        let w = panel.codes.as_ptr().add(first + r).cast::<i32>().add(quad).read_unaligned();
-                        let w = V::spread(w);
-                        for (partial, &x) in partial.iter_mut().zip(&xs) {
-                            *partial = V::add_quads::<SIGNED>(*partial, w, x);
-                        }
-                    }
-                }
-                for (totals, partial) in totals.iter_mut().zip(partial) {
-                    for (total, partial) in totals.iter_mut().zip(partial) {
-                        *total = V::add(*total, V::whole(partial));
+                let start = run * 8 + part * HEAD;
+                let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                for r in 0..R {
+                    for n in 0..N {
+                        totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
                     }
                 }
             }
-            for (n, _) in [(); N].iter().enumerate() {
+            for n in 0..N {
                 let scales = V::load_floats(block.scales.as_ptr().cast::<f32>().add(run * TOKENS + n * width));
                 let code_sums = V::load(block.sums.as_ptr().cast::<i32>().add(run * TOKENS + n * width));
-                for (r, totals) in totals.iter().enumerate() {
+                for r in 0..R {
                     let row = first + r;
                     let at = sums.add(run * SUMS + row * TOKENS + n * width);
-                    let total = if bias == 0 { totals[n] } else { V::add_pairs(totals[n], code_sums, less) };
+                    let total = if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
                     let scale = *panel.scales.as_ptr().add(row).cast::<f32>().add(run);
                     let factor = V::mul(V::spread_float(scale), scales);
                     let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
@@ -527,6 +539,7 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
                 }
             }
         }
+        first += R;
     }
 }
 
@@ -553,6 +566,7 @@ unsafe fn runs_avx512(panel: &RunPanel, block: &RunBlock, bias: i16, offset: boo
 
 /// Adds up the lanes of a block and gives each token's numbers, one a row. Lanes that are `lane` apart, of which there are
 /// `lanes`; the others are zero.
+#[allow(clippy::needless_range_loop)] // See `products`.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn finish(
     sums: *const f32,
@@ -563,20 +577,27 @@ unsafe fn finish(
     write: impl Fn(usize, &[f32]),
 ) {
     use std::arch::x86_64::*;
+    const ZEROS: [f32; SUMS] = [0.0; SUMS];
+    let mut from = [ZEROS.as_ptr(); LANES];
+    for (i, from) in from[..lanes].iter_mut().enumerate() {
+        *from = sums.add(i * lane);
+    }
     let mut turned = [[0f32; ROWS]; TOKENS];
-    for (half, row) in (0..rows).step_by(8).flat_map(|row| [(0, row), (8, row)]) {
-        let total = |r: usize| {
-            let at = sums.add((row + r) * TOKENS + half);
-            let zero = _mm256_setzero_ps();
-            let s = each!(i => if i < lanes { _mm256_loadu_ps(at.add(i * lane)) } else { zero });
-            let even = _mm256_add_ps(_mm256_add_ps(s[0], s[4]), _mm256_add_ps(s[2], s[6]));
-            let odd = _mm256_add_ps(_mm256_add_ps(s[1], s[5]), _mm256_add_ps(s[3], s[7]));
-            _mm256_add_ps(even, odd)
-        };
-        let t = turn(each!(r => total(r)));
-        for (token, t) in t.into_iter().enumerate() {
-            _mm256_storeu_ps(turned[half + token].as_mut_ptr().add(row), t);
+    let mut row = 0;
+    while row < rows {
+        for half in [0, 8] {
+            let at = row * TOKENS + half;
+            let t = turn(each!(r => {
+                let s = each!(i => _mm256_loadu_ps(from[i].add(at + r * TOKENS)));
+                let even = _mm256_add_ps(_mm256_add_ps(s[0], s[4]), _mm256_add_ps(s[2], s[6]));
+                let odd = _mm256_add_ps(_mm256_add_ps(s[1], s[5]), _mm256_add_ps(s[3], s[7]));
+                _mm256_add_ps(even, odd)
+            }));
+            for token in 0..8 {
+                _mm256_storeu_ps(turned[half + token].as_mut_ptr().add(row), t[token]);
+            }
         }
+        row += 8;
     }
     for (token, numbers) in turned[..tokens].iter().enumerate() {
         write(token, &numbers[..rows]);

@@ -158,6 +158,7 @@ unsafe fn store(tiles: &mut Sums) {
     );
 }
 
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
 unsafe fn scale_super<const PAIRS: usize>(
     panel: &SuperPanel,
@@ -169,8 +170,8 @@ unsafe fn scale_super<const PAIRS: usize>(
     let scales = _mm512_load_ps(block.scales.as_ptr());
     let code_sums = if PAIRS == 8 { block.sums.as_ptr() } else { block.wide_sums.as_ptr() };
     let mut of_codes = [_mm512_setzero_si512(); PAIRS];
-    for (pair, of_codes) in of_codes.iter_mut().enumerate() {
-        *of_codes = _mm512_load_si512(code_sums.add(pair).cast());
+    for pair in 0..PAIRS {
+        of_codes[pair] = _mm512_load_si512(code_sums.add(pair).cast());
     }
     for row in 0..ROWS {
         let tile = row / 16 * 2;
@@ -182,8 +183,8 @@ unsafe fn scale_super<const PAIRS: usize>(
         let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), _mm512_loadu_ps(at));
         if minima {
             let mut total = _mm512_setzero_si512();
-            for (of_codes, &minima) in of_codes.iter().zip(&panel.minima[row]) {
-                total = _mm512_dpwssd_epi32(total, *of_codes, _mm512_set1_epi32(minima));
+            for pair in 0..PAIRS {
+                total = _mm512_dpwssd_epi32(total, of_codes[pair], _mm512_set1_epi32(panel.minima[row][pair]));
             }
             let factor = _mm512_mul_ps(_mm512_set1_ps(-panel.minimum[row]), scales);
             sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), sum);
@@ -263,4 +264,30 @@ unsafe fn scale_runs(
             _mm512_storeu_ps(at, sum);
         }
     }
+}
+
+/// Multiplications and additions of [`round`].
+pub(crate) const ROUND_OPERATIONS: usize = 64 * 4 * 2 * 16 * 16 * 64;
+
+/// Products of tiles that come from the first cache, for measuring.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(crate) unsafe fn round() {
+    let tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 1];
+    asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly));
+    for _ in 0..64 {
+        asm!(
+            "tileloadd tmm4, [{at} + {line}]",
+            "tileloadd tmm5, [{at} + {line} + 1024]",
+            "tileloadd tmm6, [{at} + {line} + 2048]",
+            "tileloadd tmm7, [{at} + {line} + 3072]",
+            "tdpbssd tmm0, tmm4, tmm6",
+            "tdpbssd tmm1, tmm5, tmm6",
+            "tdpbssd tmm2, tmm4, tmm7",
+            "tdpbssd tmm3, tmm5, tmm7",
+            at = in(reg) tiles.as_ptr(),
+            line = in(reg) 64usize,
+            options(nostack, readonly),
+        );
+    }
+    asm!("tilerelease", options(nostack, nomem));
 }

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 ///
 /// # Safety
 /// The functions may only be called where the instruction set is available, and pointers are to whole registers.
-pub(super) trait Vector {
+pub(crate) trait Vector {
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
     /// Lanes of floats.
@@ -105,7 +105,7 @@ macro_rules! common_256 {
 }
 
 /// AVX2: partial sums are words, of as many products as their room allows.
-pub(super) struct Avx2;
+pub(crate) struct Avx2;
 
 impl Vector for Avx2 {
     common_256!();
@@ -143,7 +143,7 @@ impl Vector for Avx2 {
 }
 
 /// AVX-VNNI: sums of bytes' products are whole.
-pub(super) struct AvxVnni;
+pub(crate) struct AvxVnni;
 
 impl Vector for AvxVnni {
     common_256!();
@@ -176,7 +176,7 @@ impl Vector for AvxVnni {
 }
 
 /// AVX-512 with VNNI.
-pub(super) struct Avx512;
+pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
     type I = __m512i;
