@@ -11,7 +11,7 @@ use std::cell::RefCell;
 
 use super::tiles;
 use super::vector::{Avx2, Avx512, AvxVnni, Vector};
-use super::{Picks, Rows};
+use super::{Picks, Rows, fetch};
 use crate::activations::{Activations, Blocks, RunBlock, SuperBlock, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -202,9 +202,14 @@ impl Part<'_> {
         }
     }
 
-    /// The bytes of a panel of each row.
+    /// The bytes of a panel of each row. Those of the next panel are asked for.
+    #[inline(always)]
     fn panel(&self, index: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
-        self.bytes.chunks_exact(self.row_bytes).map(move |row| &row[index * bytes..row.len().min((index + 1) * bytes)])
+        self.bytes.chunks_exact(self.row_bytes).map(move |row| {
+            let (start, end) = (index * bytes, row.len().min((index + 1) * bytes));
+            fetch(row.as_ptr().wrapping_add(end), bytes);
+            &row[start..end]
+        })
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::Product;
+use super::{Product, fetch};
 use crate::lanes::LANES;
 use crate::quant::Super;
 use crate::quant::avx2::each;
@@ -61,6 +61,22 @@ pub(super) unsafe fn some_rows<F: Four>(p: Product, rows: Range<usize>) {
             for (index, &scale) in scales.iter().enumerate() {
                 let x = Panel { codes: codes.as_ptr().add(256 * index), sums: sums.as_ptr().add(16 * index), scale };
                 let at = index * bytes;
+                if pick == 0 {
+                    // The rows that come next.
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
+                }
+                let x = Panel { codes: codes.as_ptr().add(256 * index), sums: sums.as_ptr().add(16 * index), scale };
+                let at = index * bytes;
+                if pick == 0 {
+                    // The rows that come next.
+                    let mut ahead = 0;
+                    while ahead < bytes {
+                        for w in w {
+                            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(ROWS * p.row_bytes + at + ahead).cast());
+                        }
+                        ahead += 64;
+                    }
+                }
                 let lane = &mut lanes[index % LANES];
                 *lane = F::add([w[0].add(at), w[1].add(at), w[2].add(at), w[3].add(at)], x, *lane);
             }
