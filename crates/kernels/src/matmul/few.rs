@@ -59,24 +59,12 @@ pub(super) unsafe fn some_rows<F: Four>(p: Product, rows: Range<usize>) {
             assert!(scales.len() * bytes == p.row_bytes && codes.len() == 256 * scales.len());
             let mut lanes = [_mm_setzero_ps(); LANES];
             for (index, &scale) in scales.iter().enumerate() {
-                let x = Panel { codes: codes.as_ptr().add(256 * index), sums: sums.as_ptr().add(16 * index), scale };
                 let at = index * bytes;
                 if pick == 0 {
                     // The rows that come next.
                     w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
                 }
                 let x = Panel { codes: codes.as_ptr().add(256 * index), sums: sums.as_ptr().add(16 * index), scale };
-                let at = index * bytes;
-                if pick == 0 {
-                    // The rows that come next.
-                    let mut ahead = 0;
-                    while ahead < bytes {
-                        for w in w {
-                            _mm_prefetch::<_MM_HINT_T0>(w.wrapping_add(ROWS * p.row_bytes + at + ahead).cast());
-                        }
-                        ahead += 64;
-                    }
-                }
                 let lane = &mut lanes[index % LANES];
                 *lane = F::add([w[0].add(at), w[1].add(at), w[2].add(at), w[3].add(at)], x, *lane);
             }
