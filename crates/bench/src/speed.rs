@@ -112,7 +112,12 @@ impl Limits {
     }
 
     /// Operations by what they took, of `repetitions` that took `total` together.
-    fn held_against(&self, spent: &BTreeMap<String, Spent>, repetitions: usize, total: Duration) -> Vec<Operation> {
+    fn held_against(
+        &self,
+        spent: &BTreeMap<String, Spent>,
+        repetitions: usize,
+        total: Duration,
+    ) -> Vec<Operation> {
         let each = 1.0 / repetitions.max(1) as f64;
         let mut operations: Vec<Operation> = spent
             .iter()
@@ -343,7 +348,8 @@ mod tests {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: false, settings };
+        let config =
+            Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         let shapes: Vec<_> =
             tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
@@ -356,7 +362,8 @@ mod tests {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: true, settings };
+        let config =
+            Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: true, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         for test in &tests {
             let share: f64 = test.profile.iter().map(|operation| operation.share).sum();
@@ -365,7 +372,8 @@ mod tests {
             assert!(limits.read_bandwidth > 1e7 && limits.integer_peak > 1e7, "{limits:?}");
         }
         // Eight tokens in one step, four in four: the depth and the warm-up aren't counted.
-        let attention = |test: &Test| test.profile.iter().find(|operation| operation.name == "attention").unwrap().calls;
+        let attention =
+            |test: &Test| test.profile.iter().find(|operation| operation.name == "attention").unwrap().calls;
         assert_eq!(attention(&tests[1]), 4.0 * attention(&tests[0]));
     }
 
@@ -374,7 +382,8 @@ mod tests {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, profile: false, settings };
+        let config =
+            Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         assert!(tests[0].grammar.is_none());
         let grammar = tests[1].grammar.unwrap();

@@ -151,11 +151,12 @@ impl Backend for Profiled {
         stacks: &ExpertStacks<Stack, Vec<f32>>,
     ) -> Result<Array> {
         let chosen: std::collections::BTreeSet<u32> = routes.experts.iter().copied().collect();
-        let cost = [&stacks.gate, &stacks.up, &stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
-            let matrix = w.rows(0).bytes.len() * chosen.len();
-            let products = 2 * routes.experts.len() * w.out() * w.width();
-            (bytes + matrix as u64, operations + products as u64)
-        });
+        let cost =
+            [&stacks.gate, &stacks.up, &stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
+                let matrix = w.rows(0).bytes.len() * chosen.len();
+                let products = 2 * routes.experts.len() * w.out() * w.width();
+                (bytes + matrix as u64, operations + products as u64)
+            });
         self.timed(&format!("experts {}", stacks.gate.format().name()), cost, |inner| {
             inner.experts(x, routes, stacks)
         })

@@ -143,11 +143,8 @@ impl SuperBlock {
 }
 
 impl RunBlock {
-    const ZERO: RunBlock = RunBlock {
-        codes: [[[0; 4]; TOKENS]; 64],
-        sums: [[0; TOKENS]; 8],
-        scales: [[0.0; TOKENS]; 8],
-    };
+    const ZERO: RunBlock =
+        RunBlock { codes: [[[0; 4]; TOKENS]; 64], sums: [[0; TOKENS]; 8], scales: [[0.0; TOKENS]; 8] };
 
     fn set(&mut self, token: usize, (codes, sums, scales): (&[i8], &[i16], &[f32])) {
         set_codes(&mut self.codes, token, codes);

@@ -78,10 +78,13 @@ pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
 /// As [`super::multiply`].
 pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &Disjoint<f32>) {
     let panels = x.panels();
-    let blocks = x.in_blocks(cpu, match picks {
-        Picks::All(_) => None,
-        Picks::Some(picks) => Some(picks),
-    });
+    let blocks = x.in_blocks(
+        cpu,
+        match picks {
+            Picks::All(_) => None,
+            Picks::Some(picks) => Some(picks),
+        },
+    );
     let out = w.rows();
     let row_bytes = w.bytes.len() / out;
     let level = cpu.isa.level();
@@ -112,8 +115,12 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y:
                     Format::Q5_0 => return part.runs::<legacy::Q5_0>(blocks, scratch, picks.len(), write),
                     Format::Q5_1 => return part.runs::<legacy::Q5_1>(blocks, scratch, picks.len(), write),
                     Format::Q8_0 => return part.runs::<legacy::Q8_0>(blocks, scratch, picks.len(), write),
-                    Format::IQ4_NL => return part.runs::<codebook::IQ4_NL>(blocks, scratch, picks.len(), write),
-                    Format::MXFP4 => return part.runs::<codebook::MXFP4>(blocks, scratch, picks.len(), write),
+                    Format::IQ4_NL => {
+                        return part.runs::<codebook::IQ4_NL>(blocks, scratch, picks.len(), write);
+                    }
+                    Format::MXFP4 => {
+                        return part.runs::<codebook::MXFP4>(blocks, scratch, picks.len(), write);
+                    }
                     Format::F32 | Format::F16 | Format::BF16 => unreachable!("floats have no blocks"),
                 }
                 let lanes = panels.min(LANES);
@@ -167,11 +174,15 @@ impl Part<'_> {
                     self.fill_supers::<F, Avx2>(index, panel);
                     match (F::SIXTEENS, F::BIAS) {
                         (_, Bias::Signed) => supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, sums),
-                        (true, Bias::Unsigned(32)) => supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, sums),
+                        (true, Bias::Unsigned(32)) => {
+                            supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, sums)
+                        }
                         (true, Bias::Unsigned(bias)) => {
                             supers_avx2::<4, 4, false>(panel, x, bias != 0, F::MINIMA, sums);
                         }
-                        (false, _) if F::MOST > 15 => supers_avx2::<8, 4, false>(panel, x, false, F::MINIMA, sums),
+                        (false, _) if F::MOST > 15 => {
+                            supers_avx2::<8, 4, false>(panel, x, false, F::MINIMA, sums)
+                        }
                         (false, _) => supers_avx2::<8, 8, false>(panel, x, false, F::MINIMA, sums),
                     }
                 }
@@ -249,7 +260,13 @@ impl Part<'_> {
             if F::MINIMA {
                 pairs(&minima.map(i16::from), step, &mut panel.minima[row]);
             }
-            tiles::planes(F::vectors(bytes.as_ptr()), bias, &scales, &mut panel.codes[row], &mut panel.low[row]);
+            tiles::planes(
+                F::vectors(bytes.as_ptr()),
+                bias,
+                &scales,
+                &mut panel.codes[row],
+                &mut panel.low[row],
+            );
         }
     }
 
@@ -376,7 +393,14 @@ unsafe fn store_codes(codes: [std::arch::x86_64::__m256i; 8], flip: u8, out: &mu
 /// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
-unsafe fn supers<V: Vector, const R: usize, const N: usize, const QUADS: usize, const HEAD: usize, const SIGNED: bool>(
+unsafe fn supers<
+    V: Vector,
+    const R: usize,
+    const N: usize,
+    const QUADS: usize,
+    const HEAD: usize,
+    const SIGNED: bool,
+>(
     panel: &SuperPanel,
     blocks: &[SuperBlock],
     lowered: bool,
@@ -386,7 +410,8 @@ unsafe fn supers<V: Vector, const R: usize, const N: usize, const QUADS: usize, 
     let width = TOKENS / N;
     for (index, block) in blocks.iter().enumerate() {
         let x = block.codes.as_ptr().cast::<i32>();
-        let code_sums = if QUADS == 4 { block.sums.as_ptr().cast() } else { block.wide_sums.as_ptr().cast::<i32>() };
+        let code_sums =
+            if QUADS == 4 { block.sums.as_ptr().cast() } else { block.wide_sums.as_ptr().cast::<i32>() };
         let mut first = 0;
         while first < ROWS {
             let codes = panel.codes.as_ptr().add(first).cast::<i32>();
@@ -527,12 +552,14 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
                 }
             }
             for n in 0..N {
-                let scales = V::load_floats(block.scales.as_ptr().cast::<f32>().add(run * TOKENS + n * width));
+                let scales =
+                    V::load_floats(block.scales.as_ptr().cast::<f32>().add(run * TOKENS + n * width));
                 let code_sums = V::load(block.sums.as_ptr().cast::<i32>().add(run * TOKENS + n * width));
                 for r in 0..R {
                     let row = first + r;
                     let at = sums.add(run * SUMS + row * TOKENS + n * width);
-                    let total = if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
+                    let total =
+                        if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
                     let scale = *panel.scales.as_ptr().add(row).cast::<f32>().add(run);
                     let factor = V::mul(V::spread_float(scale), scales);
                     let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));

@@ -64,7 +64,11 @@ pub(super) unsafe fn some_rows<F: Four>(p: Product, rows: Range<usize>) {
                     // The rows that come next.
                     w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
                 }
-                let x = Panel { codes: codes.as_ptr().add(256 * index), sums: sums.as_ptr().add(16 * index), scale };
+                let x = Panel {
+                    codes: codes.as_ptr().add(256 * index),
+                    sums: sums.as_ptr().add(16 * index),
+                    scale,
+                };
                 let lane = &mut lanes[index % LANES];
                 *lane = F::add([w[0].add(at), w[1].add(at), w[2].add(at), w[3].add(at)], x, *lane);
             }
@@ -143,8 +147,7 @@ unsafe fn add_with_minima<F: Wide>(blocks: [*const u8; ROWS], x: Panel, sum: __m
     // As `k::scales_and_minima`.
     let (six, four, two) =
         (_mm_set1_epi32(0x3f3f_3f3f), _mm_set1_epi32(0x0f0f_0f0f), _mm_set1_epi32(0x3030_3030));
-    let last_scales =
-        _mm_or_si128(_mm_and_si128(low, four), _mm_and_si128(_mm_srli_epi32::<2>(scale), two));
+    let last_scales = _mm_or_si128(_mm_and_si128(low, four), _mm_and_si128(_mm_srli_epi32::<2>(scale), two));
     let last_minima = _mm_or_si128(
         _mm_and_si128(_mm_srli_epi32::<4>(low), four),
         _mm_and_si128(_mm_srli_epi32::<2>(minimum), two),
@@ -172,7 +175,8 @@ unsafe fn add_with_minima<F: Wide>(blocks: [*const u8; ROWS], x: Panel, sum: __m
         _mm256_broadcastq_epi64(_mm_unpackhi_epi64(sums, sums)),
     );
     let of_minima = fold(_mm512_madd_epi16(minima, sums));
-    let of_minima = _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
+    let of_minima =
+        _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
 
     // Each row's two halves: first all scales, then all minima.
     let order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);

@@ -28,7 +28,15 @@ struct Shapes {
 
 impl Shapes {
     const fn new(widths: [u16; 8], rows: [u8; 8]) -> Shapes {
-        Shapes { palette: 1, start_row: 0, reserved: [0; 14], widths, also_reserved: [0; 16], rows, reserved_too: [0; 8] }
+        Shapes {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            widths,
+            also_reserved: [0; 16],
+            rows,
+            reserved_too: [0; 8],
+        }
     }
 }
 
@@ -184,7 +192,8 @@ unsafe fn scale_super<const PAIRS: usize>(
         if minima {
             let mut total = _mm512_setzero_si512();
             for pair in 0..PAIRS {
-                total = _mm512_dpwssd_epi32(total, of_codes[pair], _mm512_set1_epi32(panel.minima[row][pair]));
+                total =
+                    _mm512_dpwssd_epi32(total, of_codes[pair], _mm512_set1_epi32(panel.minima[row][pair]));
             }
             let factor = _mm512_mul_ps(_mm512_set1_ps(-panel.minimum[row]), scales);
             sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), sum);
