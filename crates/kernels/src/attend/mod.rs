@@ -6,6 +6,7 @@
 //! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits.
 #![allow(unsafe_code)]
 
+mod pass;
 mod plan;
 mod softmax;
 mod tile;
@@ -16,15 +17,19 @@ use std::ops::Range;
 use crate::kv::{F32, KvRows, RUN, View, widen};
 use crate::threads::Disjoint;
 use crate::{Cpu, Isa};
-use plan::{Plan, Task, Unit};
-use softmax::{join, weigh};
-use tile::{QUERIES, Rows, TILE, gather, score};
+use pass::Pass;
+use plan::{DIRECT, Plan, Task, UNIT, Unit};
+use softmax::Found;
+use tile::{Rows, TILE};
 
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 256;
 
-/// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
-const DIRECT: usize = 8;
+/// The positions that all queries go through before the next: few enough that, widened, they stay in the first cache.
+const NEAR: usize = 32;
+
+/// The same where they are read as they are kept: reading goes on where it was.
+const NEAR_DIRECT: usize = 8;
 
 /// The heads of an attention and what they see.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,45 +136,6 @@ struct Call<'a> {
     partials: &'a Disjoint<'a, f32>,
 }
 
-/// What n queries have found so far.
-struct Found<'a> {
-    /// The weighted sums of values: `[n, width]`.
-    sums: &'a mut [f32],
-    /// The greatest score of each.
-    most: &'a mut [f32],
-    /// The sum of each one's weights.
-    total: &'a mut [f32],
-}
-
-impl<'a> Found<'a> {
-    /// In `room` for n * (width + 2) numbers.
-    fn within(room: &'a mut [f32], n: usize) -> Self {
-        let (most, room) = room.split_at_mut(n);
-        let (total, sums) = room.split_at_mut(n);
-        Found { sums, most, total }
-    }
-
-    /// Forgets everything.
-    fn clear(&mut self) {
-        self.sums.fill(0.0);
-        self.most.fill(f32::NEG_INFINITY);
-        self.total.fill(0.0);
-    }
-
-    /// Takes what the next split found.
-    fn join(&mut self, isa: Isa, split: &Found) {
-        let width = self.sums.len() / self.most.len();
-        let sums = self.sums.chunks_exact_mut(width).zip(split.sums.chunks_exact(width));
-        for (i, (sums, of_split)) in sums.enumerate() {
-            // A row that sees nothing of a split knows nothing of it.
-            if split.total[i] != 0.0 {
-                let split = (split.most[i], split.total[i]);
-                join(isa, &mut self.most[i], &mut self.total[i], sums, split, of_split);
-            }
-        }
-    }
-}
-
 impl Call<'_> {
     /// Takes a unit through splits.
     fn attend(&self, unit: &Unit, task: &Task, scratch: &mut Vec<f32>) {
@@ -177,39 +143,97 @@ impl Call<'_> {
         let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
         let n = unit.len();
         let room = n * (widths[1] + 2);
-        let sizes = [n * widths[0], room, room, TILE * widths[0], TILE * widths[1]];
+        let sizes = [n * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
         let mut rest = at_least(scratch, sizes.iter().sum());
-        let [queries, split_room, joined, keys, values] = sizes.map(|size| {
+        let [queries, scores, kept, found, joined, keys, values] = sizes.map(|size| {
             let (part, later) = std::mem::take(&mut rest).split_at_mut(size);
             rest = later;
             part
         });
-
         for (i, query) in queries.chunks_exact_mut(widths[0]).enumerate() {
             let (row, head) = unit.query(i);
-            let row = unit.first_row + row - unit.rows.start;
             let (query, pad) = query.split_at_mut(key_width);
             for (query, q) in query.iter_mut().zip(&self.q[(row * heads + head) * key_width..]) {
                 *query = q * scale;
             }
             pad.fill(0.0);
         }
+
+        let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
+        let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
+        let mut pass = Pass { isa: self.isa, queries, scores, kept, found, seen, of_head: unit.queries() };
         if let Some(start) = unit.partials {
             for split in task.splits.clone() {
                 let start = start + (split - unit.splits().start) * room;
                 // SAFETY: no two tasks have the same split of a unit.
-                let partial = unsafe { self.partials.slice(start, room) };
-                self.attend_split(unit, split, queries, keys, values, &mut Found::within(partial, n));
+                pass.found = Found::within(unsafe { self.partials.slice(start, room) }, n);
+                self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
             }
             return;
         }
         let mut joined = self.begin(unit, joined);
         for split in task.splits.clone() {
-            let mut found = Found::within(split_room, n);
-            self.attend_split(unit, split, queries, keys, values, &mut found);
-            joined.join(self.isa, &found);
+            self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
+            joined.join(self.isa, &pass.found);
         }
         self.finish(unit, &joined);
+    }
+
+    /// Takes queries through a split. There is room for a tile of keys and one of values.
+    fn attend_split(&self, unit: &Unit, split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
+        let AttentionShape { key_width, value_width, window, .. } = *self.shape;
+        let past = self.spans[unit.span].past;
+        let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
+        let exact = exact(self.keys) && self.values.is_none_or(exact);
+        let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
+        let direct = whole && (unit.queries() <= DIRECT || exact);
+        let near = if unit.queries() <= DIRECT { NEAR_DIRECT } else { NEAR };
+        let padded = value_width.next_multiple_of(RUN);
+        pass.found.clear();
+
+        let tiles = |seen: &Range<usize>| seen.start / TILE..seen.end.div_ceil(TILE);
+        let (of_unit, of_split) = (tiles(&unit.seen), tiles(&(split * SPLIT..(split + 1) * SPLIT)));
+        for tile in of_split.start.max(of_unit.start)..of_split.end.min(of_unit.end) {
+            let first = tile * TILE;
+            let seen = unit.seen.start.max(first)..unit.seen.end.min(first + TILE);
+            for (i, range) in pass.seen[..unit.queries()].iter_mut().enumerate() {
+                let position = past + unit.rows.start + i / unit.heads.len();
+                let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
+                let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
+                *range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
+            }
+            let keys = self.rows(unit, self.keys, key_width, &seen);
+            let values = self.values.map(|values| self.rows(unit, values, value_width, &seen));
+            if direct {
+                pass.take(0..unit.kv_heads.len(), &keys, &values.unwrap_or(keys.up_to(value_width)), near);
+                continue;
+            }
+            for kv_head in 0..unit.kv_heads.len() {
+                let keys = widened(self.isa, &keys, kv_head, &seen, room.0);
+                let values = values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, room.1));
+                pass.take(kv_head..kv_head + 1, &keys, &values.unwrap_or(keys.up_to(padded)), NEAR);
+            }
+        }
+    }
+
+    /// The rows of a unit's key heads in a tile, of which `seen` positions are seen.
+    fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
+        let (size, blocks) = (self.block_tokens, self.spans[unit.span].blocks);
+        let mut starts = [usize::MAX; TILE];
+        let mut position = seen.start;
+        while position < seen.end {
+            let within = position % size;
+            let count = (size - within).min(seen.end - position);
+            let slot = blocks[position / size] as usize * size + within;
+            assert!(slot + count <= kv.slots(), "attend: slot {slot} of {}", kv.slots());
+            for (i, start) in starts[position % TILE..][..count].iter_mut().enumerate() {
+                *start = (slot + i) * kv.width() + unit.kv_heads.start * width;
+            }
+            position += count;
+        }
+        let some = starts[seen.start % TILE];
+        starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
+        Rows { numbers: kv.numbers(), starts, width }
     }
 
     /// Joins what tasks found in the splits of a unit.
@@ -244,7 +268,6 @@ impl Call<'_> {
         let sums = found.sums.chunks_exact(value_width.next_multiple_of(RUN));
         for (i, (sums, &total)) in sums.zip(&*found.total).enumerate() {
             let (row, head) = unit.query(i);
-            let row = unit.first_row + row - unit.rows.start;
             // SAFETY: no two tasks share both a row and a head.
             let y = unsafe { self.y.slice((row * heads + head) * value_width, value_width) };
             for (y, sum) in y.iter_mut().zip(sums) {
@@ -252,139 +275,18 @@ impl Call<'_> {
             }
         }
     }
-
-    /// Takes a unit's queries through a split. `tile_keys` and `tile_values` have room for a tile.
-    fn attend_split(
-        &self,
-        unit: &Unit,
-        split: usize,
-        queries: &[f32],
-        tile_keys: &mut [f32],
-        tile_values: &mut [f32],
-        found: &mut Found,
-    ) {
-        let AttentionShape { key_width, value_width, window, .. } = *self.shape;
-        let (n, isa) = (unit.len(), self.isa);
-        let own = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
-        let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
-        let direct = whole && (n <= DIRECT || own(self.keys) && self.values.is_none_or(own));
-        let part = |tile: usize| unit.seen.start.max(tile * TILE)..unit.seen.end.min((tile + 1) * TILE);
-        let past = self.spans[unit.span].past;
-        found.clear();
-
-        let tiles_of = |positions: &Range<usize>| positions.start / TILE..positions.end.div_ceil(TILE);
-        let all = tiles_of(&unit.seen);
-        let tiles = tiles_of(&(split * SPLIT..(split + 1) * SPLIT));
-        for tile in tiles.start.max(all.start)..tiles.end.min(all.end) {
-            let seen = part(tile);
-            let keys = self.rows(unit, self.keys, key_width, &seen);
-            let keys = if direct { keys } else { widened(isa, &keys, key_width, &seen, tile_keys) };
-            let values = match self.values {
-                Some(values) => {
-                    let values = self.rows(unit, values, value_width, &seen);
-                    if direct { values } else { widened(isa, &values, value_width, &seen, tile_values) }
-                }
-                None => Rows { width: value_width.next_multiple_of(RUN), ..keys },
-            };
-            // Where keys and values are kept far apart, nobody but us knows what comes next.
-            let mut next_values = self.values.filter(|_| direct).map(|_| &values);
-            let next = (direct && tile + 1 < all.end)
-                .then(|| self.rows(unit, self.keys, key_width, &part(tile + 1)));
-            let mut next_keys = next.as_ref();
-
-            for first in (0..n).step_by(QUERIES) {
-                let count = QUERIES.min(n - first);
-                let mut ranges: [Range<usize>; QUERIES] = [const { 0..0 }; QUERIES];
-                for (i, range) in ranges[..count].iter_mut().enumerate() {
-                    let position = past + unit.query(first + i).0;
-                    let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
-                    let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
-                    *range = from.saturating_sub(tile * TILE)..to.saturating_sub(tile * TILE);
-                }
-                let ranges = &ranges[..count];
-                let some = ranges.iter().filter(|range| !range.is_empty());
-                let any = some.clone().map(|range| range.start).min().zip(some.map(|range| range.end).max());
-                let Some((from, to)) = any else { continue };
-
-                let mut scores = [[0.0; TILE]; QUERIES];
-                let scores = &mut scores[..count];
-                let width = keys.width;
-                let queries = &queries[first * width..][..count * width];
-                score(isa, queries, &keys, from..to, next_values.take(), scores);
-                let mut kept = [1.0; QUERIES];
-                for (i, range) in ranges.iter().enumerate().filter(|(_, range)| !range.is_empty()) {
-                    let (most, total) = (&mut found.most[first + i], &mut found.total[first + i]);
-                    kept[i] = weigh(isa, &mut scores[i], range.clone(), most, total);
-                }
-                let sums = &mut found.sums[first * values.width..][..count * values.width];
-                gather_ranges(isa, sums, &mut kept[..count], scores, &values, ranges, next_keys.take());
-            }
-        }
-    }
-
-    /// The rows of a unit's key head in a tile, of which `seen` positions are seen.
-    fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
-        let (size, blocks) = (self.block_tokens, self.spans[unit.span].blocks);
-        let mut starts = [usize::MAX; TILE];
-        let mut position = seen.start;
-        while position < seen.end {
-            let within = position % size;
-            let count = (size - within).min(seen.end - position);
-            let slot = blocks[position / size] as usize * size + within;
-            assert!(slot + count <= kv.slots(), "attend: slot {slot} of {}", kv.slots());
-            for (i, start) in starts[position % TILE..][..count].iter_mut().enumerate() {
-                *start = (slot + i) * kv.width() + unit.kv_head * width;
-            }
-            position += count;
-        }
-        let some = starts[seen.start % TILE];
-        starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
-        Rows { numbers: kv.numbers(), starts, width }
-    }
 }
 
-/// The same rows, widened to `tile`: whole runs, filled up with zeros.
-fn widened<'a>(isa: Isa, rows: &Rows, width: usize, seen: &Range<usize>, tile: &'a mut [f32]) -> Rows<'a> {
-    let padded = width.next_multiple_of(RUN);
+/// The rows of one key head, widened to `tile`: whole runs, filled up with zeros.
+fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile: &'a mut [f32]) -> Rows<'a> {
+    let padded = rows.width.next_multiple_of(RUN);
     for position in seen.clone() {
         let i = position % TILE;
-        let (row, pad) = tile[i * padded..][..padded].split_at_mut(width);
-        widen(isa, rows.numbers, rows.starts[i], row);
+        let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
+        widen(isa, rows.numbers, rows.starts[i] + kv_head * rows.width, row);
         pad.fill(0.0);
     }
     Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i * padded), width: padded }
-}
-
-/// [`gather`] for queries that see each its own range of a tile: together what all of them see, and each its own before
-/// and after.
-fn gather_ranges(
-    isa: Isa,
-    sums: &mut [f32],
-    kept: &mut [f32],
-    weights: &[[f32; TILE]],
-    values: &Rows,
-    ranges: &[Range<usize>],
-    next: Option<&Rows>,
-) {
-    let from = ranges.iter().map(|range| range.start).max().unwrap_or(0);
-    let to = ranges.iter().map(|range| range.end).min().unwrap_or(0);
-    // Without a common part each goes through its own alone.
-    let (from, to) = if from < to { (from, to) } else { (TILE, TILE) };
-    let alone = |kept: &mut [f32], sums: &mut [f32], of: &dyn Fn(&Range<usize>) -> Range<usize>| {
-        for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {
-            let range = of(&ranges[i]);
-            if !range.is_empty() {
-                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, range, None);
-                kept[i] = 1.0;
-            }
-        }
-    };
-    alone(kept, sums, &|range| range.start..range.end.min(from));
-    if from < to {
-        gather(isa, sums, kept, weights, values, from..to, next);
-        kept.fill(1.0);
-        alone(kept, sums, &|range| to..range.end);
-    }
 }
 
 /// Room for `len` numbers, whatever they are.

@@ -6,20 +6,26 @@ use super::{AttentionShape, AttentionSpan, SPLIT};
 use crate::kv::RUN;
 
 /// The queries that share what is read once: few enough that they and their sums stay in the second cache.
-const UNIT: usize = 64;
+pub(super) const UNIT: usize = 128;
 
-/// A unit isn't cut to less than so many heads: they would read the same keys again.
+/// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
+pub(super) const DIRECT: usize = 8;
+
+/// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
 const LEAST_HEADS: usize = 8;
 
-/// Some heads of some rows of a span, which go with one key head.
+/// Some rows of a span, and some heads of some key heads.
 pub(super) struct Unit {
     pub span: usize,
     /// The rows within the span.
     pub rows: Range<usize>,
     /// The row of the call that `rows` begin with.
     pub first_row: usize,
-    pub kv_head: usize,
+    pub kv_heads: Range<usize>,
+    /// Of each group.
     pub heads: Range<usize>,
+    /// The heads in a group.
+    pub group: usize,
     /// The positions that one of the rows sees.
     pub seen: Range<usize>,
     /// Where the results of its splits are kept until they are joined, if several tasks share it.
@@ -27,14 +33,21 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// The number of queries.
-    pub fn len(&self) -> usize {
+    /// The number of queries of a key head; at most [`UNIT`].
+    pub fn queries(&self) -> usize {
         self.rows.len() * self.heads.len()
     }
 
-    /// The row, within the span, and the head of a query.
+    /// The number of queries: those of the first key head, then those of the next.
+    pub fn len(&self) -> usize {
+        self.kv_heads.len() * self.queries()
+    }
+
+    /// The row of the call and the head of a query.
     pub fn query(&self, i: usize) -> (usize, usize) {
-        (self.rows.start + i / self.heads.len(), self.heads.start + i % self.heads.len())
+        let (kv_head, i) = (self.kv_heads.start + i / self.queries(), i % self.queries());
+        let head = kv_head * self.group + self.heads.start + i % self.heads.len();
+        (self.first_row + i / self.heads.len(), head)
     }
 
     /// The splits that `seen` touches.
@@ -66,32 +79,35 @@ impl Plan {
         let AttentionShape { heads, kv_heads, value_width, window, .. } = *shape;
         let group = heads / kv_heads;
         let enough = if threads == 1 { 1 } else { 4 * threads };
-        let deep = spans.iter().any(|span| window.is_none_or(|window| window > SPLIT) && span.past >= SPLIT);
-        let rows: usize = spans.iter().map(|span| span.rows).sum();
-        // What has no second split can only be shared out by heads.
-        let parts = match deep {
-            true => 1,
-            false => enough.div_ceil((rows * kv_heads).max(1)).min(group.div_ceil(LEAST_HEADS)),
+        let seen = |past: usize, rows: &Range<usize>| {
+            window.map_or(0, |window| (past + rows.start + 1).saturating_sub(window))..past + rows.end
         };
-        let part = group.div_ceil(parts.max(group.div_ceil(UNIT)));
-        let step = (UNIT / part).max(1);
+        let splits = |seen: Range<usize>| seen.end.div_ceil(SPLIT) - seen.start / SPLIT;
+        let splits: usize = spans.iter().map(|span| splits(seen(span.past, &(0..span.rows)))).sum();
+        let parts = enough.div_ceil(splits.max(1));
 
         self.units.clear();
         let mut before = 0;
         for (span, AttentionSpan { rows, past, .. }) in spans.iter().enumerate() {
+            // Where there are few queries, the time goes into reading: best is what lies together, all key heads.
+            let (part, together) = match rows * group <= DIRECT {
+                true => (group, kv_heads.div_ceil(parts)),
+                false => (group.div_ceil(parts).max(LEAST_HEADS).min(group).min(UNIT), 1),
+            };
+            let part = if *rows > DIRECT { group.min(UNIT) } else { part };
+            let step = UNIT / part;
             for first in (0..*rows).step_by(step) {
-                let own = first..(first + step).min(*rows);
-                let oldest = window.map_or(0, |window| (past + first + 1).saturating_sub(window));
-                for kv_head in 0..kv_heads {
+                let rows = first..(first + step).min(*rows);
+                for kv_head in (0..kv_heads).step_by(together) {
                     for head in (0..group).step_by(part) {
-                        let heads = kv_head * group + head..kv_head * group + (head + part).min(group);
                         self.units.push(Unit {
                             span,
-                            rows: own.clone(),
+                            rows: rows.clone(),
                             first_row: before + first,
-                            kv_head,
-                            heads,
-                            seen: oldest..past + own.end,
+                            kv_heads: kv_head..(kv_head + together).min(kv_heads),
+                            heads: head..(head + part).min(group),
+                            group,
+                            seen: seen(*past, &rows),
                             partials: None,
                         });
                     }

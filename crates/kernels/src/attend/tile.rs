@@ -13,75 +13,74 @@ pub(super) const TILE: usize = 64;
 /// The queries that are handled together.
 pub(super) const QUERIES: usize = 4;
 
-/// A tile's rows of keys or values of one head.
+/// How many rows ahead are asked for: the next part of a tile, where rows are read as they are kept.
+const AHEAD: usize = 8;
+
+/// The most keys that are handled together.
+const KEYS: usize = 4;
+
+/// A tile's rows of keys or values.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub numbers: View<'a>,
-    /// Where the row of each position of the tile begins. Positions that nobody sees have that of one that is seen.
+    /// Where the row, or a head's part of it, of each position of the tile begins. Positions that nobody sees have that of one that is seen.
     pub starts: [usize; TILE],
-    /// The numbers of a row: whole runs.
+    /// The numbers of a head.
     pub width: usize,
 }
 
 impl Rows<'_> {
-    /// Whether all rows are there.
+    /// The first numbers of the same rows.
+    pub fn up_to(self, width: usize) -> Self {
+        Rows { width, ..self }
+    }
+
+    /// Whether the numbers from `column` on of the rows of some positions are there.
     #[inline(always)]
-    fn fit(&self, source: impl Source) -> bool {
-        let last = self.starts.iter().fold(0, |last, &start| if start > last { start } else { last });
-        self.width.is_multiple_of(RUN) && self.width <= source.len() && last <= source.len() - self.width
+    fn fit(&self, source: impl Source, column: usize, positions: &Range<usize>) -> bool {
+        let starts = &self.starts[positions.start / KEYS * KEYS..positions.end.next_multiple_of(KEYS)];
+        let last = starts.iter().fold(0, |last, &start| if start > last { start } else { last });
+        let end = column + self.width;
+        self.width.is_multiple_of(RUN) && end <= source.len() && last <= source.len() - end
     }
 }
 
 for_each_wide! {
-    /// `scores[i][p] = queries[i] · row p` for `queries: [n, width]` and some positions of the tile; scores of others
-    /// are of no use afterwards. Meanwhile `next` is fetched, row by row.
+    /// `scores[i][p] = queries[i] · row p`, from its number `column` on, for `queries: [n, width]` and some positions of the tile; scores of others
+    /// beside them are of no use afterwards.
     ///
     /// # Panics
     /// If a row or a query is not all there, or there are more than [`QUERIES`].
     #[inline(never)]
     pub(super) fn score<W>(
-        queries: &[f32], keys: &Rows, positions: Range<usize>, next: Option<&Rows>, scores: &mut [[f32; TILE]],
+        queries: &[f32], keys: &Rows, column: usize, positions: Range<usize>, scores: &mut [[f32; TILE]],
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
             match keys.numbers {
-                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, positions, next, scores),
-                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, positions, next, scores),
-                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, positions, next, scores),
+                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
+                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
+                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
             }
         }
     }
 
     /// `sums[i] = kept[i] sums[i] + Σ weights[i][p] row p` over some positions of the tile, in their order, for
-    /// `sums: [n, width]`. Meanwhile `next` is fetched, row by row.
+    /// `sums: [n, width]`.
     ///
     /// # Panics
     /// As [`score`].
     #[inline(never)]
     pub(super) fn gather<W>(
-        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, positions: Range<usize>,
-        next: Option<&Rows>,
+        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, column: usize,
+        positions: Range<usize>,
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
             match values.numbers {
-                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, positions, next),
-                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, positions, next),
-                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, positions, next),
-            }
-        }
-    }
-}
-
-/// Asks for the rows of some positions.
-#[inline(always)]
-fn fetch(rows: Option<&Rows>, positions: Range<usize>) {
-    if let Some(rows) = rows {
-        for &start in &rows.starts[positions] {
-            match rows.numbers {
-                View::F32(numbers) => numbers.fetch(start, rows.width),
-                View::F16(numbers) => numbers.fetch(start, rows.width),
-                View::Q8_0(numbers) => numbers.fetch(start, rows.width),
+                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
+                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
+                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
             }
         }
     }
@@ -94,31 +93,29 @@ unsafe fn score_in<W: Wide, S: Source>(
     source: S,
     queries: &[f32],
     keys: &Rows,
+    column: usize,
     positions: Range<usize>,
-    next: Option<&Rows>,
     scores: &mut [[f32; TILE]],
 ) {
-    assert!(keys.fit(source) && positions.end <= TILE, "attend: keys");
+    assert!(keys.fit(source, column, &positions), "attend: keys");
     assert!(queries.len() == scores.len() * keys.width && scores.len() <= QUERIES, "attend: queries");
-    let mut next = next;
     let step = W::BLOCK.min(QUERIES);
     for (queries, scores) in queries.chunks(step * keys.width).zip(scores.chunks_mut(step)) {
         // SAFETY: rows and queries are all there, as was just checked.
         unsafe {
             match (W::BLOCK, scores) {
                 (4, [a, b, c, d]) => {
-                    score_block::<W, S, 4, 4>(source, queries, keys, &positions, next, [a, b, c, d]);
+                    score_block::<W, S, 4, 4>(source, queries, keys, column, &positions, [a, b, c, d]);
                 }
                 (4, [a, b, c]) => {
-                    score_block::<W, S, 3, 4>(source, queries, keys, &positions, next, [a, b, c])
+                    score_block::<W, S, 3, 4>(source, queries, keys, column, &positions, [a, b, c])
                 }
-                (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, keys, &positions, next, [a, b]),
-                (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, keys, &positions, next, [a, b]),
-                (_, [a]) => score_block::<W, S, 1, 4>(source, queries, keys, &positions, next, [a]),
+                (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, keys, column, &positions, [a, b]),
+                (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, keys, column, &positions, [a, b]),
+                (_, [a]) => score_block::<W, S, 1, 4>(source, queries, keys, column, &positions, [a]),
                 _ => {}
             }
         }
-        next = None;
     }
 }
 
@@ -131,19 +128,19 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     source: S,
     queries: &[f32],
     keys: &Rows,
+    column: usize,
     positions: &Range<usize>,
-    next: Option<&Rows>,
     scores: [&mut [f32; TILE]; Q],
 ) {
     let queries = queries.as_ptr();
     for first in (positions.start / K * K..positions.end).step_by(K) {
-        fetch(next, first..first + K);
         // SAFETY: the caller's: all numbers are within rows or queries.
         unsafe {
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..keys.width).step_by(RUN) {
                 for k in 0..K {
-                    let [low, high] = source.run::<W>(keys.starts[first + k] + i);
+                    source.ask(keys.starts[(first + k + AHEAD) % TILE] + column + i);
+                    let [low, high] = source.run::<W>(keys.starts[first + k] + column + i);
                     for q in 0..Q {
                         let query = queries.add(q * keys.width + i);
                         sums[q][k] = low.mul_add(W::load(query), sums[q][k]);
@@ -167,13 +164,12 @@ unsafe fn gather_in<W: Wide, S: Source>(
     kept: &[f32],
     weights: &[[f32; TILE]],
     values: &Rows,
+    column: usize,
     positions: Range<usize>,
-    next: Option<&Rows>,
 ) {
-    assert!(values.fit(source) && positions.end <= TILE, "attend: values");
+    assert!(values.fit(source, column, &positions), "attend: values");
     assert!(sums.len() == weights.len() * values.width && weights.len() <= QUERIES, "attend: sums");
     assert_eq!(kept.len(), weights.len(), "attend: kept");
-    let mut next = next;
     let step = W::BLOCK.min(QUERIES);
     let queries = sums.chunks_mut(step * values.width).zip(weights.chunks(step)).zip(kept.chunks(step));
     for ((sums, weights), kept) in queries {
@@ -181,23 +177,22 @@ unsafe fn gather_in<W: Wide, S: Source>(
         unsafe {
             match (W::BLOCK, weights) {
                 (4, &[ref a, ref b, ref c, ref d]) => {
-                    gather_rows::<W, S, 4, 2>(source, sums, kept, [a, b, c, d], values, &positions, next);
+                    gather_rows::<W, S, 4, 2>(source, sums, kept, [a, b, c, d], values, column, &positions);
                 }
                 (4, [a, b, c]) => {
-                    gather_rows::<W, S, 3, 2>(source, sums, kept, [a, b, c], values, &positions, next);
+                    gather_rows::<W, S, 3, 2>(source, sums, kept, [a, b, c], values, column, &positions);
                 }
                 (4, [a, b]) => {
-                    gather_rows::<W, S, 2, 4>(source, sums, kept, [a, b], values, &positions, next)
+                    gather_rows::<W, S, 2, 4>(source, sums, kept, [a, b], values, column, &positions)
                 }
-                (4, [a]) => gather_rows::<W, S, 1, 4>(source, sums, kept, [a], values, &positions, next),
+                (4, [a]) => gather_rows::<W, S, 1, 4>(source, sums, kept, [a], values, column, &positions),
                 (_, [a, b]) => {
-                    gather_rows::<W, S, 2, 1>(source, sums, kept, [a, b], values, &positions, next)
+                    gather_rows::<W, S, 2, 1>(source, sums, kept, [a, b], values, column, &positions)
                 }
-                (_, [a]) => gather_rows::<W, S, 1, 2>(source, sums, kept, [a], values, &positions, next),
+                (_, [a]) => gather_rows::<W, S, 1, 2>(source, sums, kept, [a], values, column, &positions),
                 _ => {}
             }
         }
-        next = None;
     }
 }
 
@@ -212,20 +207,17 @@ unsafe fn gather_rows<W: Wide, S: Source, const Q: usize, const C: usize>(
     kept: &[f32],
     weights: [&[f32; TILE]; Q],
     values: &Rows,
+    column: usize,
     positions: &Range<usize>,
-    next: Option<&Rows>,
 ) {
     let wide = values.width / (C * RUN) * (C * RUN);
-    let mut next = next;
     // SAFETY: the caller's.
     unsafe {
         for first in (0..wide).step_by(C * RUN) {
-            gather_block::<W, S, Q, C>(source, sums, kept, weights, values, first, positions, next);
-            next = None;
+            gather_block::<W, S, Q, C>(source, sums, kept, weights, values, column, first, positions);
         }
         for first in (wide..values.width).step_by(RUN) {
-            gather_block::<W, S, Q, 1>(source, sums, kept, weights, values, first, positions, next);
-            next = None;
+            gather_block::<W, S, Q, 1>(source, sums, kept, weights, values, column, first, positions);
         }
     }
 }
@@ -242,9 +234,9 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
     kept: &[f32],
     weights: [&[f32; TILE]; Q],
     values: &Rows,
+    column: usize,
     first: usize,
     positions: &Range<usize>,
-    next: Option<&Rows>,
 ) {
     // SAFETY: the caller's: all numbers are within rows or sums.
     unsafe {
@@ -258,9 +250,10 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
             }
         }
         for p in positions.clone() {
-            fetch(next, p..p + 1);
-            let start = values.starts[p] + first;
+            let start = values.starts[p] + column + first;
+            let ahead = values.starts[(p + AHEAD) % TILE] + column + first;
             for c in 0..C {
+                source.ask(ahead + c * RUN);
                 let [low, high] = source.run::<W>(start + c * RUN);
                 for q in 0..Q {
                     let weight = W::splat(weights[q][p]);

@@ -34,8 +34,8 @@ pub(crate) trait Source: Copy {
     /// If they are not all there.
     unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]);
 
-    /// Asks for the `width` numbers from `at` on to be brought near.
-    fn fetch(self, at: usize, width: usize);
+    /// Asks for the run from `at` on to be brought near; it needn't be there.
+    fn ask(self, at: usize);
 }
 
 #[derive(Clone, Copy)]
@@ -72,9 +72,7 @@ impl Source for F32<'_> {
     }
 
     #[inline(always)]
-    fn fetch(self, at: usize, width: usize) {
-        fetch(self.0, at, width);
-    }
+    fn ask(self, _: usize) {} // Most often these are a tile that was widened, and near.
 }
 
 impl Source for F16<'_> {
@@ -110,8 +108,8 @@ impl Source for F16<'_> {
     }
 
     #[inline(always)]
-    fn fetch(self, at: usize, width: usize) {
-        fetch(self.0, at, width);
+    fn ask(self, at: usize) {
+        ask(self.0.as_ptr().wrapping_add(at));
     }
 }
 
@@ -157,24 +155,21 @@ impl Source for Q8_0<'_> {
     }
 
     #[inline(always)]
-    fn fetch(self, at: usize, width: usize) {
-        fetch(self.codes, at, width);
-        fetch(self.scales, at / RUN, 1);
+    fn ask(self, at: usize) {
+        ask(self.codes.as_ptr().wrapping_add(at));
     }
 }
 
-/// Asks for numbers to be brought near.
+/// Asks for a line of the cache to be brought near.
 #[inline(always)]
-fn fetch<T>(numbers: &[T], at: usize, count: usize) {
+fn ask<T>(number: *const T) {
     #[cfg(target_arch = "x86_64")]
-    for byte in (0..count * size_of::<T>()).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let near = numbers.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(byte);
-        // SAFETY: a hint, which reads nothing, wherever it points.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(near) };
+    // SAFETY: a hint, which reads nothing, wherever it points.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(number.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (numbers, at, count);
+    let _ = number;
 }
 
 for_each_wide! {
