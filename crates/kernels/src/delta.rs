@@ -7,6 +7,7 @@
 //! S ← e^g S;   δ = β (v - Sᵀk);   S ← S + k δᵀ;   y = Sᵀq
 //! ```
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use std::cell::RefCell;
 use std::ops::Range;

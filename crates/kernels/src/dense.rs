@@ -1,5 +1,6 @@
 //! A vector against many rows of floats: dot products and weighted sums. Norms and the delta rule are made of these.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use crate::wide::{LANES, Wide, for_each_wide};
 

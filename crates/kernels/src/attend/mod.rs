@@ -180,6 +180,7 @@ impl Call<'_> {
     }
 
     /// Takes queries through a split. There is room for a tile of keys and one of values.
+    #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
     fn attend_split(&self, unit: &Unit, split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
         let AttentionShape { key_width, value_width, window, .. } = *self.shape;
         let past = self.spans[unit.span].past;

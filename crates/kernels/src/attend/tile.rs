@@ -1,6 +1,7 @@
 //! Products of queries with a tile of keys, and sums of a tile of values: a few queries at a time, so that what is read
 //! of a key or a value serves all of them.
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use std::ops::Range;
 
@@ -108,7 +109,7 @@ unsafe fn score_in<W: Wide, S: Source>(
                     score_block::<W, S, 4, 4>(source, queries, keys, column, &positions, [a, b, c, d]);
                 }
                 (4, [a, b, c]) => {
-                    score_block::<W, S, 3, 4>(source, queries, keys, column, &positions, [a, b, c])
+                    score_block::<W, S, 3, 4>(source, queries, keys, column, &positions, [a, b, c]);
                 }
                 (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, keys, column, &positions, [a, b]),
                 (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, keys, column, &positions, [a, b]),
@@ -124,6 +125,7 @@ unsafe fn score_in<W: Wide, S: Source>(
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
 #[inline(always)]
+#[allow(clippy::needless_pass_by_value)] // It is what it borrows.
 unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     source: S,
     queries: &[f32],
@@ -176,18 +178,18 @@ unsafe fn gather_in<W: Wide, S: Source>(
         // SAFETY: rows and sums are all there, as was just checked.
         unsafe {
             match (W::BLOCK, weights) {
-                (4, &[ref a, ref b, ref c, ref d]) => {
+                (4, [a, b, c, d]) => {
                     gather_rows::<W, S, 4, 2>(source, sums, kept, [a, b, c, d], values, column, &positions);
                 }
                 (4, [a, b, c]) => {
                     gather_rows::<W, S, 3, 2>(source, sums, kept, [a, b, c], values, column, &positions);
                 }
                 (4, [a, b]) => {
-                    gather_rows::<W, S, 2, 4>(source, sums, kept, [a, b], values, column, &positions)
+                    gather_rows::<W, S, 2, 4>(source, sums, kept, [a, b], values, column, &positions);
                 }
                 (4, [a]) => gather_rows::<W, S, 1, 4>(source, sums, kept, [a], values, column, &positions),
                 (_, [a, b]) => {
-                    gather_rows::<W, S, 2, 1>(source, sums, kept, [a, b], values, column, &positions)
+                    gather_rows::<W, S, 2, 1>(source, sums, kept, [a, b], values, column, &positions);
                 }
                 (_, [a]) => gather_rows::<W, S, 1, 2>(source, sums, kept, [a], values, column, &positions),
                 _ => {}
