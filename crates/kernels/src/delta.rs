@@ -7,14 +7,16 @@
 //! S ← e^g S;   δ = β (v - Sᵀk);   S ← S + k δᵀ;   y = Sᵀq
 //! ```
 #![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::dense::{accumulate, accumulate_block, dot, dots};
+use crate::dense::{accumulate, dot, dots};
 use crate::exp::{exp, sigmoid, softplus};
 use crate::isa::for_each_isa;
 use crate::threads::Disjoint;
+use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Cpu, Isa};
 
 /// The heads of a delta layer.
@@ -50,6 +52,9 @@ pub enum DeltaForm {
 
 /// The rows of a chunk.
 const CHUNK: usize = 64;
+
+/// The rows of the recurrent form that go through some columns of a state, which stay in the first cache, before the next.
+const TURN: usize = 16;
 
 /// The columns of a state that are taken at a time, so that they stay in the first cache.
 const STRIP: usize = 64;
@@ -170,29 +175,53 @@ fn normalize(isa: Isa, x: &[f32], epsilon: f32, scale: f32, y: &mut [f32]) {
     }
 }
 
-for_each_isa! {
+for_each_wide! {
     /// The recurrent form for a value head.
-    fn recur(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Vec<f32>) {
+    fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Vec<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        scratch.resize(2 * key_width, 0.0);
-        let (q, k) = scratch.split_at_mut(key_width);
-        for row in 0..call.rows {
-            call.query_and_key(isa, row, head, q, k);
-            let step = Step { stride: value_width, decay: call.decay(row, head), rate: call.rate(row, head), q, k };
-            // SAFETY: this is the head's task.
-            let y = unsafe { call.y(row, head) };
-            let (wide_y, y) = y.as_chunks_mut::<32>();
-            let (wide_v, v) = call.value(row, head).as_chunks::<32>();
-            for (i, (y, v)) in wide_y.iter_mut().zip(wide_v).enumerate() {
-                step.take(&mut state[i * 32..], v, y);
+        scratch.resize(2 * TURN * key_width, 0.0);
+        let (queries, keys) = scratch.split_at_mut(TURN * key_width);
+        for first in (0..call.rows).step_by(TURN) {
+            let count = TURN.min(call.rows - first);
+            let mut gates = [[0.0; 3]; TURN];
+            for (i, gates) in gates[..count].iter_mut().enumerate() {
+                let (q, k) = (&mut queries[i * key_width..][..key_width], &mut keys[i * key_width..][..key_width]);
+                call.query_and_key(isa, first + i, head, q, k);
+                *gates = [call.decay(first + i, head), call.rate(first + i, head), dot(isa, q, k)];
             }
-            let first = wide_v.len() * 32;
-            for (i, (y, v)) in y.iter_mut().zip(v).enumerate() {
-                step.take(&mut state[first + i..], std::array::from_ref(v), std::array::from_mut(y));
+            let mut column = 0;
+            while column < value_width {
+                let left = value_width - column;
+                let width = match W::BLOCK {
+                    4 if left >= 4 * LANES => 4 * LANES,
+                    _ if left >= 2 * LANES => 2 * LANES,
+                    _ if left >= LANES => LANES,
+                    _ => 1,
+                };
+                for (i, &[decay, rate, both]) in gates[..count].iter().enumerate() {
+                    let (q, k) = (&queries[i * key_width..][..key_width], &keys[i * key_width..][..key_width]);
+                    let step = Step { stride: value_width, decay, rate, both, q, k };
+                    let value = &call.value(first + i, head)[column..][..width];
+                    // SAFETY: this is the head's task.
+                    let y = &mut unsafe { call.y(first + i, head) }[column..][..width];
+                    let state = &mut state[column..];
+                    // SAFETY: this is compiled for the instruction set of `W`.
+                    unsafe {
+                        match width / LANES {
+                            4 => step.take::<W, 4>(state, value, y),
+                            2 => step.take::<W, 2>(state, value, y),
+                            1 => step.take::<W, 1>(state, value, y),
+                            _ => step.take_one(state, value[0], &mut y[0]),
+                        }
+                    }
+                }
+                column += width;
             }
         }
     }
+}
 
+for_each_isa! {
     /// The chunked form for a chunk of `rows` and a value head. With Γ_ij the decay from row j to row i, solved row by
     /// row for what the state takes (D, one δ a row):
     ///
@@ -272,34 +301,69 @@ fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
     }
 }
 
-/// One row of the recurrent form.
+/// One row of the recurrent form. What it answers is worked out from the state before it, which is read once for this and
+/// for δ: `y = Sᵀq + (q·k) δ` with the decayed S.
 struct Step<'a> {
     stride: usize,
     decay: f32,
     rate: f32,
+    /// q·k
+    both: f32,
     q: &'a [f32],
     k: &'a [f32],
 }
 
 impl Step<'_> {
-    /// For some columns of the state, which begin where `state` does. Columns don't touch each other.
+    /// For N times sixteen columns of the state, which begin where `state` does. Columns don't touch each other.
+    ///
+    /// # Safety
+    /// The CPU has the instruction set of `W`.
     #[inline(always)]
-    fn take<const N: usize>(&self, state: &mut [f32], value: &[f32; N], y: &mut [f32; N]) {
-        let mut told = [0f32; N];
-        accumulate_block(&mut told, self.k, state, self.stride);
-        let mut delta = [0f32; N];
-        for ((delta, value), told) in delta.iter_mut().zip(value).zip(told) {
-            *delta = self.rate * (value - self.decay * told);
-        }
-        let mut sum = [0f32; N];
-        for (i, (&q, &k)) in self.q.iter().zip(self.k).enumerate() {
-            let row = &mut state[i * self.stride..][..N];
-            for ((state, sum), delta) in row.iter_mut().zip(&mut sum).zip(delta) {
-                *state = k.mul_add(delta, self.decay * *state);
-                *sum = q.mul_add(*state, *sum);
+    unsafe fn take<W: Wide, const N: usize>(&self, state: &mut [f32], value: &[f32], y: &mut [f32]) {
+        assert!(value.len() == N * LANES && y.len() == N * LANES && self.q.len() == self.k.len());
+        assert!((self.k.len() - 1) * self.stride + N * LANES <= state.len());
+        // SAFETY: the caller's, and as was just checked all rows of the state, values and results are there.
+        unsafe {
+            let state = state.as_mut_ptr();
+            let (mut told, mut answer) = ([W::splat(0.0); N], [W::splat(0.0); N]);
+            for (i, (&q, &k)) in self.q.iter().zip(self.k).enumerate() {
+                let (q, k, row) = (W::splat(q), W::splat(k), state.add(i * self.stride));
+                for n in 0..N {
+                    let state = W::load(row.add(n * LANES));
+                    told[n] = k.mul_add(state, told[n]);
+                    answer[n] = q.mul_add(state, answer[n]);
+                }
+            }
+            let (decay, rate, both) = (W::splat(self.decay), W::splat(self.rate), W::splat(self.both));
+            let forgotten = W::splat(-self.decay);
+            let mut delta = [W::splat(0.0); N];
+            for n in 0..N {
+                delta[n] = rate.mul(forgotten.mul_add(told[n], W::load(value.as_ptr().add(n * LANES))));
+                both.mul_add(delta[n], decay.mul(answer[n])).store(y.as_mut_ptr().add(n * LANES));
+            }
+            for (i, &k) in self.k.iter().enumerate() {
+                let (k, row) = (W::splat(k), state.add(i * self.stride));
+                for n in 0..N {
+                    let state = row.add(n * LANES);
+                    k.mul_add(delta[n], decay.mul(W::load(state))).store(state);
+                }
             }
         }
-        *y = sum;
+    }
+
+    /// The same for one column.
+    #[inline(always)]
+    fn take_one(&self, state: &mut [f32], value: f32, y: &mut f32) {
+        let (mut told, mut answer) = (0f32, 0f32);
+        for ((&q, &k), &state) in self.q.iter().zip(self.k).zip(state.iter().step_by(self.stride)) {
+            told = k.mul_add(state, told);
+            answer = q.mul_add(state, answer);
+        }
+        let delta = self.rate * (-self.decay).mul_add(told, value);
+        *y = self.both.mul_add(delta, self.decay * answer);
+        for (&k, state) in self.k.iter().zip(state.iter_mut().step_by(self.stride)) {
+            *state = k.mul_add(delta, self.decay * *state);
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Every kernel is row invariant: the result of a row depends on that row alone, never on how many rows or threads
 //! share the call, nor on the instruction set, bit for bit ([`DeltaForm::Chunked`] excepted). Sums of integers are exact;
-//! sums of floats run in eight lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
+//! sums of floats run in lanes of fused multiply-adds (eight in products with quantized weights, sixteen elsewhere) in one
+//! fixed order, closed by one fixed tree.
 
 mod activations;
 mod attend;
@@ -27,6 +28,7 @@ mod rope;
 mod testing;
 mod threads;
 mod view;
+mod wide;
 
 pub use activations::Activations;
 pub use attend::{AttentionShape, AttentionSpan, attend};

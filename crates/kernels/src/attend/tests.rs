@@ -232,6 +232,50 @@ fn shapes_of_models() {
     }
 }
 
+/// Splits, in sequences of which every call computes a few of the last rows.
+#[test]
+fn far_positions() {
+    let shape = |heads, kv_heads, width, window| AttentionShape {
+        heads,
+        kv_heads,
+        key_width: width,
+        value_width: width,
+        scale: 1.0 / (width as f32).sqrt(),
+        window,
+    };
+    let shapes = [
+        (shape(4, 2, 64, None), KvFormat::F16, 16),
+        (shape(4, 2, 64, None), KvFormat::Q8_0, 16),
+        (shape(3, 3, 32, None), KvFormat::F32, 7),
+        (shape(6, 2, 32, Some(300)), KvFormat::F16, 32),
+        (shape(10, 1, 64, Some(SPLIT)), KvFormat::Q8_0, 16),
+        (shape(2, 1, 40, None), KvFormat::F16, 16),
+    ];
+    for (shape, format, block_tokens) in shapes {
+        let (past, sinks) = (3 * SPLIT - 6, format == KvFormat::F16);
+        let lengths = vec![3 * SPLIT + 5, 2 * SPLIT];
+        Case { shape, format, block_tokens, sinks, lengths, past, ..Case::plain() }.check();
+    }
+    let shape = AttentionShape { value_width: 64, ..shape(5, 1, 96, None) };
+    let (past, lengths) = (2 * SPLIT - 3, vec![2 * SPLIT + 3]);
+    Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
+}
+
+/// Few and many queries that share a key head are computed in different ways.
+#[test]
+fn groups_and_rows_of_every_size() {
+    for (group, format) in (1..=16).zip([KvFormat::F16, KvFormat::Q8_0, KvFormat::F32].into_iter().cycle()) {
+        let shape = AttentionShape { heads: 2 * group, ..Case::plain().shape };
+        Case { shape, format, lengths: vec![TILE + 9], past: TILE - 3, ..Case::plain() }.check();
+    }
+    for (rows, format) in
+        (1..=9).chain([40]).zip([KvFormat::Q8_0, KvFormat::F16, KvFormat::F32].into_iter().cycle())
+    {
+        let past = SPLIT - 4;
+        Case { format, lengths: vec![past + rows], past, ..Case::plain() }.check();
+    }
+}
+
 #[test]
 fn a_window_that_holds_everything_changes_nothing() {
     let case = Case::plain();

@@ -1,10 +1,13 @@
 //! Rows of keys or values in slots, in the precision that the cache is kept in.
 #![allow(unsafe_code)]
 
+mod source;
+
 use half::f16;
 
 use crate::isa::{Level, for_each_isa};
 use crate::{Cpu, Isa};
+pub(crate) use source::{F16, F32, Q8_0, Source, View, widen};
 
 /// How the numbers of a KV cache are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +21,7 @@ pub enum KvFormat {
 }
 
 /// The numbers that share a scale in [`KvFormat::Q8_0`].
-const RUN: usize = 32;
+pub(crate) const RUN: usize = 32;
 
 /// The greatest f16.
 const MOST: f32 = 65504.0;
@@ -117,45 +120,21 @@ impl KvRows {
         }
     }
 
-    /// `out: [n, width]` becomes the numbers from `column` on of the n rows from `slot` on.
-    #[inline(always)]
-    pub(crate) fn read(&self, isa: Isa, slot: usize, column: usize, width: usize, out: &mut [f32]) {
-        for (i, out) in out.chunks_exact_mut(width).enumerate() {
-            let start = (slot + i) * self.width + column;
-            let range = start..start + width;
-            match &self.numbers {
-                Numbers::F32(numbers) => out.copy_from_slice(&numbers[range]),
-                Numbers::F16(numbers) => widen(isa, &numbers[range], out),
-                Numbers::Q8_0 { scales, codes } => dequantize_from(isa, start, scales, &codes[range], out),
-            }
+    /// The numbers of all slots: row after row.
+    pub(crate) fn numbers(&self) -> View<'_> {
+        match &self.numbers {
+            Numbers::F32(numbers) => View::F32(F32(numbers)),
+            Numbers::F16(numbers) => View::F16(F16(numbers)),
+            Numbers::Q8_0 { scales, codes } => View::Q8_0(Q8_0 { scales, codes }),
         }
     }
-}
 
-/// `codes` begin at number `start`, perhaps amid a run.
-#[inline(always)]
-fn dequantize_from(isa: Isa, start: usize, scales: &[u16], codes: &[i8], out: &mut [f32]) {
-    let head = (start.next_multiple_of(RUN) - start).min(codes.len());
-    let (first, codes) = codes.split_at(head);
-    let (out_first, out) = out.split_at_mut(head);
-    if head > 0 {
-        dequantize_run(widened(isa, scales[start / RUN]), first, out_first);
-    }
-    let scales = &scales[start.div_ceil(RUN)..];
-    let (runs, rest) = codes.as_chunks::<RUN>();
-    let (outs, out_rest) = out.as_chunks_mut::<RUN>();
-    for ((codes, out), &scale) in runs.iter().zip(outs).zip(scales) {
-        dequantize_run(widened(isa, scale), codes, out);
-    }
-    if !rest.is_empty() {
-        dequantize_run(widened(isa, scales[runs.len()]), rest, out_rest);
-    }
-}
-
-#[inline(always)]
-fn dequantize_run(scale: f32, codes: &[i8], out: &mut [f32]) {
-    for (out, &code) in out.iter_mut().zip(codes) {
-        *out = scale * f32::from(code);
+    /// `out: [n, width]` becomes the numbers from `column` on of the n rows from `slot` on.
+    #[cfg(test)]
+    pub(crate) fn read(&self, isa: Isa, slot: usize, column: usize, width: usize, out: &mut [f32]) {
+        for (i, out) in out.chunks_exact_mut(width).enumerate() {
+            widen(isa, self.numbers(), (slot + i) * self.width + column, out);
+        }
     }
 }
 
@@ -184,30 +163,6 @@ fn quantize_run(x: &[f32; RUN]) -> (u16, [i8; RUN]) {
     (scale.to_bits(), x.map(|x| ((x * inverse).clamp(-127.0, 127.0) + ROUND).to_bits() as i8))
 }
 
-#[inline(always)]
-fn widen(isa: Isa, x: &[u16], out: &mut [f32]) {
-    match isa.level() {
-        Level::Scalar => {
-            for (out, &x) in out.iter_mut().zip(x) {
-                *out = f16::from_bits(x).to_f32_const();
-            }
-        }
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::widen(x, out) },
-    }
-}
-
-#[inline(always)]
-fn widened(isa: Isa, x: u16) -> f32 {
-    match isa.level() {
-        Level::Scalar => f16::from_bits(x).to_f32_const(),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::widened(x) },
-    }
-}
-
 fn narrow(isa: Isa, x: &[f32], out: &mut [u16]) {
     match isa.level() {
         Level::Scalar => {
@@ -231,29 +186,6 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{MOST, narrowed};
-
-    #[inline(never)] // As a part of something greater its loop is compiled badly.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn widen(x: &[u16], out: &mut [f32]) {
-        assert_eq!(x.len(), out.len());
-        let whole = x.len() / 8 * 8;
-        for i in (0..whole).step_by(8) {
-            // SAFETY: eight numbers from i on are within `x` and `out`, which is as long.
-            unsafe {
-                let wide = _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().add(i).cast()));
-                _mm256_storeu_ps(out.as_mut_ptr().add(i), wide);
-            }
-        }
-        for (out, &x) in out[whole..].iter_mut().zip(&x[whole..]) {
-            *out = widened(x);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) fn widened(x: u16) -> f32 {
-        _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(x))))
-    }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -349,7 +281,7 @@ mod tests {
         let all: Vec<u16> = (0..=u16::MAX).filter(|&x| !f16::from_bits(x).is_nan()).collect();
         for isa in Isa::available() {
             let mut out = vec![0.0; all.len()];
-            widen(isa, &all, &mut out);
+            widen(isa, View::F16(F16(&all)), 0, &mut out);
             let wanted: Vec<f32> = all.iter().map(|&x| f16::from_bits(x).to_f32_const()).collect();
             assert_same(&wanted, &out, isa.name());
         }

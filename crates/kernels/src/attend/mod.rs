@@ -1,0 +1,302 @@
+//! Causal attention over rows kept in slots.
+//!
+//! The queries that share a key head (all heads of its group, of one or more rows) go through the positions together.
+//! These are taken in tiles, and tiles in splits, all of which begin at fixed positions. Within a split the softmax is
+//! kept up to date from tile to tile; what the splits found is joined in their order. So the result of a row depends on
+//! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits.
+#![allow(unsafe_code)]
+
+mod pass;
+mod plan;
+mod softmax;
+mod tile;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use crate::kv::{F32, KvRows, RUN, View, widen};
+use crate::threads::Disjoint;
+use crate::{Cpu, Isa};
+use pass::Pass;
+use plan::{DIRECT, Plan, Task, UNIT, Unit};
+use softmax::Found;
+use tile::{Rows, TILE};
+
+/// The positions of a split: whole tiles.
+const SPLIT: usize = 256;
+
+/// The positions that all queries go through before the next: few enough that, widened, they stay in the first cache.
+const NEAR: usize = 32;
+
+/// The same where they are read as they are kept: reading goes on where it was.
+const NEAR_DIRECT: usize = 8;
+
+/// The heads of an attention and what they see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads (H).
+    pub heads: usize,
+    /// Key and value heads (K), a divisor of H: query head h goes with head h / (H / K).
+    pub kv_heads: usize,
+    /// The numbers of a key and of a query.
+    pub key_width: usize,
+    /// The numbers of a value.
+    pub value_width: usize,
+    /// What a dot product of query and key is multiplied by.
+    pub scale: f32,
+    /// Position p sees p - window + 1 to p; all up to p if `None`.
+    pub window: Option<usize>,
+}
+
+/// Rows of one sequence at consecutive positions; they follow the rows of the span before.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionSpan<'a> {
+    /// The number of rows.
+    pub rows: usize,
+    /// The position of the first row: the number of positions before it.
+    pub past: usize,
+    /// The row of position p is in slot `blocks[p / block_tokens] * block_tokens + p % block_tokens`. Blocks that lie
+    /// wholly before the windows of all rows may hold any number: they aren't read.
+    pub blocks: &'a [u32],
+}
+
+thread_local! {
+    /// The numbers of the thread's task.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// How the thread's call is shared out.
+    static PLAN: RefCell<Plan> = const { RefCell::new(Plan::new()) };
+}
+
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own among them, which are
+/// written before. q: `[T, H * key_width]`, y: `[T, H * value_width]`.
+///
+/// `sinks: [H]` are extra scores, whose part of the softmax is dropped. Without `values`, a value is the first
+/// `value_width` numbers of its key.
+///
+/// # Panics
+/// If lengths and widths don't fit each other, or a block that is seen is not there.
+#[allow(clippy::too_many_arguments)] // What attention is made of.
+pub fn attend(
+    cpu: &Cpu,
+    shape: &AttentionShape,
+    keys: &KvRows,
+    values: Option<&KvRows>,
+    block_tokens: usize,
+    spans: &[AttentionSpan],
+    sinks: Option<&[f32]>,
+    q: &[f32],
+    y: &mut [f32],
+) {
+    let AttentionShape { heads, kv_heads, key_width, value_width, window, .. } = *shape;
+    let rows: usize = spans.iter().map(|span| span.rows).sum();
+    assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "attend: {heads} heads, {kv_heads} of keys");
+    assert!(
+        key_width > 0 && value_width > 0 && block_tokens > 0 && window != Some(0),
+        "attend: an empty part"
+    );
+    assert_eq!(keys.width(), kv_heads * key_width, "attend: keys");
+    match values {
+        Some(values) => assert_eq!(values.width(), kv_heads * value_width, "attend: values"),
+        None => assert!(kv_heads == 1 && value_width <= key_width, "attend: values within keys"),
+    }
+    assert!(sinks.is_none_or(|sinks| sinks.len() == heads), "attend: sinks");
+    assert_eq!(q.len(), rows * heads * key_width, "attend: q");
+    assert_eq!(y.len(), rows * heads * value_width, "attend: y");
+
+    PLAN.with_borrow_mut(|plan| {
+        plan.make(cpu.threads.count(), shape, spans);
+        let Plan { units, tasks, partials } = plan;
+        let (units, tasks) = (&units[..], &tasks[..]);
+        let (y, partials) = (&Disjoint::new(y), &Disjoint::new(partials));
+        let call = Call { isa: cpu.isa, shape, keys, values, block_tokens, spans, sinks, q, y, partials };
+        cpu.threads.run(tasks.len(), &|task| {
+            // Later rows see more: they go first.
+            let task = &tasks[tasks.len() - 1 - task];
+            SCRATCH.with_borrow_mut(|scratch| call.attend(&units[task.unit], task, scratch));
+        });
+        if units.iter().any(|unit| unit.partials.is_some()) {
+            cpu.threads.run(units.len(), &|unit| {
+                SCRATCH.with_borrow_mut(|scratch| call.join_partials(&units[unit], scratch));
+            });
+        }
+    });
+}
+
+/// What all tasks of a call share.
+struct Call<'a> {
+    isa: Isa,
+    shape: &'a AttentionShape,
+    keys: &'a KvRows,
+    values: Option<&'a KvRows>,
+    block_tokens: usize,
+    spans: &'a [AttentionSpan<'a>],
+    sinks: Option<&'a [f32]>,
+    q: &'a [f32],
+    y: &'a Disjoint<'a, f32>,
+    partials: &'a Disjoint<'a, f32>,
+}
+
+impl Call<'_> {
+    /// Takes a unit through splits.
+    fn attend(&self, unit: &Unit, task: &Task, scratch: &mut Vec<f32>) {
+        let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
+        let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
+        let n = unit.len();
+        let room = n * (widths[1] + 2);
+        let sizes = [n * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
+        let mut rest = at_least(scratch, sizes.iter().sum());
+        let [queries, scores, kept, found, joined, keys, values] = sizes.map(|size| {
+            let (part, later) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = later;
+            part
+        });
+        for (i, query) in queries.chunks_exact_mut(widths[0]).enumerate() {
+            let (row, head) = unit.query(i);
+            let (query, pad) = query.split_at_mut(key_width);
+            for (query, q) in query.iter_mut().zip(&self.q[(row * heads + head) * key_width..]) {
+                *query = q * scale;
+            }
+            pad.fill(0.0);
+        }
+
+        let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
+        let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
+        let mut pass = Pass { isa: self.isa, queries, scores, kept, found, seen, of_head: unit.queries() };
+        if let Some(start) = unit.partials {
+            for split in task.splits.clone() {
+                let start = start + (split - unit.splits().start) * room;
+                // SAFETY: no two tasks have the same split of a unit.
+                pass.found = Found::within(unsafe { self.partials.slice(start, room) }, n);
+                self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
+            }
+            return;
+        }
+        let mut joined = self.begin(unit, joined);
+        for split in task.splits.clone() {
+            self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
+            joined.join(self.isa, &pass.found);
+        }
+        self.finish(unit, &joined);
+    }
+
+    /// Takes queries through a split. There is room for a tile of keys and one of values.
+    #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
+    fn attend_split(&self, unit: &Unit, split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
+        let AttentionShape { key_width, value_width, window, .. } = *self.shape;
+        let past = self.spans[unit.span].past;
+        let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
+        let exact = exact(self.keys) && self.values.is_none_or(exact);
+        let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
+        let direct = whole && (unit.queries() <= DIRECT || exact);
+        let near = if unit.queries() <= DIRECT { NEAR_DIRECT } else { NEAR };
+        let padded = value_width.next_multiple_of(RUN);
+        pass.found.clear();
+
+        let tiles = |seen: &Range<usize>| seen.start / TILE..seen.end.div_ceil(TILE);
+        let (of_unit, of_split) = (tiles(&unit.seen), tiles(&(split * SPLIT..(split + 1) * SPLIT)));
+        for tile in of_split.start.max(of_unit.start)..of_split.end.min(of_unit.end) {
+            let first = tile * TILE;
+            let seen = unit.seen.start.max(first)..unit.seen.end.min(first + TILE);
+            for (i, range) in pass.seen[..unit.queries()].iter_mut().enumerate() {
+                let position = past + unit.rows.start + i / unit.heads.len();
+                let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
+                let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
+                *range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
+            }
+            let keys = self.rows(unit, self.keys, key_width, &seen);
+            let values = self.values.map(|values| self.rows(unit, values, value_width, &seen));
+            if direct {
+                pass.take(0..unit.kv_heads.len(), &keys, &values.unwrap_or(keys.up_to(value_width)), near);
+                continue;
+            }
+            for kv_head in 0..unit.kv_heads.len() {
+                let keys = widened(self.isa, &keys, kv_head, &seen, room.0);
+                let values = values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, room.1));
+                pass.take(kv_head..kv_head + 1, &keys, &values.unwrap_or(keys.up_to(padded)), NEAR);
+            }
+        }
+    }
+
+    /// The rows of a unit's key heads in a tile, of which `seen` positions are seen.
+    fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
+        let (size, blocks) = (self.block_tokens, self.spans[unit.span].blocks);
+        let mut starts = [usize::MAX; TILE];
+        let mut position = seen.start;
+        while position < seen.end {
+            let within = position % size;
+            let count = (size - within).min(seen.end - position);
+            let slot = blocks[position / size] as usize * size + within;
+            assert!(slot + count <= kv.slots(), "attend: slot {slot} of {}", kv.slots());
+            for (i, start) in starts[position % TILE..][..count].iter_mut().enumerate() {
+                *start = (slot + i) * kv.width() + unit.kv_heads.start * width;
+            }
+            position += count;
+        }
+        let some = starts[seen.start % TILE];
+        starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
+        Rows { numbers: kv.numbers(), starts, width }
+    }
+
+    /// Joins what tasks found in the splits of a unit.
+    fn join_partials(&self, unit: &Unit, scratch: &mut Vec<f32>) {
+        let Some(start) = unit.partials else { return };
+        let room = unit.len() * (self.shape.value_width.next_multiple_of(RUN) + 2);
+        let mut joined = self.begin(unit, at_least(scratch, room));
+        for split in 0..unit.splits().len() {
+            // SAFETY: no two tasks have the same unit.
+            let partial = unsafe { self.partials.slice(start + split * room, room) };
+            joined.join(self.isa, &Found::within(partial, unit.len()));
+        }
+        self.finish(unit, &joined);
+    }
+
+    /// What is known before the first position.
+    fn begin<'a>(&self, unit: &Unit, room: &'a mut [f32]) -> Found<'a> {
+        let mut found = Found::within(room, unit.len());
+        found.clear();
+        if let Some(sinks) = self.sinks {
+            // A sink is a score whose value is zero.
+            for i in 0..unit.len() {
+                (found.most[i], found.total[i]) = (sinks[unit.query(i).1], 1.0);
+            }
+        }
+        found
+    }
+
+    /// Writes the results.
+    fn finish(&self, unit: &Unit, found: &Found) {
+        let AttentionShape { heads, value_width, .. } = *self.shape;
+        let sums = found.sums.chunks_exact(value_width.next_multiple_of(RUN));
+        for (i, (sums, &total)) in sums.zip(&*found.total).enumerate() {
+            let (row, head) = unit.query(i);
+            // SAFETY: no two tasks share both a row and a head.
+            let y = unsafe { self.y.slice((row * heads + head) * value_width, value_width) };
+            for (y, sum) in y.iter_mut().zip(sums) {
+                *y = sum / total;
+            }
+        }
+    }
+}
+
+/// The rows of one key head, widened to `tile`: whole runs, filled up with zeros.
+fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile: &'a mut [f32]) -> Rows<'a> {
+    let padded = rows.width.next_multiple_of(RUN);
+    for position in seen.clone() {
+        let i = position % TILE;
+        let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
+        widen(isa, rows.numbers, rows.starts[i] + kv_head * rows.width, row);
+        pad.fill(0.0);
+    }
+    Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i * padded), width: padded }
+}
+
+/// Room for `len` numbers, whatever they are.
+fn at_least(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if scratch.len() < len {
+        scratch.resize(len, 0.0);
+    }
+    &mut scratch[..len]
+}
+
+#[cfg(test)]
+mod tests;

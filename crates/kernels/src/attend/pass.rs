@@ -1,0 +1,112 @@
+//! One pass of queries over tiles of keys and values.
+
+use std::ops::Range;
+
+use super::plan::UNIT;
+use super::softmax::{Found, weigh};
+use super::tile::{QUERIES, Rows, TILE, gather, score};
+use crate::Isa;
+
+/// The queries of a unit on their way through a split.
+pub(super) struct Pass<'a> {
+    pub isa: Isa,
+    /// `[n, width]`, scaled; of the first key head, then of the next.
+    pub queries: &'a [f32],
+    /// `[n]`, of the current tile.
+    pub scores: &'a mut [[f32; TILE]],
+    /// What sums are to be multiplied by before the next are added: `[n]`.
+    pub kept: &'a mut [f32],
+    pub found: Found<'a>,
+    /// The positions of the tile that each query of a key head sees.
+    pub seen: [Range<u8>; UNIT],
+    /// The number of queries of a key head.
+    pub of_head: usize,
+}
+
+impl Pass<'_> {
+    /// Takes the queries of some key heads through a tile, `near` positions at a time. `keys` and `values` are those of
+    /// the first of these; those of the next lie behind them.
+    pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
+        let (isa, n) = (self.isa, self.of_head);
+        for part in parts(near) {
+            for (index, kv_head) in kv_heads.clone().enumerate() {
+                for first in (0..n).step_by(QUERIES) {
+                    let (ranges, count) = self.ranges(first, &part);
+                    let some = ranges[..count].iter().filter(|range| !range.is_empty());
+                    let from = some.clone().map(|range| range.start).min();
+                    let Some((from, to)) = from.zip(some.map(|range| range.end).max()) else { continue };
+                    let at = kv_head * n + first;
+                    let queries = &self.queries[at * keys.width..][..count * keys.width];
+                    score(isa, queries, keys, index * keys.width, from..to, &mut self.scores[at..at + count]);
+                }
+            }
+        }
+        for kv_head in kv_heads.clone() {
+            for (i, seen) in self.seen[..n].iter().enumerate() {
+                if !seen.is_empty() {
+                    let (i, seen) = (kv_head * n + i, usize::from(seen.start)..usize::from(seen.end));
+                    let (most, total) = (&mut self.found.most[i], &mut self.found.total[i]);
+                    self.kept[i] = weigh(isa, &mut self.scores[i], seen, most, total);
+                }
+            }
+        }
+        for part in parts(near) {
+            for (index, kv_head) in kv_heads.clone().enumerate() {
+                for first in (0..n).step_by(QUERIES) {
+                    let (ranges, count) = self.ranges(first, &part);
+                    let at = kv_head * n + first;
+                    let sums = &mut self.found.sums[at * values.width..][..count * values.width];
+                    let (kept, weights) = (&mut self.kept[at..at + count], &self.scores[at..at + count]);
+                    gather_ranges(isa, sums, kept, weights, values, index * values.width, &ranges[..count]);
+                }
+            }
+        }
+    }
+
+    /// What up to [`QUERIES`] queries from `first` on see of a part of the tile.
+    fn ranges(&self, first: usize, part: &Range<usize>) -> ([Range<usize>; QUERIES], usize) {
+        let count = QUERIES.min(self.of_head - first);
+        let mut ranges = [const { 0..0 }; QUERIES];
+        for (range, seen) in ranges.iter_mut().zip(&self.seen[first..first + count]) {
+            *range = part.start.max(seen.start.into())..part.end.min(seen.end.into());
+        }
+        (ranges, count)
+    }
+}
+
+/// A tile in parts.
+fn parts(near: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..TILE).step_by(near).map(move |first| first..first + near)
+}
+
+/// [`gather`] for queries that see each its own range of a tile: together what all of them see, and each its own before
+/// and after.
+fn gather_ranges(
+    isa: Isa,
+    sums: &mut [f32],
+    kept: &mut [f32],
+    weights: &[[f32; TILE]],
+    values: &Rows,
+    column: usize,
+    ranges: &[Range<usize>],
+) {
+    let from = ranges.iter().map(|range| range.start).max().unwrap_or(0);
+    let to = ranges.iter().map(|range| range.end).min().unwrap_or(0);
+    // Without a common part each goes through its own alone.
+    let (from, to) = if from < to { (from, to) } else { (TILE, TILE) };
+    let alone = |kept: &mut [f32], sums: &mut [f32], of: &dyn Fn(&Range<usize>) -> Range<usize>| {
+        for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {
+            let range = of(&ranges[i]);
+            if !range.is_empty() {
+                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, column, range);
+                kept[i] = 1.0;
+            }
+        }
+    };
+    alone(kept, sums, &|range| range.start..range.end.min(from));
+    if from < to {
+        gather(isa, sums, kept, weights, values, column, from..to);
+        kept.fill(1.0);
+        alone(kept, sums, &|range| range.start.max(to)..range.end);
+    }
+}

@@ -1,0 +1,188 @@
+//! Numbers of keys and values, widened where they lie.
+#![allow(unsafe_code)]
+
+use half::f16;
+
+use super::RUN;
+use crate::wide::{Wide, for_each_wide};
+
+/// The numbers of all slots, as they are kept.
+#[derive(Clone, Copy)]
+pub(crate) enum View<'a> {
+    F32(F32<'a>),
+    F16(F16<'a>),
+    Q8_0(Q8_0<'a>),
+}
+
+/// Numbers that can be widened where they lie.
+pub(crate) trait Source: Copy {
+    /// The number of numbers.
+    fn len(self) -> usize;
+
+    /// The [`RUN`] numbers from `at` on: a run, if there are runs.
+    ///
+    /// # Safety
+    /// They are all there, and the CPU has the instruction set of `W`.
+    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2];
+
+    /// `out` becomes the numbers from `at` on, which may lie anywhere in runs.
+    ///
+    /// # Safety
+    /// The CPU has the instruction set of `W`.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]);
+
+    /// Asks for the run from `at` on to be brought near; it needn't be there.
+    fn ask(self, at: usize);
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct F32<'a>(pub(crate) &'a [f32]);
+
+#[derive(Clone, Copy)]
+pub(crate) struct F16<'a>(pub(crate) &'a [u16]);
+
+/// Numbers of which each [`RUN`] share a scale.
+#[derive(Clone, Copy)]
+pub(crate) struct Q8_0<'a> {
+    pub(super) scales: &'a [u16],
+    pub(super) codes: &'a [i8],
+}
+
+impl Source for F32<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+        // SAFETY: the caller's.
+        unsafe {
+            let from = self.0.as_ptr().add(at);
+            [W::load(from), W::load(from.add(16))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]) {
+        out.copy_from_slice(&self.0[at..][..out.len()]);
+    }
+
+    #[inline(always)]
+    fn ask(self, _: usize) {} // Most often these are a tile that was widened, and near.
+}
+
+impl Source for F16<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+        // SAFETY: the caller's.
+        unsafe {
+            let from = self.0.as_ptr().add(at);
+            [W::load_f16(from), W::load_f16(from.add(16))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]) {
+        let (wholes, rest) = self.0[at..][..out.len()].as_chunks::<16>();
+        let (outs, out_rest) = out.as_chunks_mut::<16>();
+        for (x, out) in wholes.iter().zip(outs) {
+            // SAFETY: the caller's; sixteen are read and written.
+            unsafe { W::load_f16(x.as_ptr()).store(out.as_mut_ptr()) };
+        }
+        if !rest.is_empty() {
+            let (mut x, mut out) = ([0; 16], [0f32; 16]);
+            x[..rest.len()].copy_from_slice(rest);
+            // SAFETY: as above.
+            unsafe { W::load_f16(x.as_ptr()).store(out.as_mut_ptr()) };
+            out_rest.copy_from_slice(&out[..rest.len()]);
+        }
+    }
+
+    #[inline(always)]
+    fn ask(self, at: usize) {
+        ask(self.0.as_ptr().wrapping_add(at));
+    }
+}
+
+impl Source for Q8_0<'_> {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.codes.len()
+    }
+
+    #[inline(always)]
+    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+        // SAFETY: the caller's.
+        unsafe {
+            let from = self.codes.as_ptr().add(at);
+            let scale = W::splat_f16(self.scales.as_ptr().add(at / RUN));
+            [W::load_i8(from).mul(scale), W::load_i8(from.add(16)).mul(scale)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]) {
+        assert!(at + out.len() <= self.codes.len() && self.scales.len() * RUN == self.codes.len());
+        let mut done = 0;
+        while done < out.len() {
+            let now = at + done;
+            let count = (RUN - now % RUN).min(out.len() - done);
+            let out = &mut out[done..][..count];
+            if count == RUN {
+                // SAFETY: the caller's; the run is there, and as many are written.
+                unsafe {
+                    let [low, high] = self.run::<W>(now);
+                    low.store(out.as_mut_ptr());
+                    high.store(out.as_mut_ptr().add(16));
+                }
+            } else {
+                let scale = f16::from_bits(self.scales[now / RUN]).to_f32_const();
+                for (out, &code) in out.iter_mut().zip(&self.codes[now..]) {
+                    *out = scale * f32::from(code);
+                }
+            }
+            done += count;
+        }
+    }
+
+    #[inline(always)]
+    fn ask(self, at: usize) {
+        ask(self.codes.as_ptr().wrapping_add(at));
+    }
+}
+
+/// Asks for a line of the cache to be brought near.
+#[inline(always)]
+fn ask<T>(number: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing, wherever it points.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(number.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = number;
+}
+
+for_each_wide! {
+    /// `out` becomes the numbers from `at` on.
+    #[inline(never)]
+    pub(crate) fn widen<W>(numbers: View, at: usize, out: &mut [f32]) {
+        // SAFETY: this is compiled for the instruction set of `W`.
+        unsafe {
+            match numbers {
+                View::F32(numbers) => numbers.widen::<W>(at, out),
+                View::F16(numbers) => numbers.widen::<W>(at, out),
+                View::Q8_0(numbers) => numbers.widen::<W>(at, out),
+            }
+        }
+    }
+}
