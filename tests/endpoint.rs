@@ -1,6 +1,6 @@
 //! Endpoints as models, against a server on this machine that behaves as servers do, and as they should not.
 
-mod server;
+pub mod server;
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

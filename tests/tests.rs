@@ -12,5 +12,6 @@ mod hub;
 mod init;
 mod models;
 mod sandbox;
+mod serve;
 mod stock;
 mod verify;
