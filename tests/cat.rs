@@ -1,5 +1,6 @@
 //! What files of teams in the wild need, a test for each thing: a team in their shapes lies in `fixtures/npc_team`.
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -7,18 +8,27 @@ use alara_engine::{Message, ToolCall};
 use alara_harness::jinx::{Offer, ToolResult, Verdict};
 use alara_harness::model::Reply;
 use alara_harness::permission::{Answer, Permissions};
-use alara_harness::sandbox::Isolation;
 use alara_harness::trace::Record;
-use alara_harness::{
-    Agent, Caller, Npc, Outcome, Policy, Sandbox, Scripted, Session, Single, Team, agent, tool, trace,
-};
+use alara_harness::{Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, agent, tool, trace};
 use serde_json::{Map, Value, json};
 
+use crate::place::Ground;
+
 /// The team, and a place to work.
-struct House {
-    team: Team,
-    sandbox: Sandbox,
-    work: tempfile::TempDir,
+struct House(Ground);
+
+impl Deref for House {
+    type Target = Ground;
+
+    fn deref(&self) -> &Ground {
+        &self.0
+    }
+}
+
+impl DerefMut for House {
+    fn deref_mut(&mut self) -> &mut Ground {
+        &mut self.0
+    }
 }
 
 impl House {
@@ -28,10 +38,7 @@ impl House {
     }
 
     fn of(team: Team) -> Self {
-        let work = tempfile::tempdir().unwrap();
-        let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-        let sandbox = Sandbox::new(work.path(), policy).unwrap();
-        House { team, sandbox, work }
+        House(Ground::with(team))
     }
 
     fn npc(&self, name: &str) -> &Npc {

@@ -1,92 +1,41 @@
 //! `alara chat` and `alara trace` from outside: lines through a pipe, a model that follows a script.
 
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-/// A directory with a team of two, a work directory, a state directory and a script.
-struct Place {
-    root: tempfile::TempDir,
+use crate::place::{Place, sandboxed, text};
+
+/// With a team of two.
+fn talking(script: &Value) -> Place {
+    let place = Place::with(script);
+    place.write("team/team.ctx", "forenpc: worker\n");
+    place.write("team/worker.npc", "name: worker\nprimary_directive: You work.\njinxes: [shell, guarded]\n");
+    place.write("team/critic.npc", "name: critic\nprimary_directive: You judge.\njinxes: []\n");
+    place.write(
+        "team/jinxes/guarded.jinx",
+        "jinx_name: guarded\npermission: ask\ninputs: [a, {b: 1}]\nsteps: [{engine: bash, code: 'echo \"$a-$b\"'}]\n",
+    );
+    place
 }
 
-impl Place {
-    fn new(script: &Value) -> Self {
-        let place = Place { root: tempfile::tempdir().unwrap() };
-        std::fs::create_dir(place.path("work")).unwrap();
-        place.write("script.json", &script.to_string());
-        place.write("team/team.ctx", "forenpc: worker\n");
-        place.write(
-            "team/worker.npc",
-            "name: worker\nprimary_directive: You work.\njinxes: [shell, guarded]\n",
-        );
-        place.write("team/critic.npc", "name: critic\nprimary_directive: You judge.\njinxes: []\n");
-        place.write(
-            "team/jinxes/guarded.jinx",
-            "jinx_name: guarded\npermission: ask\ninputs: [a, {b: 1}]\nsteps: [{engine: bash, code: 'echo \"$a-$b\"'}]\n",
-        );
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn alara(&self, arguments: &[&str], input: &str) -> Output {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_alara"))
-            .args(arguments)
-            .current_dir(self.root.path())
-            .env("HOME", self.root.path())
-            .env("XDG_STATE_HOME", self.path("state"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // A program that ends before it has read everything is no error.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        child.wait_with_output().unwrap()
-    }
-
-    /// What a chat prints for these lines: answers, and the rest.
-    fn chat(&self, lines: &[&str]) -> (String, String) {
-        let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
-        let output =
-            self.alara(&arguments, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        (text(&output.stdout), text(&output.stderr))
-    }
-
-    /// The messages of the user in the latest trace, with their conversation.
-    fn said(&self) -> Vec<(String, String)> {
-        let shown = self.alara(&["trace", "show", "--json"], "");
-        let records = text(&shown.stdout);
-        let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let users = records.filter(|record| record["record"] == "user");
-        users.map(|record| (text(&record["in"]), text(&record["text"]))).collect()
-    }
+/// What a chat prints for these lines: answers, and the rest.
+fn chat(place: &Place, lines: &[&str]) -> (String, String) {
+    let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
+    let output = place.told(&arguments, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    (text(&output.stdout), text(&output.stderr))
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether programs run as they should here; says so if not.
-fn sandboxed(test: &str) -> bool {
-    let (_, shown) = Place::new(&json!([])).chat(&[]);
-    let incomplete = shown.contains("warning: the sandbox is incomplete");
-    if incomplete {
-        eprintln!("SKIPPED: {test}: this machine's sandbox is incomplete");
-    }
-    !incomplete
+/// The messages of the user in the latest trace, with their conversation.
+fn said(place: &Place) -> Vec<(String, String)> {
+    let shown = place.told(&["trace", "show", "--json"], "");
+    let records = text(&shown.stdout);
+    let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let users = records.filter(|record| record["record"] == "user");
+    users.map(|record| (text(&record["in"]), text(&record["text"]))).collect()
 }
 
 fn contains(shown: &str, expected: &[&str]) {
@@ -100,19 +49,19 @@ fn answers_are_printed_and_calls_told_in_a_line() {
     if !sandboxed("answers_are_printed_and_calls_told_in_a_line") {
         return;
     }
-    let place = Place::new(&json!([
+    let place = talking(&json!([
         {"text": "I **look**.", "calls": [{"name": "shell", "arguments": {"command": "echo one; ls nope"}}]},
         {"text": "Done.\u{1b}[31m"},
         {"text": "Two lines\nit was."},
     ]));
-    let (answers, shown) = place.chat(&["do it", "", "a \\", "b"]);
+    let (answers, shown) = chat(&place, &["do it", "", "a \\", "b"]);
     assert_eq!(answers, "I **look**.\nDone.\u{fffd}[31m\nTwo lines\nit was.\n");
     contains(
         &shown,
         &["> shell  command: echo one; ls nope  failed with exit status 2, ", "s: ls: cannot access 'nope'"],
     );
     contains(&shown, &["[0 prompt tokens (0% cached), "]);
-    assert_eq!(place.said()[1].1, "a \nb");
+    assert_eq!(said(&place)[1].1, "a \nb");
 }
 
 #[test]
@@ -121,7 +70,7 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
         return;
     }
     let guarded = json!({"calls": [{"name": "guarded", "arguments": {"a": "x"}}]});
-    let place = Place::new(&json!([{"text": "I see."}, guarded, {"text": "Tried."}]));
+    let place = talking(&json!([{"text": "I see."}, guarded, {"text": "Tried."}]));
     let lines = [
         "/shell echo \"a  b\" | tr a c",
         "/guarded b=2 y",
@@ -130,25 +79,25 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
         "what did I do?",
         "try it",
     ];
-    let (answers, shown) = place.chat(&lines);
+    let (answers, shown) = chat(&place, &lines);
     assert_eq!(answers, "c  b\ny-2\nI see.\nTried.\n");
     contains(&shown, &["> guarded  a: x  failed, ", "nobody is there to be asked"]);
     contains(
         &shown,
         &["error: argument `b` must be of type integer", "there is no command and no jinx /nothing"],
     );
-    let heard = &place.said()[0].1;
+    let heard = &said(&place)[0].1;
     contains(heard, &["I ran /shell echo \"a  b\" | tr a c: {\"ok\":true,\"output\":\"c  b\"}\n\n"]);
     contains(heard, &["\n\nwhat did I do?"]);
     let check = |arguments: &[&str], code: i32, expected: &str| {
-        let output = place.alara(arguments, "");
+        let output = place.told(arguments, "");
         let shown = text(&output.stdout);
         assert!(output.status.code() == Some(code) && shown.contains(expected), "{arguments:?}: {output:?}");
     };
     check(&["trace", "replay"], 0, "the same: ");
 
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes"];
-    let output = place.alara(&arguments, "hi\ntry it\n");
+    let output = place.told(&arguments, "hi\ntry it\n");
     contains(&text(&output.stderr), &["> guarded  a: x  ok, "]);
     check(&["trace", "replay"], 0, "the same: ");
     check(&["trace", "replay", "--run"], 0, "the same: ");
@@ -157,18 +106,18 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
 
 #[test]
 fn each_npc_has_its_own_conversation() {
-    let place = Place::new(&json!([
+    let place = talking(&json!([
         {"text": "one"}, {"text": "two"}, {"text": "three"}, {"text": "four"},
     ]));
     let (answers, shown) =
-        place.chat(&["first", "@critic second", "third", "@critic", "fourth", "@nobody x", "/npcs"]);
+        chat(&place, &["first", "@critic second", "third", "@critic", "fourth", "@nobody x", "/npcs"]);
     assert!(answers.starts_with("one\ntwo\nthree\nfour\n* @critic"), "{answers}");
     contains(&shown, &["this is critic", "there is no NPC `nobody` in the team (known: critic, worker)"]);
-    let said = place.said();
+    let said = said(&place);
     let expected = [("", "first"), ("@critic", "second"), ("", "third"), ("@critic", "fourth")];
     let said: Vec<(&str, &str)> = said.iter().map(|(scope, text)| (scope.as_str(), text.as_str())).collect();
     assert_eq!(said, expected);
-    let replayed = place.alara(&["trace", "replay"], "");
+    let replayed = place.told(&["trace", "replay"], "");
     assert_eq!(
         (text(&replayed.stdout).as_str(), replayed.status.code()),
         ("the same: 14 records\n", Some(0)),
@@ -178,27 +127,30 @@ fn each_npc_has_its_own_conversation() {
 
 #[test]
 fn commands() {
-    let place = Place::new(&json!([{"text": "# One\n**1**"}, {"text": "again"}, {"text": "new"}]));
+    let place = talking(&json!([{"text": "# One\n**1**"}, {"text": "again"}, {"text": "new"}]));
     place.write("other.json", &json!([{"text": "other"}]).to_string());
-    let (answers, shown) = place.chat(&[
-        "/help",
-        "/jinxes",
-        "say one",
-        "/retry",
-        "/history 2",
-        "/stats",
-        "/save saved.md",
-        "/clear",
-        "hello",
-        "/model script:none.json",
-        "/model script:other.json",
-        "say other",
-        "/team",
-        "/team ./nowhere",
-        "/history x",
-        "/quit",
-        "never said",
-    ]);
+    let (answers, shown) = chat(
+        &place,
+        &[
+            "/help",
+            "/jinxes",
+            "say one",
+            "/retry",
+            "/history 2",
+            "/stats",
+            "/save saved.md",
+            "/clear",
+            "hello",
+            "/model script:none.json",
+            "/model script:other.json",
+            "say other",
+            "/team",
+            "/team ./nowhere",
+            "/history x",
+            "/quit",
+            "never said",
+        ],
+    );
     contains(&answers, &["/retry", "/shell command", "/guarded a [b]", "# One\n**1**\nagain\n"]);
     contains(&answers, &["## you\nsay one\n\n## worker\nagain\n\n2 turns, 0 tool calls; 0 prompt tokens"]);
     contains(&answers, &["new\nother\n"]);
@@ -217,23 +169,16 @@ fn commands() {
     );
     let saved = std::fs::read_to_string(place.path("saved.md")).unwrap();
     assert_eq!(saved, "## you\nsay one\n\n## worker\nagain\n\n");
-    let listed = text(&place.alara(&["trace", "list"], "").stdout);
+    let listed = text(&place.told(&["trace", "list"], "").stdout);
     let tasks: Vec<&str> = listed.lines().filter_map(|line| line.rsplit("  ").next()).collect();
     assert_eq!(tasks, ["hello", "say one"]);
 }
 
 #[test]
 fn a_changed_team_is_read_again() {
-    let place = Place::new(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_alara"))
-        .args(["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"])
-        .current_dir(place.root.path())
-        .env("XDG_STATE_HOME", place.path("state"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let place = talking(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
+    let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
+    let mut child = place.alara(&arguments).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut say = |text: &str, expected: &str| {
@@ -250,7 +195,7 @@ fn a_changed_team_is_read_again() {
     drop(input);
     let shown = text(&child.wait_with_output().unwrap().stderr);
     contains(&shown, &["the team's files have changed and are read again"]);
-    let records = text(&place.alara(&["trace", "show", "--json"], "").stdout);
+    let records = text(&place.told(&["trace", "show", "--json"], "").stdout);
     let starts: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let starts: Vec<&Value> = starts.iter().filter(|record| record["record"] == "start").collect();
     assert_eq!(starts[0]["system"][0]["text"], "You work.");
@@ -263,15 +208,15 @@ fn traces_are_listed_shown_and_replayed() {
     if !sandboxed("traces_are_listed_shown_and_replayed") {
         return;
     }
-    let place = Place::new(&json!([
+    let place = talking(&json!([
         {"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "ls; touch new"}}]},
         {"text": "Nothing there."},
     ]));
     let arguments =
         ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--trace", "t.jsonl", "look"];
-    assert_eq!(place.alara(&arguments, "").status.code(), Some(0));
+    assert_eq!(place.told(&arguments, "").status.code(), Some(0));
     let check = |arguments: &[&str], code, expected: &str| {
-        let output = place.alara(arguments, "");
+        let output = place.told(arguments, "");
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.code() == Some(code) && shown.contains(expected), "{arguments:?}: {output:?}");
     };
@@ -283,6 +228,18 @@ fn traces_are_listed_shown_and_replayed() {
     check(&["trace", "list", "--search", "nothing there"], 0, "77-1");
     check(&["trace", "list", "--search", "elsewhere"], 0, "no trace says that");
     check(&["trace", "list", "--json"], 0, "\"id\":\"77-1\"");
+    for (file, step, told) in [
+        ("good", "{engine: bash, code: 'true'}", "answer      0 turns, 0 calls     good\n"),
+        ("bad", "{engine: bash, code: 'false'}", "failed      0 turns, 0 calls     bad\n"),
+        ("asks", "{engine: llm, prompt: what}", "answer      1 turn, 0 calls      asks\n"),
+    ] {
+        place.write(&format!("{file}.jinx"), &format!("steps: [{step}]\n"));
+        place.write("say.json", r#"[{"text": "that"}]"#);
+        let trace = format!("state/alara/traces/{file}.jsonl");
+        place.told(&["run", &format!("{file}.jinx"), "-m", "script:say.json", "--trace", &trace], "");
+        check(&["trace", "list", "-n", "1"], 0, told);
+        std::fs::remove_file(place.path(&trace)).unwrap();
+    }
     check(&["trace", "show", "77"], 0, "user: look\nsays: I look.\n> shell  command: ls; touch new\n  ok, ");
     check(&["trace", "show", "t.jsonl"], 0, "= worker of team with script; tools: shell, guarded\n");
     check(&["trace", "show", "88"], 2, "no file, and no or more than one trace is called 88");

@@ -155,3 +155,21 @@ fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
         }
     }
 }
+
+#[test]
+fn tests_of_a_strangers_jinx_get_no_keys() {
+    let jinx = "env: [HOME_OF_KEYS]\nsteps: [{engine: bash, code: 'echo \"<$HOME_OF_KEYS>\"'}]\n\
+                tests: [{id: none, inputs: {}, expected: {success: true, output_equals: '<>'}}]\n";
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", jinx)]);
+    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+        .args(["check", "jinxes/own.jinx", "--tests"])
+        .current_dir(team.path())
+        .env("HOME_OF_KEYS", "hunter2")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        told.ends_with("1 test passed, 0 failed\n") || told.contains("tests passed, 0 failed\n"),
+        "{told}"
+    );
+}

@@ -432,7 +432,7 @@ fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, Stri
         |name: &str, text: &str| std::fs::write(place.0.path().join("team").join(name), text).unwrap();
     write("team.ctx", "forenpc: one\n");
     write("one.npc", &format!("name: one\nprimary_directive: Answer.\njinxes: []\n{lines}"));
-    let mut command = place.run(&["-t", "./team", "hi"]);
+    let mut command = place.run(&["-t", "./team", "--yes", "hi"]);
     let (code, out, err) = streams(&command.env("TEAM_KEY", "seesaw").output().unwrap());
     assert_eq!((code, out.as_str()), (0, "Hi\n"), "{err}");
     assert!(!err.contains("seesaw") && !place.trace().contains("seesaw"), "{err}");

@@ -1,95 +1,12 @@
 //! `alara run` from outside, with a model that follows a script: what people see.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// A directory with a work directory, a state directory and a script.
-struct Place {
-    root: tempfile::TempDir,
-}
-
-impl Place {
-    /// Where the model makes these shell calls one after the other and then says "Done.".
-    fn calling(commands: &[&str]) -> Self {
-        let call = |command: &&str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
-        let mut replies: Vec<Value> = commands.iter().map(call).collect();
-        replies.push(json!({"text": "Done."}));
-        Place::with(&Value::from(replies))
-    }
-
-    fn with(script: &Value) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("work")).unwrap();
-        std::fs::create_dir(root.path().join("home")).unwrap();
-        std::fs::write(root.path().join("script.json"), script.to_string()).unwrap();
-        Place { root }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn alara(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
-        command
-            .args(arguments)
-            .current_dir(self.root.path())
-            .env("HOME", self.path("home"))
-            .env("XDG_STATE_HOME", self.path("state"))
-            .env("SECRET_KEY", "hunter2")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn task(&self) -> Command {
-        self.alara(&[
-            "run",
-            "-m",
-            "script:script.json",
-            "--workdir",
-            "work",
-            "--trace",
-            "trace.jsonl",
-            "do it",
-        ])
-    }
-
-    fn trace(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.path("trace.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Whether the machine can do what a test is about; says so if not.
-fn sandboxed(test: &str) -> bool {
-    let place = Place::calling(&[]);
-    let output = place.task().output().unwrap();
-    let incomplete =
-        text(&output.stderr).lines().any(|line| line.starts_with("warning: the sandbox is incomplete"));
-    if incomplete {
-        eprintln!("{test}: skipped, since this machine's sandbox is incomplete");
-    }
-    !incomplete
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
+use crate::place::{Place, code, sandboxed, text};
 
 #[test]
 fn a_task_shows_what_it_does() {
@@ -227,6 +144,29 @@ fn nothing_survives_a_kill() {
     let next = Place::calling(&["true"]).task().env("TMPDIR", temporary.path()).output().unwrap();
     assert_eq!(code(&next), 0, "{next:?}");
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_kill_loses_nothing_that_ran_side_by_side() {
+    if !sandboxed("a_kill_loses_nothing_that_ran_side_by_side") {
+        return;
+    }
+    let place = Place::calling(&[]);
+    place.write(
+        "many.jinx",
+        "effect: read\nsteps: [{for: i, in: 'range(3)', parallel: true, do: [{emit: {type: n, content: '{{ i }}'}}, \
+         {engine: bash, code: 'sleep 8531'}]}]\n",
+    );
+    let many = ["run", "many.jinx", "--workdir", "work", "--threads", "3", "--trace", "trace.jsonl"];
+    let mut child = place.alara(&many).spawn().unwrap();
+    wait_until("the tools run", || running("8531") == 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let shown = place.alara(&["trace", "show", "trace.jsonl"]).output().unwrap();
+    let shown = text(&shown.stdout);
+    let told: Vec<&str> = shown.lines().map(str::trim).filter(|line| line.starts_with("* ")).collect();
+    let response = |n: usize| format!(r#"* {{"type":"n","content":{n}}}"#);
+    assert_eq!(told, [response(0), response(1), response(2)], "{shown}");
 }
 
 #[test]

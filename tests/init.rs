@@ -1,10 +1,11 @@
 //! `alara init`: what it writes is a team that works, and what is there stays.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn alara(work: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    command.stdin(Stdio::null());
     command.args(arguments).current_dir(work).env("HOME", work).env("XDG_CONFIG_HOME", work.join("config"));
     command.env("XDG_STATE_HOME", work.join("state")).output().unwrap()
 }
@@ -44,13 +45,13 @@ fn a_new_team_works() {
     let script =
         r#"[{"calls": [{"name": "word_count", "arguments": {"path": "poem.txt"}}]}, {"text": "Three."}]"#;
     std::fs::write(work.path().join("script.json"), script).unwrap();
-    let run = alara(
-        work.path(),
-        &["run", "-t", "npc_team", "-m", "script:script.json", "--trace", "t.jsonl", "Count"],
-    );
+    // It is the user's, and found without being named until somebody changes it.
+    let run = alara(work.path(), &["run", "-m", "script:script.json", "--trace", "t.jsonl", "Count"]);
     assert_eq!(String::from_utf8_lossy(&run.stdout), "Three.\n", "{run:?}");
     let trace = std::fs::read_to_string(work.path().join("t.jsonl")).unwrap();
     assert!(trace.contains("2 lines and 3 words"), "{trace}");
+    std::fs::write(work.path().join("npc_team/third.npc"), "directive: d\n").unwrap();
+    assert_eq!(alara(work.path(), &["run", "-m", "script:script.json", "Count"]).status.code(), Some(2));
 }
 
 #[test]

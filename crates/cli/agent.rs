@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Sampling;
-use alara_harness::permission::{Answer, Permissions};
+use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::source::{Diagnostic, Severity};
 use alara_harness::team::Search;
@@ -12,7 +12,7 @@ use alara_harness::{Error, Policy, Sandbox, Session, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
-use crate::{ask, model, state, ui};
+use crate::{ask, consent, model, state, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 pub const INTERRUPTED: u8 = 130;
@@ -38,9 +38,9 @@ pub struct Args {
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
     temperature: f32,
-    /// Say yes wherever a rule says to ask; where nobody can be asked, it is no otherwise
+    /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]
-    yes: bool,
+    pub yes: bool,
     /// Where to write the trace [default: a new file in the user's state directory]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -56,7 +56,12 @@ fn temperature(text: &str) -> Result<f32, String> {
 impl Args {
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
-        find(self.team.as_deref())
+        find(self.team.as_deref(), self.yes)
+    }
+
+    /// Where its agents get their models from.
+    pub fn models(&self) -> model::Source {
+        self.model.source(1, self.yes)
     }
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
@@ -73,9 +78,8 @@ impl Args {
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
         let sampling = Sampling { seed: self.seed, temperature: self.temperature, ..Sampling::default() };
-        let permissions = permissions()?;
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
-        let mut session = session.sampled(sampling).permitted(permissions).traced(trace);
+        let mut session = session.sampled(sampling).permitted(consent::answers()?).traced(trace);
         session.threads = self.model.threads();
         if self.yes {
             return Ok(session.asking(|_| Answer::Yes));
@@ -104,11 +108,6 @@ pub fn warn_of_sandbox() {
     }
 }
 
-/// The answers about permissions that the user gave earlier.
-pub fn permissions() -> Result<Permissions, Error> {
-    state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
-}
-
 /// What an agent must not change, since it says what the agent may do: its team, the user's answers and settings. Of a
 /// team around the work directory, only its own files.
 fn protected(team: Option<&Path>, work: &Path) -> Vec<PathBuf> {
@@ -131,11 +130,20 @@ fn protected(team: Option<&Path>, work: &Path) -> Vec<PathBuf> {
     protected
 }
 
-/// The team with this name, or the one that is meant without, improved; what is odd in its files is told.
-pub fn find(name: Option<&str>) -> anyhow::Result<Team> {
+/// The team with this name, or the one that is meant without, improved; what is odd in its files is told. One that was found rather
+/// than named needs a yes, which `yes` is.
+pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
     let mut team = search().team(name)?;
+    consent::team(&team, yes)?;
     team.improve();
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
+    Ok(team)
+}
+
+/// The built-in team, whatever lies here, without the user's own jinxes.
+pub fn built_in() -> anyhow::Result<Team> {
+    let mut team = Team::stock("alara")?;
+    team.improve();
     Ok(team)
 }
 

@@ -14,7 +14,7 @@ pub fn is_possible() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Asks until there is an answer. An interrupt or the end of the input is a no.
+/// Asks whether a call may be made, or may have what is the user's.
 pub fn person(question: &Question) -> Answer {
     // In full: whoever says yes must have seen to what.
     ui::note(&format!("{} wants to call {}:", printable(question.npc), question.jinx.name));
@@ -25,13 +25,23 @@ pub fn person(question: &Question) -> Answer {
         };
         ui::note(&format!("  {name}: {}", printable(&value).replace('\n', "\n    ")));
     }
-    if question.pattern != question.jinx.name {
+    if !question.variables.is_empty() {
+        // The jinx's file says it, the team it comes from may be a stranger's.
+        let (file, names) = (question.jinx.path.display().to_string(), question.variables.join(", "));
+        let network = if question.jinx.network { " and the network" } else { "" };
+        ui::note(&format!("{}: its programs get {names} of your environment{network}", printable(&file)));
+        ui::note("(s, a and never hold for these variables until the file changes)");
+    } else if question.about != question.jinx.name {
         ui::note("(s, a and never hold for exactly this first argument)");
     }
+    answer("allow? y: once, s: this session, a: always, n: no, never: ")
+}
+
+/// Asks with these words until there is an answer. An interrupt or the end of the input is a no.
+pub fn answer(words: &str) -> Answer {
     let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
     loop {
-        let line = editor.readline("allow? y: once, s: this session, a: always, n: no, never: ");
-        match line.map(|line| answer(&line)) {
+        match editor.readline(words).map(|line| read(&line)) {
             Ok(Some(answer)) => return answer,
             Ok(None) => {}
             Err(_) => return Answer::No,
@@ -39,7 +49,7 @@ pub fn person(question: &Question) -> Answer {
     }
 }
 
-fn answer(line: &str) -> Option<Answer> {
+fn read(line: &str) -> Option<Answer> {
     match line.trim().to_lowercase().as_str() {
         "y" | "yes" => Some(Answer::Yes),
         "s" | "session" => Some(Answer::Session),
@@ -56,7 +66,7 @@ mod tests {
 
     #[test]
     fn answers() {
-        let check = |line: &str, expected| assert_eq!(answer(line), expected, "{line}");
+        let check = |line: &str, expected| assert_eq!(read(line), expected, "{line}");
         check("y\n", Some(Answer::Yes));
         check(" Session ", Some(Answer::Session));
         check("a", Some(Answer::Always));

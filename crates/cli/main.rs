@@ -5,6 +5,7 @@ mod ask;
 mod catalog;
 mod commands;
 mod compute;
+mod consent;
 mod markdown;
 mod memory;
 mod model;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
 use crate::catalog::{self, local, ollama};
-use crate::{compute, ui};
+use crate::{compute, consent, ui};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -58,18 +58,19 @@ impl Args {
             None => (default.map(str::to_owned), None),
         };
         let spec = ModelSpec { model: name, ..ModelSpec::default() };
-        Ok((self.find(&spec, key, parallel, memory)?.load)()?)
+        Ok((self.find(&spec, key, parallel, memory, false)?.load)()?)
     }
 
-    /// Where agents get their models from, each with room for `parallel` conversations, all within the memory that is free now.
-    pub fn source(&self, parallel: usize) -> Source {
+    /// Where agents get their models from, each with room for `parallel` conversations, all within the memory that is free now. `yes`:
+    /// keys that a team's files send away are allowed beforehand.
+    pub fn source(&self, parallel: usize, yes: bool) -> Source {
         let (args, memory) = (self.clone(), crate::memory::available());
         let own = Arc::new(Mutex::new(self.model.clone()));
         let users = own.clone();
         let find = move |spec: &ModelSpec| {
             let name = lock(&users).clone().filter(|name| *spec == ModelSpec::named(name));
             let key = name.as_deref().map(own_key).transpose().map_err(ModelError::new)?.flatten();
-            args.find(spec, key, parallel, memory).map_err(model_error)
+            args.find(spec, key, parallel, memory, yes).map_err(model_error)
         };
         Source { own, models: Models::new(memory, find) }
     }
@@ -83,6 +84,7 @@ impl Args {
         key: Option<Key>,
         parallel: usize,
         memory: Option<u64>,
+        yes: bool,
     ) -> anyhow::Result<Candidate> {
         let name = spec.model.as_deref();
         if let Some(url) = &spec.api_url {
@@ -91,6 +93,7 @@ impl Args {
             let variable = spec.api_key_env.as_deref();
             let key = variable.map(key_in).transpose()?.flatten();
             if let (Some(_), Some(variable)) = (&key, variable) {
+                consent::key(variable, &address, yes)?;
                 ui::note(&format!("{} gets the key in {variable}", address.host()));
             }
             return Ok(elsewhere(self.endpoint(address, key)?));
@@ -362,7 +365,7 @@ mod tests {
     fn what_a_team_names() {
         let check = |line: &[&str], spec: ModelSpec, expected: &str| {
             let line = Line::parse_from([&["alara"], line].concat());
-            let source = line.model.source(1);
+            let source = line.model.source(1, false);
             let found = source.model(&spec).map(|model| model.name().to_owned());
             let found = found.unwrap_or_else(|error| format!("{:#}", anyhow::Error::from(error)));
             assert!(found.starts_with(expected), "{found}");
@@ -387,7 +390,7 @@ mod tests {
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
         let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or in the house format";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
-        let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1);
+        let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1, false);
         source.choose("http://127.0.0.1:3#y").unwrap();
         assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");
         assert!(source.choose("no-such").is_err());

@@ -64,6 +64,10 @@ impl Progress {
                 self.end_line();
                 ui::note(&format!("* {}", response_line(response)));
             }
+            Notice::Warning(text) => {
+                self.end_line();
+                ui::note(&format!("warning: {}", printable(text)));
+            }
             Notice::Compaction { messages } => {
                 self.end_line();
                 ui::note(&format!("({} summed up, to fit the context)", count(*messages, "earlier message")));

@@ -4,11 +4,12 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{Place, failed};
+use super::failed;
+use crate::place::Ground;
 
 #[test]
 fn load_file_takes_each_kind() {
-    let place = Place::new();
+    let place = Ground::stock();
     let load =
         |path: &str, expected: Value| place.check("analyst", "load_file", json!({"path": path}), expected);
     place.write("a.txt", "one\ntwo\n");
@@ -58,7 +59,7 @@ fn load_file_takes_each_kind() {
 
 #[test]
 fn load_file_gives_long_files_in_parts() {
-    let place = Place::new();
+    let place = Ground::stock();
     let load = |arguments: Value, expected: Value| place.check("analyst", "load_file", arguments, expected);
     place.write("n.txt", (1..=9).map(|n| format!("line {n}\n")).collect::<String>());
     load(
@@ -86,7 +87,7 @@ fn load_file_gives_long_files_in_parts() {
 
 #[test]
 fn load_file_reads_pdf_where_it_can() {
-    let place = Place::new();
+    let place = Ground::stock();
     // A page with the words "Hello from PDF", without a table of its objects: readers rebuild it.
     let stream = "BT /F1 24 Tf 72 700 Td (Hello from PDF) Tj ET";
     let length = stream.len();
@@ -110,7 +111,7 @@ fn load_file_reads_pdf_where_it_can() {
 
 #[test]
 fn file_search_finds_by_name_and_text() {
-    let place = Place::new();
+    let place = Ground::stock();
     place.write("src/main.py", "import os\nprint('Hello')\n");
     place.write("src/lib/util.py", "def hello():\n    pass\n");
     place.write("notes.md", "hello there\n");

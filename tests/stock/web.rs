@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
 
 use alara_harness::Team;
 use serde_json::{Value, json};
 
-use super::{Place, failed};
+use super::failed;
+use crate::place::{Ground, Place};
 
 /// Answers each request for a path that begins with one of these with its text, as many times as it is asked.
 fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> String {
@@ -42,7 +42,7 @@ fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> Stri
 
 #[test]
 fn web_search_offline_finds_the_facts() {
-    let place = Place::new();
+    let place = Ground::stock();
     let search = |query: &str| place.call("research/scout", "web_search", json!({"query": query})).output;
     for (query, fact) in [
         ("python asyncio tutorial", "asyncio.run(main())"),
@@ -76,10 +76,10 @@ fn web_search_offline_finds_the_facts() {
 }
 
 /// The stock team with a setting for `web_search`.
-fn searching(setting: Value) -> Place {
+fn searching(setting: Value) -> Ground {
     let mut team = Team::stock("alara").unwrap();
     team.values.insert("web_search".to_owned(), setting);
-    Place::with(team)
+    Ground::with(team)
 }
 
 #[test]
@@ -144,46 +144,29 @@ fn web_search_gets_its_key_and_nothing_else() {
         "application/json",
         r#"{"web": {"results": [{"title": "Owls", "url": "https://owls.example", "description": "{request}"}]}}"#,
     )]);
-    let root = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = root.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    };
-    write("team/team.ctx", &format!("forenpc: w\nweb_search: {{provider: brave, url: '{server}/'}}\n"));
-    write("team/w.npc", "name: w\nprimary_directive: Search.\njinxes: [web_search, shell]\n");
-    write("work/.keep", "");
     let script = json!([
         {"calls": [{"name": "web_search", "arguments": {"query": "owls"}}]},
         {"calls": [{"name": "shell", "arguments": {"command": "echo \"<$BRAVE_API_KEY>\""}}]},
         {"text": "Done."},
     ]);
-    write("script.json", &script.to_string());
-    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
-        .args([
-            "run",
-            "-t",
-            "team",
-            "-m",
-            "script:script.json",
-            "--workdir",
-            "work",
-            "--trace",
-            "trace.jsonl",
-            "go",
-        ])
-        .current_dir(root.path())
-        .env("HOME", root.path())
-        .env("BRAVE_API_KEY", "the-key")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let trace = std::fs::read_to_string(root.path().join("trace.jsonl")).unwrap();
-    let records = trace.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let results: Vec<Value> = records
-        .filter(|record| record["record"] == "tool_result")
-        .map(|record| record["result"]["output"].clone())
-        .collect();
+    let results = |server: &str| -> Vec<Value> {
+        let place = Place::with(&script);
+        place.write(
+            "team/team.ctx",
+            &format!("forenpc: w\nweb_search: {{provider: brave, url: '{server}/'}}\n"),
+        );
+        place.write("team/w.npc", "name: w\nprimary_directive: Search.\njinxes: [web_search, shell]\n");
+        let output = place.task().args(["-t", "team"]).env("BRAVE_API_KEY", "the-key").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let results = place.trace().into_iter().filter(|record| record["record"] == "tool_result");
+        results.map(|record| record["result"].clone()).collect()
+    };
+    let here: Vec<Value> = results(&server).iter().map(|result| result["output"].clone()).collect();
+    let (results, elsewhere) = (here, results("https://elsewhere.invalid"));
+    // The key is the user's, and where it goes is not for the team to say.
+    let refused = elsewhere[0].to_string();
+    let reason = "the key of brave is not sent to elsewhere.invalid, which web_search.url names";
+    assert!(refused.contains(reason) && !refused.contains("the-key"), "{refused}");
     let found = results[0]["results"][0]["text"].as_str().unwrap_or_else(|| panic!("{results:?}"));
     assert!(found.to_lowercase().contains("x-subscription-token: the-key"), "{found}");
     assert_eq!(results[1], "<>");
@@ -221,7 +204,7 @@ fn web_search_reads_a_folder_of_documents() {
 
 #[test]
 fn fetch_page_gives_the_text_of_a_page() {
-    let place = Place::new();
+    let place = Ground::stock();
     let server = serve(&[
         (
             "/page",

@@ -5,7 +5,7 @@ use alara_harness::trace::Record;
 use alara_harness::{Agent, Caller, Outcome, Scripted, Session, Single, Team, tool};
 use serde_json::{Value, json};
 
-use super::Place;
+use crate::place::Ground;
 
 /// What a model was asked, oldest first: the last message of each request.
 fn asked(script: &Scripted) -> Vec<String> {
@@ -14,7 +14,7 @@ fn asked(script: &Scripted) -> Vec<String> {
 
 #[test]
 fn chat_and_stop_end_the_run() {
-    let place = Place::new();
+    let place = Ground::stock();
     for (call, expected) in [
         (Reply::call("chat", json!({"message": "Here it is: {{ x }}"})), "Here it is: {{ x }}"),
         (Reply::call("stop", json!({})), "done"),
@@ -30,7 +30,7 @@ fn chat_and_stop_end_the_run() {
 
 #[test]
 fn delegate_reviews_until_the_work_is_complete() {
-    let place = Place::new();
+    let place = Ground::stock();
     let (results, script) = place.calls(
         "lead",
         vec![
@@ -64,7 +64,7 @@ fn delegate_reviews_until_the_work_is_complete() {
 
 #[test]
 fn delegate_ends_at_its_limits() {
-    let place = Place::new();
+    let place = Ground::stock();
     let no = || vec![Reply::text("Tried."), Reply::text(r#"{"complete": false, "feedback": "More."}"#)];
     let task = |more: Value| {
         let mut arguments = json!({"npc_name": "writer", "task": "Write."});
@@ -99,7 +99,7 @@ fn delegate_ends_at_its_limits() {
 #[test]
 fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
     let yes = || Reply::text(r#"{"complete": true, "feedback": ""}"#);
-    let place = Place::new();
+    let place = Ground::stock();
     let (results, script) = place.calls(
         "lead",
         vec![
@@ -120,7 +120,7 @@ fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
         npc.limits.depth = 0;
     }
     let task = json!({"npc_name": "coder", "task": "Anything."});
-    let result = Place::with(team).call("lead", "delegate", task);
+    let result = Ground::with(team).call("lead", "delegate", task);
     assert!(
         result.complaint().contains("`coder` can't be given work from here: at most 0 conversations"),
         "{result:?}"
@@ -131,7 +131,7 @@ fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
 fn convene_is_the_same_for_the_same_seed() {
     let names = json!(["coder", "writer", "analyst"]);
     let hold = |seed: u64| {
-        let place = Place::new();
+        let place = Ground::stock();
         let replies = (1..=6).map(|n| Reply::text(format!("View {n}."))).chain([Reply::text("All agree.")]);
         let arguments = json!({"topic": "Tabs or spaces?", "npcs": names, "rounds": 2, "seed": seed});
         let (results, script) = place.calls("lead", replies.collect(), &[("convene", arguments)]);
@@ -159,7 +159,7 @@ fn convene_is_the_same_for_the_same_seed() {
     assert!(prompts[6].contains("View 6."), "{}", prompts[6]);
 
     // All members unless some are named, the caller aside; at least two.
-    let place = Place::new();
+    let place = Ground::stock();
     let replies = (0..7).map(|_| Reply::text("Yes.")).collect();
     let (results, _) = place.calls("lead", replies, &[("convene", json!({"topic": "?", "rounds": 1}))]);
     let mut all = speakers(&results[0].output, 1);
@@ -173,7 +173,7 @@ fn convene_is_the_same_for_the_same_seed() {
 
 #[test]
 fn skills_are_looked_up_by_section() {
-    let place = Place::new();
+    let place = Ground::stock();
     let look = |arguments: Value| place.call("coder", "skill", arguments);
     let text = |section: &str| {
         let result = look(json!({"name": "git-workflow", "section": section}));
@@ -211,7 +211,7 @@ fn skills_are_looked_up_by_section() {
 
 #[test]
 fn a_plan_is_made_shown_marked_and_revised() {
-    let place = Place::new();
+    let place = Ground::stock();
     let plan = |arguments: Value| ("plan", arguments);
     let (results, _) = place.calls(
         "lead",
@@ -253,7 +253,7 @@ fn a_plan_is_made_shown_marked_and_revised() {
 
 #[test]
 fn notes_are_kept_for_the_team() {
-    let place = Place::new();
+    let place = Ground::stock();
     let (results, _) = place.calls(
         "research/librarian",
         vec![],
@@ -282,7 +282,7 @@ fn notes_are_kept_for_the_team() {
 
 #[test]
 fn compress_asks_the_agent_to_sum_up() {
-    let place = Place::new();
+    let place = Ground::stock();
     let script = Scripted::default();
     let source = Single(&script);
     let session = Session::new(&source, &place.sandbox);

@@ -1,9 +1,11 @@
 //! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no meaning, one warm-up,
 //! then repetitions from an empty cache. And what a grammar adds to decoding.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use alara_engine::GrammarUsage;
+use alara_engine::backend::{Profile, Spent, limits};
 use alara_engine::gguf::Gguf;
 use alara_engine::probe::{Probe, Settings, Turns};
 use serde::Serialize;
@@ -24,6 +26,8 @@ pub struct Config {
     pub tools: usize,
     /// Measured repetitions.
     pub repetitions: usize,
+    /// Whether to tell what each operation takes.
+    pub profile: bool,
     /// How it is computed.
     pub settings: Settings,
 }
@@ -64,6 +68,70 @@ pub struct Test {
     /// What the grammar took part in, for a test of decoding under one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grammar: Option<Constrained>,
+    /// What each operation takes, the longest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub profile: Vec<Operation>,
+    /// What they are held against.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// What one kind of operation takes in a measurement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Operation {
+    /// Its name.
+    pub name: String,
+    /// How often it is done in a repetition.
+    pub calls: f64,
+    /// Its time in a repetition, in nanoseconds.
+    pub avg_ns: f64,
+    /// Its share of a repetition.
+    pub share: f64,
+    /// Bytes of weights, keys, values and state in a repetition.
+    pub bytes: f64,
+    /// How fast they were read, as a share of the bandwidth that was measured.
+    pub share_of_bandwidth: f64,
+    /// How fast integers were multiplied and added, as a share of the peak that was measured.
+    pub share_of_peak: f64,
+}
+
+/// What the machine does at most, measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Limits {
+    /// Bytes a second that its threads read from memory.
+    pub read_bandwidth: f64,
+    /// Operations a second on 8-bit integers.
+    pub integer_peak: f64,
+}
+
+impl Limits {
+    /// Measures them; takes a second.
+    pub fn measure(config: &Config) -> Limits {
+        let (read_bandwidth, integer_peak) = limits(config.settings.threads, config.settings.isa);
+        Limits { read_bandwidth, integer_peak }
+    }
+
+    /// Operations by what they took, of `repetitions` that took `total` together.
+    fn held_against(&self, spent: &BTreeMap<String, Spent>, repetitions: usize, total: Duration) -> Vec<Operation> {
+        let each = 1.0 / repetitions.max(1) as f64;
+        let mut operations: Vec<Operation> = spent
+            .iter()
+            .map(|(name, spent)| {
+                let seconds = spent.time.as_secs_f64().max(1e-12);
+                Operation {
+                    name: name.clone(),
+                    calls: spent.calls as f64 * each,
+                    avg_ns: seconds * 1e9 * each,
+                    share: seconds / total.as_secs_f64().max(1e-12),
+                    bytes: spent.bytes as f64 * each,
+                    share_of_bandwidth: spent.bytes as f64 / seconds / self.read_bandwidth,
+                    share_of_peak: spent.operations as f64 / seconds / self.integer_peak,
+                }
+            })
+            .collect();
+        operations.sort_by(|a, b| b.avg_ns.total_cmp(&a.avg_ns));
+        operations
+    }
 }
 
 /// What a grammar added to the steps of a decoder.
@@ -91,7 +159,14 @@ pub fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Test>, alara_engine::Error> {
     let tokens = config.depth + config.prompt.max(config.generate) + 1;
-    let mut probe = Probe::load(gguf, tokens, &config.settings)?;
+    let profile = Profile::default();
+    let (mut probe, limits) = if config.profile {
+        progress("what the machine does at most");
+        let probe = Probe::profiled(gguf, tokens, &config.settings, profile.clone())?;
+        (probe, Some(Limits::measure(config)))
+    } else {
+        (Probe::load(gguf, tokens, &config.settings)?, None)
+    };
     let mut turns = (config.tools > 0).then(|| Turns::new(gguf, config.tools)).transpose()?;
     let mut tests = Vec::new();
     for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
@@ -100,6 +175,7 @@ pub fn measure(
         }
         let mut samples = Vec::with_capacity(config.repetitions);
         let mut steps = Steps::default();
+        let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
         for repetition in 0..=config.repetitions {
             let name = if prompt > 0 { "prefill" } else { "decode" };
             let which = if repetition == 0 { "warm-up".into() } else { format!("{repetition}") };
@@ -108,15 +184,23 @@ pub fn measure(
                 Some(turns) if generate > 0 => {
                     constrained(&mut probe, turns, generate, config.depth, &mut steps)?
                 }
-                _ => once(&mut probe, prompt, generate, config.depth)?,
+                _ => once(&mut probe, &profile, prompt, generate, config.depth)?,
             };
+            let now = profile.take();
             if repetition > 0 {
                 samples.push(time);
+                for (name, now) in now {
+                    *spent.entry(name).or_default() += now;
+                }
             }
         }
         let mut test = summary(gguf, config, prompt, generate, &samples);
         test.grammar =
             turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
+        if let Some(limits) = limits {
+            test.profile = limits.held_against(&spent, samples.len(), samples.iter().sum());
+            test.limits = Some(limits);
+        }
         tests.push(test);
     }
     Ok(tests)
@@ -172,6 +256,7 @@ fn constrained(
 
 fn once(
     probe: &mut Probe,
+    profile: &Profile,
     prompt: usize,
     generate: usize,
     depth: usize,
@@ -179,6 +264,7 @@ fn once(
     let limit = probe.vocabulary().min(1000);
     probe.clear();
     fill(probe, limit, depth)?;
+    profile.take();
     let start = Instant::now();
     fill(probe, limit, prompt)?;
     for i in 0..generate {
@@ -225,6 +311,8 @@ fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples
         samples_ns: times.iter().copied().map(nanoseconds).collect(),
         samples_ts: speeds,
         grammar: None,
+        profile: Vec::new(),
+        limits: None,
     }
 }
 
@@ -255,7 +343,7 @@ mod tests {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, settings };
+        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         let shapes: Vec<_> =
             tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
@@ -264,11 +352,29 @@ mod tests {
     }
 
     #[test]
+    fn a_profile_accounts_for_the_time() {
+        let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
+        let settings = Settings { threads: 1, ..Settings::default() };
+        let config = Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: true, settings };
+        let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
+        for test in &tests {
+            let share: f64 = test.profile.iter().map(|operation| operation.share).sum();
+            assert!(share > 0.3 && share <= 1.0, "{share}");
+            let limits = test.limits.unwrap();
+            assert!(limits.read_bandwidth > 1e7 && limits.integer_peak > 1e7, "{limits:?}");
+        }
+        // Eight tokens in one step, four in four: the depth and the warm-up aren't counted.
+        let attention = |test: &Test| test.profile.iter().find(|operation| operation.name == "attention").unwrap().calls;
+        assert_eq!(attention(&tests[1]), 4.0 * attention(&tests[0]));
+    }
+
+    #[test]
     fn the_grammar_s_part_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
         let settings = Settings { threads: 1, ..Settings::default() };
-        let config = Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, settings };
+        let config = Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         assert!(tests[0].grammar.is_none());
         let grammar = tests[1].grammar.unwrap();

@@ -34,13 +34,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = args.agent.team()?;
     let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
     let sandbox = args.agent.sandbox(&team)?;
-    let models = args.agent.model.source(1);
+    let models = args.agent.models();
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let session = args.agent.equip(session, || view().end_line())?;
-    let mut talk = Talk::new(session, &models, args.agent.team.as_deref(), team, npc);
+    let mut talk = Talk::new(session, &models, &args.agent, team, npc);
     talk.welcome(lines.is_terminal())?;
 
     let cancel = sandbox.cancel_flag();

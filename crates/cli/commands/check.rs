@@ -1,5 +1,7 @@
 //! `alara check`: what is wrong with a team or a jinx, without running anything.
 
+mod connect;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +39,9 @@ pub struct Args {
     /// Run the tests that jinxes have in their files, each in an empty directory
     #[arg(long, conflicts_with_all = ["json", "compiled"])]
     tests: bool,
+    /// Start the MCP servers that the files name, and print the tools that they offer
+    #[arg(long, conflicts_with_all = ["json", "compiled"])]
+    connect: bool,
     /// Print the compiled form as JSON; problems go to stderr
     #[arg(long, conflicts_with = "json")]
     compiled: bool,
@@ -75,7 +80,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.compiled {
         ui::line(&target.compiled()?);
     }
-    let failed = if args.tests { target.try_jinxes()? } else { 0 };
+    let mut failed = if args.tests { target.try_jinxes()? } else { 0 };
+    if args.connect {
+        failed += connect::run(&target.team)?;
+    }
     let bad = errors > 0 || (args.strict && warnings > 0) || failed > 0;
     Ok(ExitCode::from(u8::from(bad)))
 }
@@ -114,7 +122,10 @@ impl Target {
     /// Runs the tests of the jinxes, without a model. Returns how many failed.
     fn try_jinxes(&self) -> anyhow::Result<usize> {
         let (mut passed, mut failed) = (0, 0);
-        for jinx in self.team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
+        // Whoever looks what a stranger's files are worth does not hand them keys.
+        let mut team = self.team.clone();
+        team.jinxes.iter_mut().filter(|jinx| !jinx.trusted).for_each(|jinx| jinx.env.clear());
+        for jinx in team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
             for test in &jinx.tests {
                 let place = Scratch::claim(&std::env::temp_dir())?;
                 let readable = self.team.directory.iter().cloned().collect();
@@ -123,7 +134,7 @@ impl Target {
                 let source = Single(&nobody);
                 let session = Session::new(&source, &sandbox);
                 let begun = Instant::now();
-                let caller = Caller::person(&session, &self.team);
+                let caller = Caller::person(&session, &team);
                 let result = tool::call(&caller, jinx, &test.inputs, &jinx.name)?;
                 let said = test.judge(&result, begun.elapsed());
                 if said.is_empty() {

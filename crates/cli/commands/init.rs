@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use crate::ui;
+use crate::{agent, consent, ui};
 
 /// The files of the team, by their paths in it.
 const FILES: [(&str, &str); 5] = [
@@ -45,6 +45,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
         written.with_context(|| format!("can't write {}", path.display()))?;
         ui::line(&path.display().to_string());
+    }
+    if let Err(error) = agent::team_in(directory).and_then(|team| consent::keep(&team)) {
+        ui::note(&format!("warning: {error:#}"));
     }
     ui::note(&format!(
         "the team is in {shown}; `alara check {shown}` checks it, `alara run -t {shown} TASK` gives it work"

@@ -60,7 +60,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let npc = team.npc(args.agent.npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = args.agent.sandbox(&team)?;
-    let models = args.agent.model.source(1);
+    let models = args.agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
     agent::cancel_by_interrupt(&sandbox)?;
@@ -123,7 +123,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     }
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
     let sandbox = args.agent.sandbox(&team)?;
-    let models = args.agent.model.source(1);
+    let models = args.agent.models();
     agent::cancel_by_interrupt(&sandbox)?;
 
     let progress = Mutex::new(Progress::default());

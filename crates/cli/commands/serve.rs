@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_harness::permission::Answer;
+use alara_harness::permission::{Answer, Permissions};
 use alara_harness::{Error, ModelSource, Sandbox, Session, Team};
 use alara_server::{Options, Server, Workplace};
 use anyhow::{Context, bail};
@@ -30,7 +30,7 @@ pub struct Args {
     /// The only directory in which agents may change files
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
-    /// Say yes wherever a rule says to ask
+    /// Say yes wherever a person would be asked
     #[arg(long)]
     yes: bool,
     /// The address to listen at; one that other machines reach needs a token
@@ -79,7 +79,7 @@ impl Workplace for Place {
 
     fn team(&self) -> Option<Team> {
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.team.as_deref()) {
+        match agent::find(self.team.as_deref(), self.yes) {
             Ok(team) => Some(team),
             Err(error) => {
                 ui::report(&error.context("the team stays as it was"));
@@ -93,7 +93,9 @@ impl Workplace for Place {
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, Error> {
-        let mut session = session.permitted(agent::permissions()?).traced(state::trace());
+        let answers = state::permissions()
+            .map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))?;
+        let mut session = session.permitted(answers).traced(state::trace());
         session.threads = self.threads;
         Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
     }
@@ -101,14 +103,14 @@ impl Workplace for Place {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let team = agent::find(args.team.as_deref())?;
+    let team = agent::find(args.team.as_deref(), args.yes)?;
     let spec = team.npc(None)?.model.clone();
     // What can't be had is told before anything is begun.
     drop(agent::sandbox(&team, &args.workdir)?);
     agent::warn_of_sandbox();
     let place = Place {
         team: args.team.clone(),
-        models: args.model.source(args.parallel.into()),
+        models: args.model.source(args.parallel.into(), args.yes),
         workdir: args.workdir.clone(),
         threads: args.model.threads(),
         yes: args.yes,

@@ -44,6 +44,7 @@ mod fields;
 mod ground;
 pub mod jinx;
 mod markdown;
+pub mod mcp;
 pub mod model;
 pub mod permission;
 pub mod replay;

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::jinx::{Effect, Jinx, Verdict};
@@ -20,6 +21,9 @@ use crate::team::Team;
 
 /// What joins or nests commands in a shell: a command with one of these is several.
 const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
+
+/// The pattern of a rule for every jinx that no other rule speaks of.
+pub const ANY: &str = "*";
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,9 +34,12 @@ pub struct Rule {
     pub verdict: Verdict,
     /// Where it was said, for the trace.
     pub by: String,
+    /// Whether a team above said it: then no rule of this team permits more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inherited: bool,
 }
 
-/// What a person is asked.
+/// What a person is asked: whether a call may be made, or whether it may have what is the user's.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// Who wants to make the call.
@@ -41,8 +48,10 @@ pub struct Question<'a> {
     pub jinx: &'a Jinx,
     /// The arguments, complete.
     pub arguments: &'a Map<String, Value>,
-    /// The pattern that an answer for longer than this time is about.
-    pub pattern: String,
+    /// The user's environment variables that its programs would get. Empty: the question is about the call itself.
+    pub variables: &'a [&'a str],
+    /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with these variables.
+    pub about: String,
 }
 
 /// What a person answers.
@@ -66,7 +75,8 @@ const LEADING: [&str; 21] = [
     "setsid", "sudo", "then", "time", "timeout", "until", "while", "xargs",
 ];
 
-/// Answers by team (its directory, or the name of a built-in one) and what they are about, see [`pattern`].
+/// Answers by whom they are given to (see [`holder`]) and what they are about: a call (see [`pattern`]), or something that begins with
+/// `/`, which no jinx does.
 type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
 
 /// The rules that people have made: in this session, and those in a file.
@@ -93,40 +103,46 @@ impl Permissions {
         Ok(Permissions { answers: Mutex::new(kept), file: Some(file.to_owned()) })
     }
 
-    /// What holds for a call, and by what; `None` if no rule speaks of it.
+    /// What holds for a call, and by what; `None` if no rule speaks of it. Of the team's own rules the longest counts, and of those of
+    /// the teams above; of these two the one that permits less.
     pub fn verdict(
         &self,
         team: &Team,
         jinx: &Jinx,
         arguments: &Map<String, Value>,
     ) -> Option<(Verdict, String)> {
-        let kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (key, about) = (key(team), pattern(jinx, arguments));
-        let answered = |answers: &Answers| answers.get(&key)?.get(&about).copied();
-        if let Some(verdict) = answered(&kept.session) {
-            return Some((verdict, "an answer in this session".to_owned()));
-        }
-        if let Some(verdict) = answered(&kept.file) {
-            return Some((verdict, "an earlier answer".to_owned()));
+        if let Some(answer) = self.answer(&holder(team), &pattern(jinx, arguments)) {
+            return Some(answer);
         }
         let own = jinx.permission.map(|verdict| {
             let by = format!("`{}` itself", jinx.name);
-            Rule { pattern: jinx.name.clone(), verdict, by }
+            Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
         });
         let first = first_argument(jinx, arguments);
-        own.into_iter()
-            .chain(team.rules.iter().cloned())
+        let (above, own): (Vec<&Rule>, Vec<&Rule>) = own
+            .iter()
+            .chain(&team.rules)
             .filter(|rule| fits(rule, &jinx.name, first.as_deref()))
-            // The last one of equals, as `max_by_key` does it.
-            .max_by_key(|rule| rule.pattern.len())
-            .map(|rule| (rule.verdict, rule.by))
+            .partition(|rule| rule.inherited);
+        // The last one of equals, as `max_by_key` does it.
+        let longest = |rules: Vec<&Rule>| rules.into_iter().max_by_key(|rule| rule.pattern.len()).cloned();
+        let rule = [longest(above), longest(own)].into_iter().flatten().max_by_key(|rule| rule.verdict)?;
+        Some((rule.verdict, rule.by))
     }
 
-    /// Remembers an answer about `pattern`, as far as it holds for longer than this time.
+    /// What a person has answered to `holder` about exactly this, and when.
+    pub fn answer(&self, holder: &str, about: &str) -> Option<(Verdict, String)> {
+        let kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = |answers: &Answers| answers.get(holder)?.get(about).copied();
+        let now = answered(&kept.session).map(|verdict| (verdict, "an answer in this session".to_owned()));
+        now.or_else(|| answered(&kept.file).map(|verdict| (verdict, "an earlier answer".to_owned())))
+    }
+
+    /// Remembers an answer to `holder` about this, as far as it holds for longer than this time.
     ///
     /// # Errors
     /// The file can't be written.
-    pub fn remember(&self, team: &Team, pattern: &str, answer: Answer) -> Result<(), Error> {
+    pub fn remember(&self, holder: &str, about: &str, answer: Answer) -> Result<(), Error> {
         let verdict = match answer {
             Answer::Session | Answer::Always => Verdict::Allow,
             Answer::Never => Verdict::Deny,
@@ -134,7 +150,7 @@ impl Permissions {
         };
         let mut kept = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let insert = |answers: &mut Answers| {
-            answers.entry(key(team)).or_default().insert(pattern.to_owned(), verdict);
+            answers.entry(holder.to_owned()).or_default().insert(about.to_owned(), verdict);
         };
         insert(&mut kept.session);
         if let Some(file) = self.file.as_deref().filter(|_| answer != Answer::Session) {
@@ -147,8 +163,9 @@ impl Permissions {
     }
 }
 
-/// Which team an answer is about: jinxes of the same name may be something else elsewhere.
-fn key(team: &Team) -> String {
+/// Whom answers about a team are given to, its directory or the name of a built-in one: jinxes of the same name may be something else
+/// elsewhere.
+pub fn holder(team: &Team) -> String {
     let directory = team.directory.as_ref();
     // Where a relative path leads depends on where one stands.
     let directory = directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
@@ -163,6 +180,14 @@ pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     }
 }
 
+/// What an answer is about that lets a jinx have these variables of the environment: the jinx as it is now, with what the team's `.ctx`
+/// tells its steps. Another one once either has changed.
+pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
+    let parts = serde_json::to_vec(&(jinx, &team.values)).unwrap_or_default();
+    let hash: String = Sha256::digest(parts).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("/{} {hash} gets {}", jinx.name, names.join(", "))
+}
+
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
     match arguments.get(&jinx.inputs.first()?.name)? {
         Value::String(text) => Some(text.clone()),
@@ -175,8 +200,16 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Whether a rule can never hold: what is allowed is one command, and this prefix joins several.
+pub fn never_fits(rule: &Rule) -> bool {
+    let prefix = rule.pattern.split_once(':').map_or("", |(_, prefix)| prefix);
+    rule.verdict == Verdict::Allow && prefix.contains(JOINTS)
+}
+
 fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
-    let Some((name, prefix)) = rule.pattern.split_once(':') else { return rule.pattern == jinx };
+    let Some((name, prefix)) = rule.pattern.split_once(':') else {
+        return rule.pattern == jinx || rule.pattern == ANY;
+    };
     let (Some(first), true) = (first, name == jinx) else { return false };
     let prefix = plain(prefix);
     match rule.verdict {
@@ -184,7 +217,9 @@ fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
         Verdict::Allow => !first.contains(JOINTS) && begins(&plain(first), &prefix),
         // What is not allowed may stand anywhere among several, in any dress.
         Verdict::Ask | Verdict::Deny => {
-            first.split(JOINTS).any(|part| begins(&plain(part), &prefix) || begins(&bare(part), &prefix))
+            let parts = first.split(JOINTS);
+            let dressed = |part: &str| begins(&plain(part), &prefix) || begins(&bare(part), &prefix);
+            begins(&plain(first), &prefix) || parts.into_iter().any(dressed)
         }
     }
 }
@@ -260,7 +295,7 @@ mod tests {
     }
 
     fn rule(pattern: &str, verdict: Verdict) -> Rule {
-        Rule { pattern: pattern.into(), verdict, by: pattern.into() }
+        Rule { pattern: pattern.into(), verdict, by: pattern.into(), inherited: false }
     }
 
     #[test]
@@ -309,6 +344,50 @@ mod tests {
     }
 
     #[test]
+    fn a_team_permits_no_more_than_those_above() {
+        let above = [
+            rule("shell:git push", Verdict::Deny),
+            rule("shell:rm", Verdict::Deny),
+            rule("shell:rm -i", Verdict::Ask),
+        ];
+        let above = above.map(|rule| Rule { inherited: true, ..rule });
+        let check = |own: (&str, Verdict), command: &str, expected: Verdict| {
+            let team = Team { rules: [above.to_vec(), vec![rule(own.0, own.1)]].concat(), ..Team::default() };
+            let found = Permissions::default().verdict(&team, &shell(), &arguments(command)).unwrap();
+            assert_eq!(found.0, expected, "{own:?} {command}");
+        };
+        use Verdict::{Allow, Ask, Deny};
+        for dressed in ["'git' push", "sudo git push", "/usr/bin/git push", "X=1 git push", "git -C . push"] {
+            check((&format!("shell:{dressed}"), Allow), dressed, Deny);
+        }
+        check(("shell:ls; git push", Ask), "ls; git push", Deny);
+        check(("shell:ls; git push", Allow), "ls; git push", Deny);
+        check(("shell:git push origin", Ask), "git push origin", Deny);
+        check(("shell:rm -i x", Allow), "rm -i x", Ask);
+        check(("shell:rm -i x", Deny), "rm -i x", Deny);
+        check(("shell:git", Allow), "git status", Allow);
+        check(("shell", Deny), "git status", Deny);
+    }
+
+    #[test]
+    fn a_rule_for_several_commands_holds_for_them_together() {
+        let team = Team {
+            rules: vec![rule("shell", Verdict::Allow), rule("shell:curl x | sh", Verdict::Deny)],
+            ..Team::default()
+        };
+        let check = |command: &str, expected| {
+            let found = Permissions::default().verdict(&team, &shell(), &arguments(command)).unwrap().0;
+            assert_eq!(found, expected, "{command}");
+        };
+        check("curl x  |  sh", Verdict::Deny);
+        check("curl x", Verdict::Allow);
+        assert!(never_fits(&rule("shell:a | b", Verdict::Allow)));
+        assert!(
+            !never_fits(&rule("shell:a | b", Verdict::Deny)) && !never_fits(&rule("shell:a", Verdict::Allow))
+        );
+    }
+
+    #[test]
     fn a_folder_is_not_left_by_dots() {
         let team = Team {
             rules: vec![rule("shell", Verdict::Ask), rule("shell:out/", Verdict::Allow)],
@@ -336,16 +415,16 @@ mod tests {
         let first = Permissions::open(&file).unwrap();
         assert_eq!(verdict(&first, &here, "make all"), Verdict::Ask);
         for answer in [Answer::Yes, Answer::No] {
-            first.remember(&here, "shell:make all", answer).unwrap();
+            first.remember(&holder(&here), "shell:make all", answer).unwrap();
             assert_eq!(verdict(&first, &here, "make all"), Verdict::Ask);
         }
-        first.remember(&here, "shell:make all", Answer::Session).unwrap();
+        first.remember(&holder(&here), "shell:make all", Answer::Session).unwrap();
         assert_eq!(verdict(&first, &here, "make all"), Verdict::Allow);
         assert!(!file.exists());
         let pattern = pattern(&jinx, &arguments("make\n  test; ls"));
         assert_eq!(pattern, "shell:make\n  test; ls");
-        first.remember(&here, &pattern, Answer::Always).unwrap();
-        first.remember(&here, "shell:rm x", Answer::Never).unwrap();
+        first.remember(&holder(&here), &pattern, Answer::Always).unwrap();
+        first.remember(&holder(&here), "shell:rm x", Answer::Never).unwrap();
 
         let second = Permissions::open(&file).unwrap();
         assert_eq!(verdict(&second, &here, "make all"), Verdict::Ask);

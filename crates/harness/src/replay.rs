@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_engine::{Event, Finish, Message, Request, Usage};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agent::{Agent, Outcome};
 use crate::error::Error;
 use crate::jinx::{ToolResult, Verdict};
+use crate::mcp::{START, Served};
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
 use crate::session::Session;
@@ -104,6 +105,8 @@ impl ChatModel for Replay {
 pub struct StandIns {
     /// By the scope of the call, in their order.
     results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
+    /// The MCP servers with what is known of their tools, by [`Server::start`](crate::mcp::Server::start).
+    servers: BTreeMap<String, (Served, Vec<Value>)>,
     /// The scopes that run all the same. `None` = every call may run.
     replayed: Option<BTreeSet<String>>,
 }
@@ -134,6 +137,7 @@ impl StandIns {
         }
         results.retain(|scope, _| !replayed.contains(scope));
         StandIns {
+            servers: servers(entries),
             results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
             replayed: Some(replayed),
         }
@@ -151,11 +155,42 @@ impl StandIns {
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 
+    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be started.
+    pub fn served(&self, start: &str) -> Option<(Served, Vec<Value>)> {
+        self.replayed.as_ref()?;
+        let unknown = || {
+            let error = "not started: the trace knows nothing of it".to_owned();
+            (Served { error, ..Served::default() }, Vec::new())
+        };
+        Some(self.servers.get(start).cloned().unwrap_or_else(unknown))
+    }
+
     /// What of a trace happened outside of these calls.
     pub fn outside(&self, entries: &[Entry]) -> Vec<Entry> {
         let within = |entry: &&Entry| around(&entry.scope).any(|scope| self.results.contains_key(scope));
         entries.iter().filter(|entry| !within(entry)).cloned().collect()
     }
+}
+
+/// The servers of a trace, each with the tools that any NPC had of it.
+fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
+    let mut found: BTreeMap<String, (Served, Vec<Value>)> = BTreeMap::new();
+    for entry in entries {
+        let Record::Start(start) = &*entry.record else { continue };
+        for served in &start.mcp {
+            let (_, tools) =
+                found.entry(served.start.clone()).or_insert_with(|| (served.clone(), Vec::new()));
+            for tool in &start.tools {
+                let Some(name) = served.tools.get(&tool.name) else { continue };
+                let (description, schema) = (&tool.description, &tool.parameters);
+                let tool = json!({"name": name, "description": description, "inputSchema": schema});
+                if !tools.contains(&tool) {
+                    tools.push(tool);
+                }
+            }
+        }
+    }
+    found
 }
 
 /// A scope and those that it is inside of.
@@ -169,10 +204,22 @@ fn join(scope: &str, place: &str) -> String {
 
 /// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was asked.
 pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
-    let mut given: HashMap<String, VecDeque<Answer>> = HashMap::new();
+    // By jinx, and whether the question was what it may have of the environment.
+    let mut given: HashMap<(String, bool), VecDeque<Answer>> = HashMap::new();
+    let mut started = BTreeSet::new();
     for entry in entries {
-        let Record::Permission { jinx, verdict, by } = &*entry.record else { continue };
-        let answers = given.entry(jinx.clone()).or_default();
+        let (jinx, verdict, by) = match &*entry.record {
+            Record::Permission { jinx, verdict, by } => (jinx, verdict, by),
+            // Each server was asked about once.
+            Record::Start(start) => {
+                let new = start.mcp.iter().filter(|served| started.insert(served.start.clone()));
+                let answers = new.map(|served| if served.by.is_empty() { Answer::No } else { Answer::Yes });
+                given.entry((START.to_owned(), false)).or_default().extend(answers);
+                continue;
+            }
+            _ => continue,
+        };
+        let answers = given.entry((jinx.clone(), by.contains(" about "))).or_default();
         match (by.as_str(), answers.back_mut()) {
             // So the one before was meant to last.
             ("an answer in this session", Some(last)) => {
@@ -188,13 +235,14 @@ pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync 
     let given = Mutex::new(given);
     asked.then_some(move |question: &Question| {
         let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get_mut(&question.jinx.name).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
+        let key = (question.jinx.name.clone(), !question.variables.is_empty());
+        given.get_mut(&key).and_then(VecDeque::pop_front).unwrap_or(Answer::No)
     })
 }
 
 /// Whether a call was decided by a person, then or before.
 fn is_an_answer(by: &str) -> bool {
-    by.starts_with("an answer") || by == "an earlier answer"
+    by.starts_with("an answer") || by.starts_with("an earlier answer")
 }
 
 /// Says and runs again in `session` what the user of a trace said and ran.

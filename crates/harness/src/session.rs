@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, Sampling, ToolCall};
 
 use crate::agent::Outcome;
-use crate::jinx::{Memo, ToolResult};
+use crate::jinx::{Jinx, Memo, ToolResult};
+use crate::mcp::Servers;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
 use crate::replay::StandIns;
@@ -57,6 +58,8 @@ pub enum Notice<'a> {
     },
     /// A jinx gives a response: `{type, id?, content}`.
     Emit(&'a serde_json::Value),
+    /// Something is not as it should be, and the work goes on.
+    Warning(&'a str),
     /// The conversation was shortened to fit the context, so many messages were replaced.
     Compaction {
         /// How many.
@@ -85,11 +88,14 @@ pub struct Session<'a> {
     pub store: Store,
     /// Results that are kept for a while.
     pub memo: Memo,
+    /// The MCP servers that were started for it.
+    pub mcp: Servers,
     /// What has happened.
     pub trace: Trace,
     /// Results that calls get instead of being run, for a replay.
     pub stand_ins: StandIns,
-    ask: Option<Asked<'a>>,
+    /// One question at a time.
+    ask: Option<Mutex<Asked<'a>>>,
     observer: Mutex<Observer<'a>>,
 }
 
@@ -104,6 +110,7 @@ impl<'a> Session<'a> {
             permissions: Permissions::default(),
             store: Store::default(),
             memo: Memo::default(),
+            mcp: Servers::default(),
             trace: Trace::in_memory(),
             stand_ins: StandIns::default(),
             ask: None,
@@ -135,7 +142,7 @@ impl<'a> Session<'a> {
     /// Lets a person answer where a rule says `ask`; without one that means no.
     #[must_use]
     pub fn asking(mut self, ask: impl Fn(&Question) -> Answer + Sync + Send + 'a) -> Self {
-        self.ask = Some(Box::new(ask));
+        self.ask = Some(Mutex::new(Box::new(ask)));
         self
     }
 
@@ -153,7 +160,8 @@ impl<'a> Session<'a> {
 
     /// Asks the person, if there is one.
     pub fn ask(&self, question: &Question) -> Option<Answer> {
-        self.ask.as_ref().map(|ask| ask(question))
+        let ask = self.ask.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ask(question))
     }
 }
 
@@ -166,6 +174,8 @@ pub struct Caller<'a, 's: 'a> {
     pub team: &'a Team,
     /// The NPC for which it is done; `None` = the person who started it.
     pub npc: Option<&'a Npc>,
+    /// The jinxes of MCP servers that may be called in the conversation, beside the team's.
+    pub offered: &'a [Jinx],
     /// Where it is recorded: the session's trace, or that of a branch that runs beside others.
     pub trace: &'a Trace,
     /// The conversation that it belongs to, see [`Entry::scope`](crate::trace::Entry::scope).
@@ -174,17 +184,34 @@ pub struct Caller<'a, 's: 'a> {
     pub depth: usize,
     /// When it must be over.
     pub deadline: Option<Instant>,
+    /// Whether it ends what was begun: then only `deadline` stops it.
+    pub finishing: bool,
 }
 
 impl<'a, 's> Caller<'a, 's> {
     /// The person who started the session.
     pub fn person(session: &'a Session<'s>, team: &'a Team) -> Self {
-        Caller { session, team, npc: None, trace: &session.trace, scope: "", depth: 0, deadline: None }
+        Caller {
+            session,
+            team,
+            npc: None,
+            offered: &[],
+            trace: &session.trace,
+            scope: "",
+            depth: 0,
+            deadline: None,
+            finishing: false,
+        }
     }
 
     /// The name of whoever does it, for messages.
     pub fn name(&self) -> &'a str {
         self.npc.map_or("you", |npc| &npc.name)
+    }
+
+    /// The jinx with this name.
+    pub fn jinx(&self, name: &str) -> Option<&'a Jinx> {
+        self.team.jinx(name).or_else(|| self.offered.iter().find(|jinx| jinx.name == name))
     }
 
     /// The scope of something named `place` inside of this one.
@@ -194,7 +221,7 @@ impl<'a, 's> Caller<'a, 's> {
 
     /// Why it must stop now, if it must.
     pub fn stopped(&self) -> Option<Outcome> {
-        if self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
+        if !self.finishing && self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
             return Some(Outcome::Cancelled);
         }
         self.deadline.filter(|deadline| Instant::now() >= *deadline).map(|_| Outcome::Deadline)

@@ -18,7 +18,7 @@ use crate::trace::{PERSON, Record};
 /// # Errors
 /// The sandbox or a model failed: nothing that the caller could do better.
 pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
-    let permitted = tools.contains(&call.name).then(|| caller.team.jinx(&call.name)).flatten();
+    let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
         audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
         let list = tools.join(", ");
@@ -71,7 +71,14 @@ fn dispatch(
     if let Some(result) = caller.session.stand_ins.take(&scope) {
         return Ok(result);
     }
-    run(jinx, arguments, &Caller { scope: &scope, ..*caller })
+    if let Some(remote) = &jinx.remote {
+        return Ok(caller.session.mcp.call(jinx, remote, &arguments, caller));
+    }
+    let caller = Caller { scope: &scope, ..*caller };
+    if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
+        return Ok(withheld);
+    }
+    run(jinx, arguments, &caller)
 }
 
 /// Runs a call that the person makes beside all conversations, and records it.
@@ -105,20 +112,55 @@ fn refused(
         return Ok(None);
     };
     if verdict == Verdict::Ask {
-        let pattern = permission::pattern(jinx, arguments);
-        let answer = session.ask(&Question { npc: &npc.name, jinx, arguments, pattern: pattern.clone() });
-        if let Some(answer) = answer {
-            session.permissions.remember(team, &pattern, answer)?;
-        }
-        (verdict, by) = match answer {
-            Some(Answer::Yes | Answer::Session | Answer::Always) => (Verdict::Allow, "an answer".to_owned()),
-            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer".to_owned()),
-            None => (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked")),
-        };
+        let about = permission::pattern(jinx, arguments);
+        (verdict, by) = ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], about })?
+            .unwrap_or_else(|| {
+                (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked"))
+            });
     }
     audit(caller, &jinx.name, verdict, &by)?;
     let error = format!("`{}` is not permitted by {by}", jinx.name);
     Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+/// Holds a call against what the user lets this jinx, as its file is now, have of the environment; the result says why it is not run.
+/// The files of a team can't say yes to that: where a program sends a key is not seen from outside.
+fn withheld(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let (session, team) = (caller.session, caller.team);
+    let Some(npc) = caller.npc.filter(|_| !jinx.trusted) else { return Ok(None) };
+    let set = jinx.env.iter().map(String::as_str).filter(|name| std::env::var_os(name).is_some());
+    let variables: Vec<&str> = set.collect();
+    if variables.is_empty() {
+        return Ok(None);
+    }
+    let names = variables.join(", ");
+    let about = permission::variables(team, jinx, &variables);
+    let answered = match session.permissions.answer(&permission::holder(team), &about) {
+        Some(answered) => Some(answered),
+        None => ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &variables, about })?,
+    };
+    let nobody =
+        || (Verdict::Deny, "the rule that a person is asked for such, and nobody is there".to_owned());
+    let (verdict, by) = answered.unwrap_or_else(nobody);
+    audit(caller, &jinx.name, verdict, &format!("{by} about {names}"))?;
+    let error =
+        format!("`{}` is not run: it would get {names} of the environment, denied by {by}", jinx.name);
+    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+/// What a person says, and that it was a person; `None` = nobody is there.
+fn ask(caller: &Caller, question: &Question) -> Result<Option<(Verdict, String)>, Error> {
+    let Some(answer) = caller.session.ask(question) else { return Ok(None) };
+    caller.session.permissions.remember(&permission::holder(caller.team), &question.about, answer)?;
+    let verdict = match answer {
+        Answer::Yes | Answer::Session | Answer::Always => Verdict::Allow,
+        Answer::No | Answer::Never => Verdict::Deny,
+    };
+    Ok(Some((verdict, "an answer".to_owned())))
 }
 
 fn audit(caller: &Caller, jinx: &str, verdict: Verdict, by: &str) -> Result<(), Error> {

@@ -1,10 +1,15 @@
 //! Activations in the form that weights multiply with.
 
+#[cfg(target_arch = "x86_64")]
+mod blocks;
+
 use crate::Cpu;
 use crate::Format;
 use crate::isa::for_each_isa;
 use crate::quant::{FLOATS, PANEL};
 use crate::threads::Disjoint;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS};
 
 /// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32 for float weights;
 /// 8-bit codes in runs of 32 with an f32 scale each for formats of 32; 8-bit codes in runs of 256 with an f32 scale
@@ -24,6 +29,9 @@ pub struct Activations {
     sums: Vec<i16>,
     /// `[rows, panels * 8]` or `[rows, panels]`.
     scales: Vec<f32>,
+    /// The same for products with many rows, made when one asks for it.
+    #[cfg(target_arch = "x86_64")]
+    blocks: Blocks,
 }
 
 /// The forms.
@@ -58,6 +66,8 @@ impl Activations {
     pub fn prepare(&mut self, cpu: &Cpu, format: Format, x: &[f32], width: usize) {
         assert!(width > 0 && x.len().is_multiple_of(width), "{} activations in rows of {width}", x.len());
         assert!(width.is_multiple_of(format.block_len()), "rows of {width} numbers in {}", format.name());
+        #[cfg(target_arch = "x86_64")]
+        self.blocks.forget();
         self.form = Form::of(format);
         self.rows = x.len() / width;
         self.width = width;
@@ -108,6 +118,35 @@ impl Activations {
     /// Whether this is the form that weights of `format` multiply with.
     pub fn suits(&self, format: Format) -> bool {
         self.form == Form::of(format)
+    }
+
+    /// These rows in blocks of sixteen: all of them, or those that `picks` take, in that order.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, picks: Option<&[(u32, u32)]>) -> &Blocks {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        blocks.take(cpu, self, picks);
+        self.blocks = blocks;
+        &self.blocks
+    }
+
+    /// The number of panels in a row.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// All codes of a row, their sums of 16, and their scales of 256.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn all_supers(&self, row: usize) -> (&[i8], &[i16], &[f32]) {
+        let (start, panels) = (row * self.panels, self.panels);
+        let codes = &self.codes[start * PANEL..][..panels * PANEL];
+        (codes, &self.sums[start * 16..][..panels * 16], &self.scales[start..][..panels])
+    }
+
+    /// Whether codes have a scale for each 256.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_supers(&self) -> bool {
+        self.form == Form::Supers
     }
 
     /// A panel of 64 floats.

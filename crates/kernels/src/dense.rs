@@ -17,7 +17,7 @@ pub(crate) fn dots(isa: Isa, vector: &[f32], rows: &[f32], stride: usize, out: &
         Level::Scalar => out.iter_mut().enumerate().for_each(|(i, out)| *out = dot_in_lanes(vector, row(i))),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 => unsafe { avx2::dots(vector, row, out) },
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::dots(vector, row, out) },
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
         Level::Scalar => dot_in_lanes(a, b),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 => unsafe { avx2::dot1(a, b) },
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::dot1(a, b) },
     }
 }
 

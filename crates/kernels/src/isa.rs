@@ -5,14 +5,23 @@
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Isa(Level);
 
-/// The instruction sets that kernels are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The instruction sets that kernels are written for, each of which has all of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// What every CPU of the target has.
     Scalar,
     /// AVX2, FMA and F16C: x86 from 2013 on.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX-VNNI: dot products of bytes in registers of 256 bits; Intel's client CPUs from 2021 on, AMD's from 2024 on.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// AVX-512 with VNNI: Intel's servers from 2019 on, AMD's CPUs from 2022 on. AVX-VNNI isn't needed.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// AMX with int8: products of tiles; Intel's servers from 2023 on.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
@@ -27,13 +36,9 @@ impl Isa {
     /// All that this CPU has, slowest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
-        let avx2 = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        #[cfg(target_arch = "x86_64")]
-        let more = avx2.then_some(Isa(Level::Avx2));
+        let more = x86::available();
         #[cfg(not(target_arch = "x86_64"))]
-        let more = None;
+        let more = std::iter::empty();
         std::iter::once(Isa::SCALAR).chain(more)
     }
 
@@ -42,12 +47,18 @@ impl Isa {
         Isa::available().find(|isa| isa.name() == name)
     }
 
-    /// `scalar`, or `avx2` (with FMA and F16C).
+    /// `scalar`, `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with AVX-512).
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
         }
     }
 
@@ -59,6 +70,70 @@ impl Isa {
 impl std::fmt::Debug for Isa {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::{asm, x86_64::__cpuid_count};
+    use std::sync::LazyLock;
+
+    use super::{Isa, Level};
+
+    pub(super) fn available() -> impl Iterator<Item = Isa> {
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        let avxvnni = avx2 && is_x86_feature_detected!("avxvnni");
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        let levels = [
+            (avx2, Level::Avx2),
+            (avxvnni, Level::AvxVnni),
+            (avx512, Level::Avx512),
+            (avx512 && *AMX, Level::Amx),
+        ];
+        levels.into_iter().filter_map(|(there, level)| there.then_some(Isa(level)))
+    }
+
+    /// Whether the CPU has tiles with int8 and the system lets this process use them.
+    static AMX: LazyLock<bool> = LazyLock::new(|| {
+        // Leaf 7: bit 24 of EDX is AMX-TILE, bit 25 AMX-INT8.
+        let tiles = __cpuid_count(7, 0).edx >> 24 & 3 == 3;
+        tiles && permitted()
+    });
+
+    /// Asks Linux for the tiles' state, which is not given to every process: `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)`.
+    /// What it gives holds for all threads. Source: Linux, Documentation/arch/x86/xstate.rst.
+    #[cfg(target_os = "linux")]
+    fn permitted() -> bool {
+        const ARCH_PRCTL: i64 = 158;
+        const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+        const XTILEDATA: u64 = 18;
+        let result: i64;
+        // SAFETY: a system call that takes numbers and writes no memory of ours.
+        unsafe {
+            asm!(
+                "syscall",
+                inlateout("rax") ARCH_PRCTL => result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        result == 0
+    }
+
+    /// Only Linux is known to give them.
+    #[cfg(not(target_os = "linux"))]
+    fn permitted() -> bool {
+        false
     }
 }
 
@@ -78,12 +153,22 @@ macro_rules! for_each_isa {
             fn avx2($($arg: $type),*) $(-> $out)? {
                 scalar($($arg),*)
             }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512($($arg: $type),*) $(-> $out)? {
+                scalar($($arg),*)
+            }
             match isa.level() {
                 $crate::isa::Level::Scalar => scalar($($arg),*),
                 #[cfg(target_arch = "x86_64")]
                 #[allow(unsafe_code)]
                 // SAFETY: the value proves that this CPU has the instruction set.
-                $crate::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::isa::Level::Avx2 | $crate::isa::Level::AvxVnni => unsafe { avx2($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                #[allow(unsafe_code)]
+                // SAFETY: as above.
+                $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
             }
         }
     )+};

@@ -194,7 +194,7 @@ fn widen(isa: Isa, x: &[u16], out: &mut [f32]) {
         }
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 => unsafe { avx2::widen(x, out) },
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::widen(x, out) },
     }
 }
 
@@ -204,7 +204,7 @@ fn widened(isa: Isa, x: u16) -> f32 {
         Level::Scalar => f16::from_bits(x).to_f32_const(),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 => unsafe { avx2::widened(x) },
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::widened(x) },
     }
 }
 
@@ -217,7 +217,7 @@ fn narrow(isa: Isa, x: &[f32], out: &mut [u16]) {
         }
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
-        Level::Avx2 => unsafe { avx2::narrow(x, out) },
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::narrow(x, out) },
     }
 }
 

@@ -1,9 +1,24 @@
 //! Products of weight matrices with rows of activations.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod blocked;
+#[cfg(target_arch = "x86_64")]
+mod few;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod vector;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiles::{ROUND_OPERATIONS as TILE_ROUND_OPERATIONS, round as tile_round};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use vector::{Avx2, Avx512, AvxVnni, Vector};
+
 use crate::activations::Activations;
 use crate::isa::Level;
 use crate::lanes::{self, LANES};
+#[cfg(target_arch = "x86_64")]
+use crate::quant::k;
 use crate::quant::{Codec, MAX_BYTES, whole, with_codec};
 use crate::threads::Disjoint;
 use crate::{Cpu, Format};
@@ -43,9 +58,10 @@ impl Rows<'_> {
 ///
 /// # Panics
 /// If the shapes differ, or `x` was prepared for another form of weights.
-pub fn matmul(cpu: &Cpu, w: Rows, x: &Activations, y: &mut [f32]) {
+pub fn matmul(cpu: &Cpu, w: Rows, x: &mut Activations, y: &mut [f32]) {
     assert_eq!(y.len(), x.rows() * w.rows(), "outputs of a matmul");
-    multiply(cpu, w, x, Picks::All(x.rows()), y);
+    let rows = Picks::All(x.rows());
+    multiply(cpu, w, x, rows, y);
 }
 
 /// For each pick (from, to): `y[to] = w x[from]`, with `y` of `[.., w.rows()]`. Other rows of `y` stay; of picks with
@@ -53,7 +69,7 @@ pub fn matmul(cpu: &Cpu, w: Rows, x: &Activations, y: &mut [f32]) {
 ///
 /// # Panics
 /// If the shapes differ, a pick is out of range, or `x` was prepared for another form of weights.
-pub fn matmul_picked(cpu: &Cpu, w: Rows, x: &Activations, picks: &[(u32, u32)], y: &mut [f32]) {
+pub fn matmul_picked(cpu: &Cpu, w: Rows, x: &mut Activations, picks: &[(u32, u32)], y: &mut [f32]) {
     let out = w.rows();
     let rows = y.len().checked_div(out).unwrap_or(0);
     assert_eq!(y.len(), rows * out, "outputs of a matmul in rows of {out}");
@@ -108,13 +124,18 @@ struct Product<'a> {
     y: &'a Disjoint<'a, f32>,
 }
 
-fn multiply(cpu: &Cpu, w: Rows, x: &Activations, picks: Picks, y: &mut [f32]) {
+fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &mut [f32]) {
     assert!(x.suits(w.format), "activations were prepared for other weights than {}", w.format.name());
     assert_eq!(x.width(), w.width, "width of activations and weights");
     let out = w.rows();
     if out == 0 || picks.len() == 0 {
         return;
     }
+    #[cfg(target_arch = "x86_64")]
+    if blocked::pays(cpu.isa.level(), w.format, picks.len()) {
+        return blocked::multiply(cpu, w, x, picks, &Disjoint::new(y));
+    }
+    let x = &*x;
     let row_bytes = w.bytes.len() / out;
     let chunk = (TASK_BYTES / row_bytes).clamp(1, 64);
     let product = Product { w: w.bytes, row_bytes, out, x, picks, y: &Disjoint::new(y) };
@@ -122,13 +143,29 @@ fn multiply(cpu: &Cpu, w: Rows, x: &Activations, picks: Picks, y: &mut [f32]) {
         let rows = task * chunk..((task + 1) * chunk).min(out);
         // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
         unsafe {
-            match cpu.isa.level() {
-                Level::Scalar => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
+            match (cpu.isa.level(), w.format) {
+                (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows)),
+                (Level::Avx512 | Level::Amx, Format::Q4_K) => few::some_rows::<k::Q4_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (Level::Avx512 | Level::Amx, Format::Q5_K) => few::some_rows::<k::Q5_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (Level::Avx512 | Level::Amx, Format::Q6_K) => few::some_rows::<k::Q6_K>(product, rows),
+                #[cfg(target_arch = "x86_64")]
+                (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows)),
             }
         }
     });
+}
+
+/// Asks for memory that is read soon, if there is any: the CPU foresees one stream, not those of several rows.
+#[inline(always)]
+fn fetch(at: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..bytes).step_by(64) {
+        // SAFETY: an address that isn't ours is ignored.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.wrapping_add(line).cast()) };
+    }
 }
 
 /// # Safety
@@ -156,7 +193,12 @@ unsafe fn some_rows<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
             for (index, at) in (0..p.row_bytes).step_by(C::BYTES).enumerate() {
                 let len = C::BYTES.min(p.row_bytes - at);
                 for (row, lanes) in lanes.chunks_exact_mut(tile).take(group).enumerate() {
-                    let bytes = whole::<C>(&w[row * p.row_bytes + at..][..len], &mut padded);
+                    let bytes = &w[row * p.row_bytes + at..][..len];
+                    if first == 0 {
+                        // The rows that come next.
+                        fetch(bytes.as_ptr().wrapping_add(group * p.row_bytes), len);
+                    }
+                    let bytes = whole::<C>(bytes, &mut padded);
                     // SAFETY: as the caller vouches.
                     let panel = unsafe { C::unpack(bytes) };
                     for (i, lanes) in lanes.iter_mut().enumerate() {

@@ -79,7 +79,7 @@ pub fn work(
     }
     npc.limits.turn_tokens = npc.limits.turn_tokens.min(request.max_tokens.unwrap_or(usize::MAX));
     // Beside tools, what is said may turn out to go with a call, and then it is not the answer.
-    let at_once = npc.jinxes.is_empty();
+    let at_once = npc.jinxes.is_empty() && npc.servers.is_empty();
     let observer = |notice: &Notice| {
         let Notice::Event { depth: 0, event } = notice else { return };
         let heard = match event {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_bench::speed::{Config, measure};
+use alara_bench::speed::{Config, Test, measure};
 use alara_engine::backend::{Compute, KvType};
 use alara_engine::probe::Settings;
 
@@ -35,6 +35,9 @@ pub struct Args {
     /// Threads that compute [default: as many as the machine runs at once]
     #[arg(short, long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
+    /// Tell what each operation takes, beside what the machine does at most
+    #[arg(long)]
+    profile: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -48,6 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         depth: args.n_depth,
         tools: usize::from(args.tools),
         repetitions: args.repetitions as usize,
+        profile: args.profile,
         settings: Settings {
             kv: args.kv,
             compute: Compute::Native,
@@ -74,6 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ]
     });
     ui::table(&["model", "size", "threads", "test", "tokens/s"], rows);
+    tests.iter().for_each(print_profile);
     for grammar in tests.iter().filter_map(|test| test.grammar) {
         let usage = grammar.usage;
         ui::line(&format!(
@@ -87,4 +92,29 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Operations, the longest first, and what they are held against.
+fn print_profile(test: &Test) {
+    let Some(limits) = test.limits else { return };
+    ui::line(&format!(
+        "\n{} at depth {}: read bandwidth {:.1} GB/s, integer peak {:.2} Tops/s",
+        if test.n_prompt > 0 { "prefill" } else { "decode" },
+        test.n_depth,
+        limits.read_bandwidth / 1e9,
+        limits.integer_peak / 1e12,
+    ));
+    let percent = |share: f64| if share > 0.0 { format!("{:.1} %", share * 100.0) } else { String::new() };
+    let rows = test.profile.iter().map(|operation| {
+        vec![
+            operation.name.clone(),
+            format!("{:.0}", operation.calls),
+            format!("{:.2} ms", operation.avg_ns / 1e6),
+            percent(operation.share),
+            if operation.bytes > 0.0 { format!("{:.1} MB", operation.bytes / 1e6) } else { String::new() },
+            percent(operation.share_of_bandwidth),
+            percent(operation.share_of_peak),
+        ]
+    });
+    ui::table(&["operation", "calls", "time", "share", "bytes", "of bandwidth", "of peak"], rows);
 }

@@ -39,9 +39,9 @@ pub struct Args {
     suite: Option<PathBuf>,
     #[command(flatten)]
     model: model::Args,
-    /// A team's directory, or the name of a built-in team
-    #[arg(short, long, default_value = "alara")]
-    team: String,
+    /// A team's directory, or the name of a team [default: the built-in team alara]
+    #[arg(short, long)]
+    team: Option<String>,
     /// The NPC that works on the tasks [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
@@ -180,7 +180,10 @@ fn work(
 }
 
 fn crew(args: &Args) -> anyhow::Result<Crew> {
-    let team = crate::agent::find(Some(&args.team))?;
+    let team = match &args.team {
+        Some(name) => crate::agent::find(Some(name), false)?,
+        None => crate::agent::built_in()?,
+    };
     let npc = team.npc(args.npc.as_deref())?.clone();
     let model = args.model.load(npc.model.model.as_deref(), args.jobs.get())?;
     let wanted = args.model.model.as_deref().or(npc.model.model.as_deref());

@@ -36,6 +36,8 @@ pub struct Talk<'s> {
     models: &'s Source,
     /// What the person called the team; `None` = nothing, so it is the one that lies here.
     place: Option<String>,
+    /// Whether all is said yes to beforehand.
+    yes: bool,
     team: Team,
     /// The one that is spoken to.
     npc: String,
@@ -47,18 +49,19 @@ pub struct Talk<'s> {
 }
 
 impl<'s> Talk<'s> {
-    /// A talk with the member `npc` of the team that the person called `place`.
+    /// A talk with the member `npc` of the team that the person asked for with `args`.
     pub fn new(
         session: Session<'s>,
         models: &'s Source,
-        place: Option<&str>,
+        args: &agent::Args,
         team: Team,
         npc: String,
     ) -> Self {
         Talk {
             session,
             models,
-            place: place.map(str::to_owned),
+            place: args.team.clone(),
+            yes: args.yes,
             team,
             first: npc.clone(),
             npc,
@@ -181,7 +184,7 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{} ({place})", self.team.name)));
             }
             "team" => {
-                let team = agent::find(Some(rest))?;
+                let team = agent::find(Some(rest), self.yes)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
                 (self.team, self.place) = (team, Some(rest.to_owned()));
@@ -277,7 +280,7 @@ impl<'s> Talk<'s> {
             return;
         }
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.place.as_deref()) {
+        match agent::find(self.place.as_deref(), self.yes) {
             Ok(team) => {
                 self.team = team;
                 if self.team.member(&self.npc).is_none() {
@@ -287,6 +290,8 @@ impl<'s> Talk<'s> {
             }
             Err(error) => {
                 ui::report(&error.context("the team stays as it was"));
+                // Told once.
+                self.team.watch = std::mem::take(&mut self.team.watch).begun();
             }
         }
     }

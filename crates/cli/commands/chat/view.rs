@@ -67,6 +67,10 @@ impl View {
                 };
                 ui::note(&format!("[{}] {}", shorten(kind), printable(&content)));
             }
+            Notice::Warning(text) => {
+                self.end_line();
+                ui::note(&format!("warning: {}", printable(text)));
+            }
             Notice::Compaction { messages } => {
                 self.end_line();
                 let messages = count(*messages, "message");

@@ -63,7 +63,16 @@ fn text(entry: &Entry) -> String {
             let tools: Vec<&str> = start.tools.iter().map(|tool| tool.name.as_str()).collect();
             let place = if entry.scope.is_empty() { String::new() } else { format!(" [{}]", entry.scope) };
             let tools = if tools.is_empty() { "none".to_owned() } else { tools.join(", ") };
-            format!("= {} of {} with {}; tools: {tools}{place}", start.npc, start.team, start.model)
+            let mut text =
+                format!("= {} of {} with {}; tools: {tools}{place}", start.npc, start.team, start.model);
+            for served in &start.mcp {
+                let became = match served.error.as_str() {
+                    "" => format!("permitted by {}", served.by),
+                    error => format!("not there: {error}"),
+                };
+                text += &format!("\n  MCP server {}: {}; {became}", served.server, served.start);
+            }
+            text
         }
         Record::User { text } => format!("user: {text}"),
         Record::Assistant { message, .. } => {

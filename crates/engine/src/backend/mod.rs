@@ -5,10 +5,12 @@
 
 pub mod candle;
 pub mod native;
+mod profiled;
 
 use std::ops::Range;
 
 pub use alara_kernels::Isa;
+pub use profiled::{Profile, Profiled, Spent, limits};
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
-use crate::backend::{Backend, Compute, Isa, KvType, default_threads};
+use crate::backend::{Backend, Compute, Isa, KvType, Profile, Profiled, default_threads};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
@@ -46,6 +46,7 @@ pub struct Probe {
 #[derive(Debug)]
 enum Inner {
     Native(Box<Pool<Native>>),
+    Profiled(Box<Pool<Profiled>>),
     Candle(Box<Pool<Candle>>),
 }
 
@@ -66,10 +67,21 @@ impl Probe {
         Ok(Probe { decoder, table: Table::default() })
     }
 
+    /// As [`Probe::load`] on the native backend, which records in `profile` what each operation takes.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn profiled(gguf: &Gguf, tokens: usize, settings: &Settings, profile: Profile) -> Result<Self> {
+        let backend = Profiled::new(Native::new(settings.threads, settings.isa), profile);
+        let pool = pool(gguf, backend, tokens, settings.kv)?;
+        Ok(Probe { decoder: Inner::Profiled(Box::new(pool)), table: Table::default() })
+    }
+
     /// V, the number of logits in a row.
     pub fn vocabulary(&self) -> usize {
         match &self.decoder {
             Inner::Native(pool) => pool.vocabulary(),
+            Inner::Profiled(pool) => pool.vocabulary(),
             Inner::Candle(pool) => pool.vocabulary(),
         }
     }
@@ -82,6 +94,7 @@ impl Probe {
         let outputs = outputs.min(tokens.len());
         match &mut self.decoder {
             Inner::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            Inner::Profiled(pool) => pool.forward_one(&mut self.table, tokens, outputs),
             Inner::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
         }
     }
@@ -106,6 +119,7 @@ impl Probe {
         }
         match &mut self.decoder {
             Inner::Native(pool) => observed(pool, &mut self.table, tokens),
+            Inner::Profiled(pool) => observed(pool, &mut self.table, tokens),
             Inner::Candle(pool) => observed(pool, &mut self.table, tokens),
         }
     }
@@ -115,6 +129,7 @@ impl Probe {
         let table = std::mem::take(&mut self.table);
         match &mut self.decoder {
             Inner::Native(pool) => pool.release(table),
+            Inner::Profiled(pool) => pool.release(table),
             Inner::Candle(pool) => pool.release(table),
         }
     }

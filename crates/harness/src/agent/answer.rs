@@ -32,27 +32,24 @@ pub fn answer(
             }
         },
     };
-    let tools: Vec<String> = match &step.tools {
-        Tools::None => Vec::new(),
-        Tools::All => npc.jinxes.clone(),
-        Tools::Some(names) => npc.jinxes.iter().filter(|name| names.contains(name)).cloned().collect(),
-    };
+    let with_tools = npc.jinxes.iter().any(|name| step.tools.permits(name))
+        || (step.tools != Tools::None && !npc.servers.is_empty());
     let deepest = caller.npc.unwrap_or(npc).limits.depth;
     // A plain question leads no further down.
-    if caller.depth >= deepest && (step.npc.is_some() || !tools.is_empty()) {
+    if caller.depth >= deepest && (step.npc.is_some() || with_tools) {
         let error = format!(
             "`{}` can't be given work from here: at most {deepest} conversations may be inside of each other",
             npc.name
         );
         return Ok(ToolResult::failed(error));
     }
-    let with_system = step.system.unwrap_or(step.npc.is_some() || !tools.is_empty());
+    let with_system = step.system.unwrap_or(step.npc.is_some() || with_tools);
     let given = Given {
         system: if with_system { system(team, npc) } else { Vec::new() },
         schema: step.schema.clone(),
         scope: caller.scope_of(place),
         depth: caller.depth + 1,
-        tools,
+        tools: step.tools.clone(),
     };
     let run =
         Agent::start(caller.session, caller.trace, team, npc, given, Vec::new()).and_then(|mut agent| {

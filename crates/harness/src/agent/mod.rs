@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::jinx::{Choices, Jinx, Offer, ToolResult};
+use crate::jinx::{Choices, Jinx, Offer, ToolResult, Tools};
+use crate::mcp::Offered;
 use crate::model::ChatModel;
 use crate::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team};
@@ -84,6 +85,7 @@ pub struct Agent<'a, 's: 'a> {
     npc: &'a Npc,
     model: Arc<dyn ChatModel + 'a>,
     tools: Vec<String>,
+    offered: Vec<Jinx>,
     trace: &'a Trace,
     scope: String,
     depth: usize,
@@ -95,12 +97,24 @@ pub struct Agent<'a, 's: 'a> {
 /// What an agent gets beside its NPC.
 #[derive(Default)]
 struct Given {
-    /// The names of its tools.
-    tools: Vec<String>,
+    /// Which of the NPC's tools.
+    tools: Tools,
     system: Vec<Segment>,
     schema: Option<Value>,
     scope: String,
     depth: usize,
+}
+
+impl Given {
+    /// What the NPC's servers offer; they are started only if that may be among its tools.
+    fn servers(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
+        let known = |names: &[String]| names.iter().all(|name| team.jinx(name).is_some());
+        match &self.tools {
+            Tools::None => Offered::default(),
+            Tools::Some(names) if known(names) => Offered::default(),
+            _ => session.mcp.offered(session, team, npc),
+        }
+    }
 }
 
 impl<'a, 's> Agent<'a, 's> {
@@ -115,13 +129,13 @@ impl<'a, 's> Agent<'a, 's> {
         npc: &'a Npc,
         schema: Option<Value>,
     ) -> Result<Self, Error> {
-        let tools = npc.jinxes.clone();
-        let given = Given { tools, system: system(team, npc), schema, ..Given::default() };
+        let given = Given { tools: Tools::All, system: system(team, npc), schema, ..Given::default() };
         Agent::start(session, &session.trace, team, npc, given, Vec::new())
     }
 
     /// An agent in the conversation `scope` of the session's trace, of which `records` are what has happened so far; it begins if
-    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now.
+    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now; a schema of the answers
+    /// stays.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -132,8 +146,9 @@ impl<'a, 's> Agent<'a, 's> {
         scope: &str,
         records: Vec<Arc<Record>>,
     ) -> Result<Self, Error> {
-        let (tools, scope) = (npc.jinxes.clone(), scope.to_owned());
-        let given = Given { tools, system: system(team, npc), scope, ..Given::default() };
+        let schema = last_start(&records).and_then(|start| start.schema.clone());
+        let scope = scope.to_owned();
+        let given = Given { tools: Tools::All, system: system(team, npc), scope, schema, ..Given::default() };
         Agent::start(session, &session.trace, team, npc, given, records)
     }
 
@@ -147,8 +162,10 @@ impl<'a, 's> Agent<'a, 's> {
     ) -> Result<Self, Error> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, Some(npc));
-        let listed = given.tools.iter().filter_map(|name| team.jinx(name));
-        let start = Record::Start(Box::new(Start {
+        let Offered { jinxes: offered, served } = given.servers(session, team, npc);
+        let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
+        let listed: Vec<&Jinx> = named.filter(|jinx| given.tools.permits(&jinx.name)).collect();
+        let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
             directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
@@ -159,16 +176,17 @@ impl<'a, 's> Agent<'a, 's> {
             sandbox: session.sandbox.enforced().to_string(),
             limits: npc.limits,
             system: given.system,
-            tools: listed.map(|jinx| jinx.tool(&offer)).collect(),
+            tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
+            mcp: served,
             sampling: session.sampling.clone(),
             schema: given.schema,
-        }));
-        let last = records.iter().rev().find(|record| matches!(***record, Record::Start(_)));
-        if last.is_none_or(|last| **last != start) {
-            records.push(trace.push(&given.scope, start)?);
+        };
+        let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
+        if last_start(&records).is_none_or(|last| *last != start) {
+            records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
-        let Given { tools, scope, depth, .. } = given;
-        Ok(Agent { session, team, npc, model, tools, trace, scope, depth, records, deadline: None })
+        let Given { scope, depth, .. } = given;
+        Ok(Agent { session, team, npc, model, tools, offered, trace, scope, depth, records, deadline: None })
     }
 
     /// Takes up what was said elsewhere, the oldest first: words of the user and of the NPC.
@@ -220,10 +238,12 @@ impl<'a, 's> Agent<'a, 's> {
             session: self.session,
             team: self.team,
             npc: Some(self.npc),
+            offered: &self.offered,
             trace: self.trace,
             scope: &self.scope,
             depth: self.depth,
             deadline,
+            finishing: false,
         }
     }
 
@@ -385,6 +405,14 @@ impl<'a, 's> Agent<'a, 's> {
         }
         Ok(outcome)
     }
+}
+
+/// What holds for a conversation now.
+fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
+    records.iter().rev().find_map(|record| match &**record {
+        Record::Start(start) => Some(&**start),
+        _ => None,
+    })
 }
 
 /// The static system text of an NPC, in segments: first what members of a team share (the team's context, the texts of skills,

@@ -77,6 +77,23 @@ fn a_schema_is_asked_for_in_every_turn_and_recorded() {
     assert!(model.requests().iter().all(|request| request.schema.as_ref() == Some(&schema)));
 }
 
+#[test]
+fn a_conversation_that_is_taken_up_keeps_its_schema() {
+    let ground = Ground::new();
+    let model = Scripted::new([Reply::text("1"), Reply::text("2")]);
+    let schema = json!({"type": "integer"});
+    let npc = ground.team.npc(None).unwrap();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let mut agent = Agent::new(&session, &ground.team, npc, Some(schema.clone())).unwrap();
+    agent.run("one").unwrap();
+    let mut agent = Agent::resume(&session, &ground.team, npc, "", agent.into_records()).unwrap();
+    agent.run("two").unwrap();
+    assert!(model.requests().iter().all(|request| request.schema.as_ref() == Some(&schema)));
+    // What goes on as it was needs no further start.
+    assert_eq!(agent.records().filter(|record| matches!(record, Record::Start(_))).count(), 1);
+}
+
 /// The pieces of a call make up the call, and what was cut off is neither run nor part of the conversation.
 #[test]
 fn calls_are_told_in_pieces_and_cut_ones_are_not_made() {

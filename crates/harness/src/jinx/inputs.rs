@@ -73,6 +73,8 @@ pub enum Kind {
     Array,
     /// A mapping.
     Object,
+    /// Anything: only of tools that others describe, whose schema says more.
+    Any,
 }
 
 impl Kind {
@@ -88,6 +90,12 @@ impl Kind {
         }
     }
 
+    /// The type with this name in a schema; [`Kind::Any`] if there is none.
+    pub fn named(name: &str) -> Kind {
+        let all = [Kind::String, Kind::Integer, Kind::Number, Kind::Boolean, Kind::Array, Kind::Object];
+        all.into_iter().find(|kind| kind.name() == name).unwrap_or(Kind::Any)
+    }
+
     /// The name in a schema.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,11 +105,13 @@ impl Kind {
             Kind::Boolean => "boolean",
             Kind::Array => "array",
             Kind::Object => "object",
+            Kind::Any => "any",
         }
     }
 
     fn holds(self, value: &Value) -> bool {
         match self {
+            Kind::Any => true,
             Kind::Number => value.is_number(),
             Kind::Integer => value.is_i64() || value.is_u64(),
             _ => !value.is_null() && Kind::of(value) == self,
@@ -149,6 +159,7 @@ impl Input {
     pub fn parse(&self, text: &str, offer: &Offer) -> Result<Value, String> {
         let value = match self.kind {
             Kind::String => Value::from(text),
+            Kind::Any => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
             _ => serde_json::from_str(text)
                 .map_err(|_| format!("argument `{}` must be of type {}", self.name, self.kind.name()))?,
         };

@@ -25,6 +25,8 @@ pub use result::ToolResult;
 pub use run::{Memo, Responses, run};
 pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
 
+use crate::mcp::Remote;
+
 /// A tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Jinx {
@@ -59,6 +61,9 @@ pub struct Jinx {
     /// The texts that it serves, if it is a skill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skill: Option<Skill>,
+    /// The tool of an MCP server that it stands for; it has no steps then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Remote>,
     /// What it does, one after the other; the last one's result is the jinx's.
     pub steps: Steps,
     /// What it is tried with, see `alara check --tests`.
@@ -67,6 +72,9 @@ pub struct Jinx {
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Whether it is built in or the user's own, and so may have what it declares without a question. Default false.
+    #[serde(skip)]
+    pub trusted: bool,
 }
 
 /// What a skill says: text by section.
@@ -90,8 +98,8 @@ impl Skill {
     }
 }
 
-/// Whether something may be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether something may be done; the later one permits less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It may.
@@ -122,6 +130,10 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 impl Jinx {
     /// The tool as a model sees it, to which `offer` is open. Byte-stable: a model may be trained on exactly this.
     pub fn tool(&self, offer: &Offer) -> Tool {
+        if let Some(remote) = &self.remote {
+            let parameters = remote.parameters.clone();
+            return Tool { name: self.name.clone(), description: self.description.clone(), parameters };
+        }
         let properties: Map<String, Value> =
             self.inputs.iter().map(|input| (input.name.clone(), input.schema(offer))).collect();
         let required: Vec<&str> = self
@@ -149,8 +161,11 @@ impl Jinx {
     /// What is wrong, for the caller: an unknown or missing argument, or one of the wrong type.
     pub fn arguments(&self, given: &Map<String, Value>, offer: &Offer) -> Result<Map<String, Value>, String> {
         let names = || self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-        if let Some(unknown) = given.keys().find(|name| self.inputs.iter().all(|input| &input.name != *name))
-        {
+        // Another program's tool may take more, and fills in its defaults itself.
+        let remote = self.remote.as_ref();
+        let closed = remote.is_none_or(|remote| remote.parameters["additionalProperties"] == false);
+        let unknown = given.keys().find(|name| self.inputs.iter().all(|input| &input.name != *name));
+        if let Some(unknown) = unknown.filter(|_| closed) {
             return Err(format!("`{}` has no argument `{unknown}`; it takes: {}", self.name, names()));
         }
         let mut arguments = Map::new();
@@ -160,11 +175,14 @@ impl Jinx {
                     input.check(value, offer)?;
                     value.clone()
                 }
+                (None, Some(_)) if remote.is_some() => continue,
                 (None, Some(default)) => default.clone(),
                 (None, None) => return Err(format!("argument `{}` is missing", input.name)),
             };
             arguments.insert(input.name.clone(), value);
         }
+        let more = given.iter().filter(|(name, _)| self.inputs.iter().all(|input| input.name != **name));
+        arguments.extend(more.map(|(name, value)| (name.clone(), value.clone())));
         Ok(arguments)
     }
 }

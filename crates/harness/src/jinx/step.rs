@@ -166,6 +166,17 @@ pub enum Tools {
     Some(Vec<String>),
 }
 
+impl Tools {
+    /// Whether one of the NPC's is among them.
+    pub fn permits(&self, name: &str) -> bool {
+        match self {
+            Tools::None => false,
+            Tools::All => true,
+            Tools::Some(names) => names.iter().any(|other| other == name),
+        }
+    }
+}
+
 /// How a step that failed is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Retry {

@@ -16,6 +16,7 @@ mod enforced;
 mod launcher;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod service;
 #[cfg(target_os = "linux")]
 mod supervise;
 #[cfg(target_os = "linux")]
@@ -37,6 +38,7 @@ use std::time::{Duration, Instant};
 use capture::Capture;
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
+pub use service::{Pipes, Service};
 
 use crate::error::Error;
 use crate::scratch::Scratch;
@@ -154,6 +156,18 @@ impl Sandbox {
     /// # Errors
     /// The program can't be started, or a wall can't be put up.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
+        self.run_until(script, &self.cancel)
+    }
+
+    /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a short limit.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn finish(&self, script: &Script) -> Result<Output, Error> {
+        self.run_until(script, &AtomicBool::new(false))
+    }
+
+    fn run_until(&self, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
         // By this thread: the launcher dies with the thread that started it.
         let mut child = self.spawn(script)?;
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
@@ -173,13 +187,13 @@ impl Sandbox {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             output.timed_out = Instant::now() >= deadline;
-            output.cancelled = self.cancel.load(Ordering::Relaxed);
+            output.cancelled = cancel.load(Ordering::Relaxed);
             if stdout.seen() + stderr.seen() > self.policy.output_bytes {
                 let most = contract::bytes(self.policy.output_bytes);
                 output.killed = Some(format!("killed: more than {most} of output"));
             }
             if output.timed_out || output.cancelled || output.killed.is_some() {
-                self.end(id, &ended);
+                end(id, self.launched(), &ended);
                 break None;
             }
         };
@@ -199,18 +213,19 @@ impl Sandbox {
         Ok(output)
     }
 
-    /// Kills a program with all that it started.
-    fn end(&self, id: u32, ended: &Receiver<std::io::Result<ExitStatus>>) {
-        // Only the launcher knows better than to end alone.
-        if cfg!(target_os = "linux") && self.policy.isolation == Isolation::Auto {
-            ask_to_end(id);
-            if ended.recv_timeout(END).is_ok() {
-                return;
-            }
-        }
-        kill_group(id);
-        // An error means that even the kernel can't end it now: it waits for a device.
-        let _ = ended.recv_timeout(END);
+    /// Starts a program that goes on beside the others; of the script's limits, time and output are whoever speaks with it to keep.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub fn serve(&self, script: &Script) -> Result<(Service, Pipes), Error> {
+        let program = script.program.first().copied().unwrap_or_default().to_owned();
+        Service::start(self.command(script), self.launched())
+            .map_err(|source| Error::Spawn { program, source })
+    }
+
+    /// Whether programs are started by the launcher.
+    fn launched(&self) -> bool {
+        cfg!(target_os = "linux") && self.policy.isolation == Isolation::Auto
     }
 
     #[cfg(target_os = "linux")]
@@ -229,6 +244,13 @@ impl Sandbox {
 
     fn spawn(&self, script: &Script) -> Result<Child, Error> {
         let name = script.program.first().copied().unwrap_or_default();
+        let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        let mut command = self.command(script);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
+    }
+
+    fn command(&self, script: &Script) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
         let kept: [(&str, OsString); 4] = [
@@ -240,21 +262,18 @@ impl Sandbox {
         // The later one of two with the same name counts.
         let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
         let env = given.chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
-        let mut command = match self.policy.isolation {
+        match self.policy.isolation {
             #[cfg(target_os = "linux")]
             Isolation::Auto => launcher::command(self.plan(script), script.program, env),
             _ => {
-                let mut command = Command::new(name);
+                let mut command = Command::new(script.program.first().copied().unwrap_or_default());
                 let arguments = &script.program[script.program.len().min(1)..];
                 command.args(arguments).current_dir(&self.work).env_clear().envs(env);
                 #[cfg(unix)]
                 std::os::unix::process::CommandExt::process_group(&mut command, 0);
                 command
             }
-        };
-        let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -311,6 +330,20 @@ fn wait(mut child: Child) -> Receiver<std::io::Result<ExitStatus>> {
         let _ = sender.send(child.wait());
     });
     ended
+}
+
+/// Kills a program with all that it started.
+fn end(id: u32, launched: bool, ended: &Receiver<std::io::Result<ExitStatus>>) {
+    // Only the launcher knows better than to end alone.
+    if launched {
+        ask_to_end(id);
+        if ended.recv_timeout(END).is_ok() {
+            return;
+        }
+    }
+    kill_group(id);
+    // An error means that even the kernel can't end it now: it waits for a device.
+    let _ = ended.recv_timeout(END);
 }
 
 #[cfg(unix)]

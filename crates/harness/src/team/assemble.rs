@@ -17,6 +17,7 @@ use super::template::{Rendered, Templates};
 use super::{Limits, Npc, Team, rules};
 use crate::error::Error;
 use crate::jinx::Place;
+use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::permission::Rule;
 use crate::source::{Diagnostic, Source};
@@ -32,6 +33,8 @@ pub struct Above {
     pub user: Layer,
     pub model: ModelSpec,
     pub providers: Vec<Provider>,
+    /// To be named, else they are not seen.
+    pub servers: Vec<Server>,
     pub limits: Limits,
     /// Rules that permit nothing.
     pub rules: Vec<Rule>,
@@ -92,13 +95,18 @@ fn assemble(
 ) -> Result<Team, Error> {
     let folder = listing.folder.name();
     let mut own = Layer::read(&listing.jinxes, &mut files.said);
+    if listing.folder.on_disk().is_none() {
+        own = own.trusted();
+    }
     let names = above.jinxes.references().chain(above.user.names()).chain(own.names());
     let templates = Templates::new(names.map(|(name, path)| (name.to_owned(), path.to_owned())).collect());
 
     let file = chosen(&listing.ctx, &folder, &mut files.said);
     let opened = file.and_then(|file| files.open(file, &templates, &Map::new()));
     let ctx = match &opened {
-        Some((source, node)) => ctx::read(source, node, &above.providers, above.limits, &mut files.said),
+        Some((source, node)) => {
+            ctx::read(source, node, &above.providers, &above.servers, above.limits, &mut files.said)
+        }
         None => Ctx { providers: above.providers.clone(), limits: above.limits, ..Ctx::default() },
     };
     let source = opened.as_ref().map(|(source, _)| source);
@@ -111,29 +119,31 @@ fn assemble(
     };
     let library = base.under(&own, &mut files.said);
 
-    let mut rules = above.rules.clone();
-    let mut unreadable = file.filter(|_| opened.is_none());
-    if let (Some(source), Some(node)) = (source, &ctx.permissions) {
-        rules.extend(rules::read(source, node, &library, &above.rules, &mut files.said));
-    }
-    if let Some(file) = &listing.permissions {
-        match files.open(file, &templates, &Map::new()) {
-            Some((source, node)) => {
-                rules.extend(rules::read(&source, &node, &library, &above.rules, &mut files.said));
-            }
-            None => unreadable = Some(file),
-        }
-    }
-    rules.extend(unreadable.map(|file| rules::cautious(&file.path)));
-
     let shared = Shared {
         library: &library,
         providers: &ctx.providers,
         model: &ctx.model.clone().or(&above.model),
         limits: ctx.limits,
+        servers: [&ctx.servers, &above.servers],
         jinxes: source.map(|source| (source, ctx.jinxes.as_slice())),
     };
     let npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
+    // What a server's tools are called is not known before it runs.
+    let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
+    let mut rules = above.rules.clone();
+    let mut unreadable = file.filter(|_| opened.is_none());
+    if let (Some(source), Some(node)) = (source, &ctx.permissions) {
+        rules.extend(rules::read(source, node, known, &above.rules, &mut files.said));
+    }
+    if let Some(file) = &listing.permissions {
+        match files.open(file, &templates, &Map::new()) {
+            Some((source, node)) => {
+                rules.extend(rules::read(&source, &node, known, &above.rules, &mut files.said));
+            }
+            None => unreadable = Some(file),
+        }
+    }
+    rules.extend(unreadable.map(|file| rules::cautious(&file.path)));
     let forenpc = lead(listing, &ctx, source, &npcs, files)?;
     if let Some(source) = source {
         for node in &ctx.store_npcs {
@@ -145,11 +155,24 @@ fn assemble(
         }
     }
 
+    for server in ctx.servers.iter().filter(|server| Some(&server.path) == source.map(|source| &source.path))
+    {
+        let names = |npc: &Npc| npc.servers.iter().any(|other| other.start() == server.start());
+        if let (Some(source), false) = (source, npcs.iter().any(names) || !listing.teams.is_empty()) {
+            let name = &server.name;
+            let message = format!(
+                "no NPC names the MCP server `{name}`: list it under `mcp_servers` of those that are to use it"
+            );
+            files.said.push(source.warning(server.place, message));
+        }
+    }
+
     let handed_down = Above {
         jinxes: library,
         user: Layer::default(),
         model: ctx.model.clone().or(&above.model),
         providers: ctx.providers,
+        servers: ctx.servers.iter().chain(&above.servers).cloned().collect(),
         limits: ctx.limits,
         rules: rules::strict(&rules),
     };
@@ -174,6 +197,7 @@ fn assemble(
         npcs,
         teams,
         store: ctx.store,
+        servers: ctx.servers,
         rules: rules::expanded(&rules, &handed_down.jinxes),
         jinxes: handed_down.jinxes.into_jinxes(),
         values: ctx.values,

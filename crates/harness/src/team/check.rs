@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Team, stock};
-use crate::jinx::{Improvement, check, improve};
+use crate::jinx::{Improvement, Jinx, check, improve};
 use crate::source::Diagnostic;
 
 impl Team {
@@ -23,7 +23,10 @@ impl Team {
 
     fn analyse(&self, found: &mut Vec<Diagnostic>) {
         let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
-        found.extend(check(&self.jinxes, &store, &text_of));
+        let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
+        let (all, none): (&[&str], &[&str]) = (&store, &[]);
+        let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
+        found.extend(check(&self.jinxes, &keys, &text_of));
         self.teams.iter().for_each(|team| team.analyse(found));
     }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::model::Provider;
 use super::{Limits, model};
 use crate::fields::Fields;
+use crate::mcp::{self, Server};
 use crate::model::ModelSpec;
 use crate::source::{Diagnostic, Source};
 use crate::store::Access;
@@ -17,7 +18,7 @@ const LOOKS: [&str; 2] = ["ascii_art", "colors"];
 /// Keys of files in the wild that steps and templates may read, and that mean nothing else here. Files that `file_patterns` name
 /// are not read when a team is loaded.
 const ONLY_VALUES: [&str; 4] = ["databases", "file_patterns", "preferences", "websites"];
-const WITHOUT_EFFECT: [&str; 2] = ["mcp_servers", "env"];
+const WITHOUT_EFFECT: [&str; 1] = ["env"];
 
 /// What a `.ctx` says.
 #[derive(Default)]
@@ -35,6 +36,8 @@ pub struct Ctx {
     pub skills: Option<Node>,
     /// Whether the user's own jinxes are not known.
     pub without_user_jinxes: bool,
+    /// The MCP servers that NPCs may name.
+    pub servers: Vec<Server>,
     /// Markdown files with agents, in the team's folder or the one that it is in.
     pub agents: Vec<Node>,
     pub permissions: Option<Node>,
@@ -45,11 +48,12 @@ pub struct Ctx {
     pub date: Option<String>,
 }
 
-/// Reads a `.ctx` below a team with `providers` and `limits`. What is wrong in it is left out, with an error.
+/// Reads a `.ctx` below a team with `providers`, `servers` and `limits`. What is wrong in it is left out, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
     providers: &[Provider],
+    servers: &[Server],
     limits: Limits,
     said: &mut Vec<Diagnostic>,
 ) -> Ctx {
@@ -62,6 +66,9 @@ pub fn read(
     let context = fields.text(&["context"]).unwrap_or_default();
     let description = fields.text(&["description"]).unwrap_or_else(|| first_sentence(&context));
     let (store, store_npcs) = store(&mut fields);
+    let listed = fields.entry(&["mcp_servers"]);
+    let servers =
+        listed.map(|entry| mcp::read(source, &entry.value, &[], servers, fields.said())).unwrap_or_default();
     let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
     let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
     let mut ctx = Ctx {
@@ -77,6 +84,7 @@ pub fn read(
         without_user_jinxes: fields.flag(&["use_global_jinxes", "use_global_jinxs"]) == Some(false),
         agents: fields.entry(&["agents"]).map(|entry| list(&entry.value)).unwrap_or_default(),
         permissions,
+        servers,
         store,
         store_npcs,
         date: date(&mut fields),

@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, DirEntry};
+use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::jinx::Place;
@@ -360,7 +361,9 @@ pub fn is_team(folder: &Folder) -> bool {
 pub struct Watch {
     /// The team's directory. `None` = it is built in.
     team: Option<PathBuf>,
-    /// Folders of jinxes outside of it.
+    /// The user's folder of jinxes.
+    pub user: Option<PathBuf>,
+    /// Folders of jinxes outside of it that it names.
     pub jinxes: Vec<PathBuf>,
     /// Files outside of it.
     pub files: Vec<PathBuf>,
@@ -387,16 +390,8 @@ impl Watch {
 
     /// Paths, sizes and times of change.
     fn state(&self) -> u64 {
-        let mut said = Vec::new();
-        let mut paths = self.files.clone();
-        if let Some(team) = &self.team {
-            let listing = Listing::of(Folder::root(team.clone()), &mut said);
-            paths.extend(listing.files().into_iter().map(|file| file.path.clone()));
-        }
-        for folder in &self.jinxes {
-            let files = jinxes(&Folder::root(folder.clone()), &mut said);
-            paths.extend(files.into_iter().map(|jinx| jinx.file.path));
-        }
+        let mut paths = self.own();
+        paths.extend(self.user.iter().flat_map(|folder| below(folder)));
         let mut hasher = DefaultHasher::new();
         for path in paths {
             let found = path.metadata().ok().map(|found| (found.len(), found.modified().ok()));
@@ -404,6 +399,44 @@ impl Watch {
         }
         hasher.finish()
     }
+
+    /// The files of the team, and those that it names.
+    fn own(&self) -> Vec<PathBuf> {
+        let mut paths = self.files.clone();
+        if let Some(team) = &self.team {
+            let listing = Listing::of(Folder::root(team.clone()), &mut Vec::new());
+            paths.extend(listing.files().into_iter().map(|file| file.path.clone()));
+        }
+        paths.extend(self.jinxes.iter().flat_map(|folder| below(folder)));
+        paths
+    }
+
+    /// A hash of what the team's files say and where they lie in it, as hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        let mut hasher = Sha256::new();
+        for path in self.own() {
+            let place = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
+            let mut text = Vec::new();
+            // To open a pipe is to wait for a writer. What can't be read is as if it said nothing.
+            if path.is_file()
+                && let Ok(file) = std::fs::File::open(&path)
+            {
+                let _ = file.take(FILE_BYTES + 1).read_to_end(&mut text);
+            }
+            for part in [place.as_os_str().as_encoded_bytes(), &text] {
+                // With its length, so that parts can't run into each other.
+                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+        }
+        hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The jinxes below a folder.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let files = jinxes(&Folder::root(folder.to_owned()), &mut Vec::new());
+    files.into_iter().map(|jinx| jinx.file.path).collect()
 }
 
 /// The listing of a team on disk.

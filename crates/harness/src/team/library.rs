@@ -31,6 +31,13 @@ impl Layer {
         layer
     }
 
+    /// Those of nobody but alara and the user.
+    #[must_use]
+    pub fn trusted(mut self) -> Self {
+        self.jinxes.values_mut().for_each(|jinx| jinx.trusted = true);
+        self
+    }
+
     /// Reads more files into the same layer.
     pub fn add(&mut self, files: &[JinxFile], said: &mut Vec<Diagnostic>) {
         for file in files {
@@ -164,7 +171,7 @@ impl Library {
 static STOCK: LazyLock<(Library, Vec<Diagnostic>)> = LazyLock::new(|| {
     let mut said = Vec::new();
     let files = files::jinxes(&Folder::BuiltIn("jinxes", &stock::JINXES), &mut said);
-    let layer = Layer::read(&files, &mut said);
+    let layer = Layer::read(&files, &mut said).trusted();
     (Library::default().under(&layer, &mut said), said)
 });
 

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::permission::Rule;
 use crate::skill;
@@ -34,8 +35,10 @@ use assemble::Above;
 pub use files::Watch;
 use files::{Folder, Listing};
 use library::{Layer, Library};
+pub(crate) use model::variable;
 pub(crate) use nearest::nearest;
 use nearest::unknown;
+pub(crate) use rules::strict;
 pub use search::Search;
 
 /// A team.
@@ -65,6 +68,9 @@ pub struct Team {
     /// Who may read and write which key of the shared store; a key that is not named is everybody's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, Access>,
+    /// The MCP servers that its NPCs may name.
+    #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
     /// The team's rules about calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -77,6 +83,9 @@ pub struct Team {
     /// Where it was read; `None` = it is built in.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
+    /// Whether it lay in the work directory and was not surely meant: then someone should say yes to it before it works.
+    #[serde(skip)]
+    pub found: bool,
     /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
@@ -97,6 +106,9 @@ pub struct Npc {
     pub model: ModelSpec,
     /// The jinxes that it sees and may call, in this order: catalog and permission set.
     pub jinxes: Vec<String>,
+    /// The MCP servers whose tools it sees and may call too.
+    #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
     /// The skills that it knows.
     pub skills: Skills,
     /// How long it may go on.
@@ -200,8 +212,8 @@ impl Team {
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
             let files = files::jinxes(&Folder::root(user.to_owned()), &mut said);
-            above.user = Layer::read(&files, &mut said);
-            watch.jinxes.push(user.to_owned());
+            above.user = Layer::read(&files, &mut said).trusted();
+            watch.user = Some(user.to_owned());
         }
         let mut team = assemble::team(listing, &above, &mut watch, &mut said)?;
         team.place_below("");
@@ -222,6 +234,11 @@ impl Team {
     /// What tells it from all other teams of its tree: a name may occur twice in one.
     pub fn key(&self) -> &str {
         if self.path.is_empty() { &self.name } else { &self.path }
+    }
+
+    /// What its files say, as a hexadecimal SHA-256: another one once any of those that it is read from has changed.
+    pub fn fingerprint(&self) -> String {
+        self.watch.fingerprint()
     }
 
     /// Whether a file that it was read from has been written, added or removed since.

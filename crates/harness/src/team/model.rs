@@ -79,7 +79,7 @@ fn endpoint(fields: &mut Fields) -> (Option<String>, Option<String>) {
 }
 
 /// The variable's name in `$NAME` or `${NAME}`.
-fn variable(text: &str) -> Option<String> {
+pub fn variable(text: &str) -> Option<String> {
     let name = text.strip_prefix('$')?;
     let name = name.strip_prefix('{').map_or(Some(name), |rest| rest.strip_suffix('}'))?;
     let mut characters = name.chars();

@@ -9,14 +9,14 @@ use super::{Limits, Npc, Skills, model};
 use crate::fields::{Fields, is_name};
 use crate::jinx::{Jinx, Place};
 use crate::markdown::{frontmatter, sections};
+use crate::mcp::{self, Server};
 use crate::model::ModelSpec;
 use crate::source::{Diagnostic, Source};
 use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.
 const LOOKS: [&str; 3] = ["ascii_art", "colors", "language"];
-const WITHOUT_EFFECT: [&str; 9] = [
-    "mcp_servers",
+const WITHOUT_EFFECT: [&str; 8] = [
     "tools",
     "memory",
     "plain_system_message",
@@ -34,6 +34,8 @@ pub struct Shared<'a> {
     pub providers: &'a [Provider],
     pub model: &'a ModelSpec,
     pub limits: Limits,
+    /// The team's MCP servers, and those of the teams above, which may be named too.
+    pub servers: [&'a [Server]; 2],
     /// What every NPC lists too, with where that is said.
     pub jinxes: Option<(&'a Source, &'a [Node])>,
 }
@@ -130,6 +132,10 @@ fn build(
             }
         }
         add(&mut npc.jinxes, &entries, |_| true, source, shared.library, fields.said());
+    }
+    if let Some(entry) = fields.entry(&["mcp_servers"]) {
+        let [team, above] = shared.servers;
+        npc.servers = mcp::read(source, &entry.value, team, above, fields.said());
     }
     npc.skills = skills(fields, shared.library);
     add_shared(&mut npc, shared, fields.said());

@@ -16,21 +16,20 @@ use serde_json::Value;
 use super::library::Library;
 use super::nearest::nearest;
 use crate::jinx::Verdict;
-use crate::permission::Rule;
+use crate::mcp::START;
+use crate::permission::{ANY, Rule, never_fits};
 use crate::source::{Diagnostic, Source};
 use crate::yaml::Node;
 
-/// The pattern of a rule for every jinx, until it is written out.
-const ANY: &str = "*";
 /// Names that jinxes once had; a rule for one is also for the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
 
-/// Reads the rules of a team that knows the jinxes of `library`, below a team with the rules `above`: of those, what is not permitted
+/// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team with the rules `above`: of those, what is not permitted
 /// can't be permitted here. A rule whose verdict can't be read counts as `deny`, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
-    library: &Library,
+    library: Option<&Library>,
     above: &[Rule],
     said: &mut Vec<Diagnostic>,
 ) -> Vec<Rule> {
@@ -46,12 +45,13 @@ pub fn read(
     let mut rules = Vec::new();
     for entry in entries {
         let name = if entry.key.trim() == "default" { ANY } else { entry.key.trim() };
-        let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
         let jinx = name.split(':').next().unwrap_or_default().trim();
-        if name != ANY
+        if let Some(library) = library
+            && ![ANY, START].contains(&jinx)
             && library.get(jinx).is_none()
             && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
         {
+            let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
             let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());
             said.push(source.warning(entry.place, message));
         }
@@ -75,7 +75,7 @@ pub fn read(
         let covered = |wide: &str| {
             covers(wide, &pattern) || of_new.as_ref().is_some_and(|pattern| covers(wide, pattern))
         };
-        let weaker = |other: &&Rule| strength(verdict) < strength(other.verdict) && covered(&other.pattern);
+        let weaker = |other: &&Rule| verdict < other.verdict && covered(&other.pattern);
         if let Some(other) = above.iter().find(weaker) {
             let message = format!(
                 "the rule for `{pattern}` has no effect: {} forbids more, for the whole team",
@@ -84,8 +84,21 @@ pub fn read(
             said.push(source.warning(place, message));
             continue;
         }
-        copies.extend(renamed(&pattern).map(|pattern| Rule { pattern, verdict, by: by.clone() }));
-        kept.push(Rule { pattern, verdict, by });
+        copies.extend(renamed(&pattern).map(|pattern| Rule {
+            pattern,
+            verdict,
+            by: by.clone(),
+            inherited: false,
+        }));
+        let rule = Rule { pattern, verdict, by, inherited: false };
+        if never_fits(&rule) {
+            let message = format!(
+                "the rule for `{}` has no effect: a command that joins several is never allowed by a prefix",
+                rule.pattern
+            );
+            said.push(source.warning(place, message));
+        }
+        kept.push(rule);
     }
     // What is said about the new name itself is said last, so that it counts.
     copies.append(&mut kept);
@@ -95,19 +108,21 @@ pub fn read(
 /// A rule for every jinx: what holds where rules can't be read.
 pub fn cautious(path: &Path) -> Rule {
     let by = format!("{}, which can't be read", file(path));
-    Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by }
+    Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by, inherited: false }
 }
 
 /// Those that hold for sub-teams too: all that do not permit.
 pub fn strict(rules: &[Rule]) -> Vec<Rule> {
-    rules.iter().filter(|rule| rule.verdict != Verdict::Allow).cloned().collect()
+    let strict = rules.iter().filter(|rule| rule.verdict != Verdict::Allow);
+    strict.map(|rule| Rule { inherited: true, ..rule.clone() }).collect()
 }
 
-/// With a rule for each jinx instead of one for all; the others go before it.
+/// With a rule for each jinx beside one for all, which is for those that are not known yet; the others go before it.
 pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
     let (any, others): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern == ANY);
     let each = |rule: &Rule| -> Vec<Rule> {
-        library.names().map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
+        let names = library.names().chain([ANY]);
+        names.map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
     };
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
 }
@@ -129,15 +144,7 @@ fn renamed(pattern: &str) -> Option<String> {
     })
 }
 
-fn strength(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Allow => 0,
-        Verdict::Ask => 1,
-        Verdict::Deny => 2,
-    }
-}
-
-/// Whether whatever fits `narrow` fits `wide` too.
+/// Whether whatever fits `narrow` fits `wide` too, as far as the patterns show it: for a warning, since a rule from above holds anyway.
 fn covers(wide: &str, narrow: &str) -> bool {
     if wide == ANY || wide == narrow {
         return true;

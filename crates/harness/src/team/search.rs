@@ -31,6 +31,8 @@ impl Search {
     /// - A name: `./NAME`, `./teams/NAME`, `alara/teams/NAME` in the user's configuration, `~/.npcsh/npc_team` if it is `npcsh`, then
     ///   the built-in team of that name. A directory that is no team is passed over.
     ///
+    /// A team of the work directory that the user did not name, or whose name is another team's too, is [found](Team::found).
+    ///
     /// Between the built-in jinxes and the team's own lie those in `alara/jinxes` in the user's configuration.
     ///
     /// # Errors
@@ -41,25 +43,40 @@ impl Search {
         let load = |path: &Path| Team::load_with(path, user.as_deref());
         let Some(name) = name else {
             let here = self.work.join(HERE);
-            return if is_team_at(&here) { load(&here) } else { Team::stock_with(DEFAULT, user.as_deref()) };
+            return match is_team_at(&here) {
+                true => Ok(Team { found: true, ..load(&here)? }),
+                false => Team::stock_with(DEFAULT, user.as_deref()),
+            };
         };
         if name.contains(['/', MAIN_SEPARATOR]) || name == "." || name == ".." {
             return load(&self.work.join(name));
         }
-        if let Some(path) = self.places(name).into_iter().find(|path| is_team_at(path)) {
+        let is_built_in = stock::teams().any(|team| team == name);
+        let elsewhere = self.elsewhere(name).into_iter().find(|path| is_team_at(path));
+        if let Some(path) = self.here(name).into_iter().find(|path| is_team_at(path)) {
+            // One of them was meant, and who put this one here is not known.
+            let found = is_built_in || elsewhere.is_some();
+            return Ok(Team { found, ..load(&path)? });
+        }
+        if let Some(path) = elsewhere {
             return load(&path);
         }
-        if stock::teams().any(|team| team == name) {
+        if is_built_in {
             return Team::stock_with(name, user.as_deref());
         }
         let known = self.names();
         Err(unknown("team", name, known.iter().map(String::as_str)))
     }
 
-    /// Where a team with this name may be.
-    fn places(&self, name: &str) -> Vec<PathBuf> {
-        let mut places = vec![self.work.join(name), self.work.join("teams").join(name)];
-        places.extend(self.config_home.as_ref().map(|home| home.join("alara/teams").join(name)));
+    /// Where a team with this name may be in the work directory.
+    fn here(&self, name: &str) -> [PathBuf; 2] {
+        [self.work.join(name), self.work.join("teams").join(name)]
+    }
+
+    /// Where one of the user's with this name may be.
+    fn elsewhere(&self, name: &str) -> Vec<PathBuf> {
+        let home = self.config_home.iter();
+        let mut places: Vec<PathBuf> = home.map(|home| home.join("alara/teams").join(name)).collect();
         if name == "npcsh" {
             places.extend(self.home.as_ref().map(|home| home.join(".npcsh/npc_team")));
         }

@@ -131,8 +131,8 @@ fn odd_keys_are_reported_with_their_place() {
             ("v.npc", "- a list\n"),
         ],
         &[
-            "team.ctx:3:1: warning: the key `mcp_servers` has no effect yet",
             "team.ctx:6:8: error: `model` must be a text, not a list",
+            "team.ctx:3:15: error: there is no MCP server `a`; a program is named as `command: …`, a file as `path: …`",
             "team.ctx:5:1: error: a date is written as 2026-01-31, not `soon`",
             "team.ctx:2:1: warning: `contxt` is a value of the team's own; did you mean the key `context`?",
             "v.npc:1:1: error: this must be a mapping, not a list",
@@ -270,6 +270,26 @@ store:
         ]
     );
     assert!(!format!("{team:?}{said:?}").contains("very-secret"));
+}
+
+#[test]
+fn keys_of_a_store_are_known_to_the_teams_own_jinxes() {
+    let keep = "steps: [{set: {store.plan: 1, store.plam: 2}}]\n";
+    let place = Place::new(&[
+        ("t/team.ctx", "forenpc: w\nstore: {plan: {}}\n"),
+        ("t/w.npc", "directive: d\njinxes: [keep, remember, recall]\n"),
+        ("t/jinxes/keep.jinx", keep),
+        ("t/sub/team.ctx", "description: d\nstore: {other: {}}\n"),
+        ("t/sub/v.npc", "directive: d\njinxes: [keep, remember]\n"),
+    ]);
+    let found = Team::load(&place.path("t")).unwrap().check();
+    let found: Vec<String> = found.iter().map(|found| place.shown(&found.to_string())).collect();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].contains("keep.jinx")
+            && found[0].ends_with("the team's store has no key `plam`, did you mean `plan`?"),
+        "{found:?}"
+    );
 }
 
 #[test]

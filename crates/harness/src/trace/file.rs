@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use alara_engine::Usage;
 use serde::{Deserialize, Serialize};
 
+use super::journal::{self, Journal};
 use super::{Entry, Record, usage};
 use crate::error::Error;
 
@@ -26,6 +27,9 @@ pub struct Line<E = Entry> {
 pub struct Trace {
     inner: Mutex<Inner>,
     path: Option<PathBuf>,
+    journal: Option<Arc<Journal>>,
+    /// Its place in the order, if it is a branch's.
+    at: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -35,8 +39,7 @@ struct Inner {
 }
 
 impl Trace {
-    /// A trace that lives in memory only. Work that runs beside other work keeps its own, which is then
-    /// [joined](Self::join), so that the order of a trace never depends on threads.
+    /// A trace that lives in memory only.
     pub fn in_memory() -> Self {
         Trace::default()
     }
@@ -51,12 +54,25 @@ impl Trace {
         if let Some(parent) = path.parent() {
             make_directory(parent).map_err(error)?;
         }
-        let mut options = File::options();
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.append(true).create_new(true).open(path).map_err(error)?;
-        let inner = Inner { entries: Vec::new(), file: Some(file) };
-        Ok(Trace { inner: Mutex::new(inner), path: Some(path.to_owned()) })
+        let file = create(path).map_err(error)?;
+        let inner = Mutex::new(Inner { entries: Vec::new(), file: Some(file) });
+        let journal = Some(Arc::new(Journal::new(path)));
+        Ok(Trace { inner, path: Some(path.to_owned()), journal, at: Vec::new() })
+    }
+
+    /// Work that runs side by side begins. It is to be [ended](Self::end_series) once all of it is [joined](Self::join).
+    pub fn begin_series(&self) -> Series {
+        if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
+            journal.begin();
+        }
+        Series { journal: self.journal.clone(), at: [self.at.as_slice(), &[self.len()]].concat() }
+    }
+
+    /// All of such work is joined.
+    pub fn end_series(&self) {
+        if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
+            journal.end();
+        }
     }
 
     /// Appends what happened in the conversation `scope`.
@@ -65,11 +81,15 @@ impl Trace {
     /// The file can't be written.
     pub fn push(&self, scope: &str, record: Record) -> Result<Arc<Record>, Error> {
         let record = Arc::new(record);
-        self.append(Entry { scope: scope.to_owned(), record: record.clone() })?;
+        let entry = Entry { scope: scope.to_owned(), record: record.clone() };
+        if let (Some(journal), false) = (&self.journal, self.at.is_empty()) {
+            journal.write([self.at.as_slice(), &[self.len()]].concat(), &entry)?;
+        }
+        self.append(entry)?;
         Ok(record)
     }
 
-    /// Appends all that happened in `branch`.
+    /// Appends all that happened in `branch`: so the order of a trace never depends on threads.
     ///
     /// # Errors
     /// The file can't be written.
@@ -126,6 +146,30 @@ impl Trace {
     }
 }
 
+/// Work that runs side by side: its branches have traces of their own, which live in memory, and until they are joined also in a file
+/// beside the trace, if that has one.
+#[derive(Debug)]
+pub struct Series {
+    journal: Option<Arc<Journal>>,
+    at: Vec<usize>,
+}
+
+impl Series {
+    /// The trace of the branch with this number.
+    pub fn branch(&self, index: usize) -> Trace {
+        let at = [self.at.as_slice(), &[index]].concat();
+        Trace { journal: self.journal.clone(), at, ..Trace::default() }
+    }
+}
+
+/// Makes a file that only the user may read.
+pub(super) fn create(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.append(true).create_new(true).open(path)
+}
+
 /// Makes a directory and those above it that only the user may look into; those that are there stay as they are.
 ///
 /// # Errors
@@ -137,11 +181,19 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
     builder.recursive(true).create(path)
 }
 
-/// Reads the lines of a trace file. A last line that a killed run left unfinished is left out.
+/// Reads the lines of a trace file, and what ran side by side when it was killed. A last line that it left unfinished is left out.
 ///
 /// # Errors
 /// The file can't be read, or another line is no record.
 pub fn lines(path: &Path) -> Result<Vec<Line>, Error> {
+    let mut lines = parse(path)?;
+    let left = journal::left(path, &lines)?;
+    lines.extend(left);
+    Ok(lines)
+}
+
+/// Reads a file of lines.
+pub(super) fn parse<L: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<L>, Error> {
     let text =
         std::fs::read_to_string(path).map_err(|source| Error::Trace { path: path.to_owned(), source })?;
     let mut lines = Vec::new();
@@ -163,11 +215,67 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(lines(path)?.into_iter().map(|line| line.entry).collect())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    fn user(text: &str) -> Record {
+        Record::User { text: text.into() }
+    }
+
+    /// The texts of a trace file, as they are read.
+    fn texts(path: &Path) -> Vec<String> {
+        let text = |line: Line| match &*line.entry.record {
+            Record::User { text } => text.clone(),
+            other => panic!("{other:?}"),
+        };
+        lines(path).unwrap().into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn what_runs_side_by_side_is_on_disk_before_it_is_joined() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("1.jsonl");
+        let trace = Trace::create(&path).unwrap();
+        trace.push("", user("before")).unwrap();
+        let series = trace.begin_series();
+        let (first, second) = (series.branch(0), series.branch(1));
+        second.push("s", user("second 1")).unwrap();
+        first.push("f", user("first 1")).unwrap();
+        // One of them has branches, too.
+        let inner = first.begin_series();
+        let (left, right) = (inner.branch(0), inner.branch(1));
+        right.push("f/r", user("right")).unwrap();
+        left.push("f/l", user("left")).unwrap();
+        let all = ["before", "first 1", "left", "right", "second 1"];
+        assert_eq!(texts(&path), all);
+        first.join(left).unwrap();
+        first.join(right).unwrap();
+        first.end_series();
+        first.push("f", user("first 2")).unwrap();
+        let all = ["before", "first 1", "left", "right", "first 2", "second 1"];
+        assert_eq!(texts(&path), all);
+        let plain = || std::fs::read_to_string(&path).unwrap();
+        assert_eq!(plain().lines().count(), 1);
+        trace.join(first).unwrap();
+        // Nothing is told twice if it is killed here.
+        assert_eq!(texts(&path), all);
+        trace.join(second).unwrap();
+        assert_eq!(texts(&path), all);
+        let beside = journal::beside(&path);
+        assert_eq!(beside.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        trace.end_series();
+        assert!(!beside.exists());
+        assert_eq!((texts(&path), plain().lines().count()), (all.map(str::to_owned).to_vec(), 6));
+        // What another trace of this name has left is not of this one.
+        std::fs::write(&beside, "{\"at\":[0],").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        Trace::create(&path).unwrap();
+        assert!(texts(&path).is_empty());
+    }
 
     #[test]
     fn only_the_user_reads_it() {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::agent::Outcome;
 use crate::jinx::{ToolResult, Verdict};
+use crate::mcp::Served;
 use crate::team::Limits;
 
 /// Something that happened.
@@ -117,6 +118,9 @@ pub struct Start {
     pub system: Vec<Segment>,
     /// The permitted tools.
     pub tools: Vec<Tool>,
+    /// What became of the MCP servers that the NPC names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<Served>,
     /// How tokens are drawn.
     pub sampling: Sampling,
     /// The JSON schema of the answers.

@@ -11,12 +11,12 @@ use alara_engine::{Role, Usage};
 use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 
-use super::{Line, Record, lines};
+use super::{Line, PERSON, Record, lines};
 use crate::agent::Outcome;
 use crate::error::Error;
 
 /// Of the tables below; another one in the database means that it is made anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 const TABLES: &str = "
     CREATE TABLE runs (
         id TEXT PRIMARY KEY, path TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
@@ -54,9 +54,10 @@ pub struct Run {
     pub npc: String,
     /// Its model.
     pub model: String,
-    /// The first message of the user.
+    /// The first message of the user; in a run without one, the first jinx that a person ran.
     pub task: String,
-    /// How the last message of the user ended: the tag of an [`Outcome`], or `unfinished`.
+    /// How the last message of the user ended: the tag of an [`Outcome`], or `unfinished`. Without one: `answer` or `failed`, as the
+    /// last jinx that a person ran.
     pub outcome: String,
     /// Turns of models, those of conversations inside of others too.
     pub turns: usize,
@@ -135,7 +136,9 @@ impl Index {
             {
                 let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 let modified = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let state = (metadata.len().cast_signed(), i64::try_from(modified.as_nanos()).unwrap_or(0));
+                let beside = super::journal::beside(&path).metadata().map_or(0, |beside| beside.len());
+                let size = metadata.len().saturating_add(beside);
+                let state = (size.cast_signed(), i64::try_from(modified.as_nanos()).unwrap_or(0));
                 files.insert(
                     path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
                     (path, state),
@@ -307,18 +310,32 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
         run.seconds = last.duration_since(first).as_secs_f64();
     }
     let mut usage = Usage::default();
+    // A jinx that the run is, or that a person ran beside conversations.
+    let mut jinx = None;
+    // Whether the user has said something.
+    let mut told = false;
     for line in lines {
         match &*line.entry.record {
+            Record::Jinx { jinx: name, result, .. } if line.entry.scope.is_empty() => {
+                jinx = Some((name.clone(), result.ok));
+            }
+            Record::ToolResult { call, result, .. } if line.entry.scope == PERSON => {
+                let name = jinx.take().map_or_else(|| format!("/{}", call.name), |(first, _)| first);
+                jinx = Some((name, result.ok));
+            }
             Record::Start(start) if run.npc.is_empty() => {
                 run.team.clone_from(&start.team);
                 run.npc.clone_from(&start.npc);
                 run.model.clone_from(&start.model);
             }
             Record::User { text } => {
-                if run.task.is_empty() {
+                let own = line.entry.is_the_users();
+                // What was asked inside of a jinx stands in until something better is known.
+                if run.task.is_empty() || (own && !told) {
                     run.task.clone_from(text);
                 }
-                if line.entry.is_the_users() {
+                if own {
+                    told = true;
                     run.outcome = "unfinished".to_owned();
                 }
             }
@@ -330,6 +347,10 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
             Record::End { outcome } if line.entry.is_the_users() => run.outcome = tag(outcome),
             _ => {}
         }
+    }
+    if let Some((name, ok)) = jinx.filter(|_| !told) {
+        run.task = name;
+        run.outcome = if ok { "answer" } else { "failed" }.to_owned();
     }
     run.prompt_tokens = usage.prompt_tokens;
     run.cached_tokens = usage.cached_tokens;

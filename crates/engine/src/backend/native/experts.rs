@@ -50,7 +50,7 @@ impl Native {
         let mut y = self.arena.array(places, stack.out());
         self.prepare(x, stack.format(), x.width());
         for (expert, picks) in picks.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
-            kernels::matmul_picked(&self.cpu, stack.rows(expert), &self.activations, picks, y.numbers_mut());
+            kernels::matmul_picked(&self.cpu, stack.rows(expert), &mut self.activations, picks, y.numbers_mut());
         }
         y
     }

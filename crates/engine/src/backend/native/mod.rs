@@ -126,7 +126,7 @@ impl Backend for Native {
     fn matmul(&mut self, x: &Array, w: &Matrix) -> Result<Array> {
         let mut y = self.arena.array(x.rows(), w.out());
         self.prepare(x, w.rows().format, x.width());
-        kernels::matmul(&self.cpu, w.rows(), &self.activations, y.numbers_mut());
+        kernels::matmul(&self.cpu, w.rows(), &mut self.activations, y.numbers_mut());
         Ok(y)
     }
 
@@ -140,7 +140,7 @@ impl Backend for Native {
                 let place = (row * w.count() + at) as u32;
                 (place, place)
             }));
-            kernels::matmul_picked(&self.cpu, w.rows(at), &self.activations, &picks, y.numbers_mut());
+            kernels::matmul_picked(&self.cpu, w.rows(at), &mut self.activations, &picks, y.numbers_mut());
         }
         Ok(y)
     }

@@ -30,7 +30,7 @@ pub fn reaches(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool) -> bo
             return blocks(&step.action).into_iter().flatten().any(|step| look(step, known, kind, seen));
         };
         match known.get(jinx) {
-            Some(jinx) if jinx.permission.is_some() => true,
+            Some(jinx) if jinx.permission.is_some() || (!jinx.trusted && !jinx.env.is_empty()) => true,
             Some(jinx) if seen.contains(&jinx.name) => false,
             Some(jinx) => {
                 seen.push(jinx.name.clone());

@@ -44,14 +44,19 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Checks a set of jinxes, which may call each other and nothing else. `store` are the keys of the team's store, if it declares any.
+/// Checks a set of jinxes, which may call each other and nothing else. `store` gives the keys of the team's store that a jinx
+/// should know, if the team declares any and the jinx is its own: one from elsewhere may bring keys of its own.
 /// `text_of` gives the text of a file, in which the exact places are looked up; without it they are those of the steps.
-pub fn check(jinxes: &[Jinx], store: &[&str], text_of: &dyn Fn(&Path) -> Option<String>) -> Vec<Diagnostic> {
+pub fn check<'a>(
+    jinxes: &[Jinx],
+    store: &dyn Fn(&Jinx) -> &'a [&'a str],
+    text_of: &dyn Fn(&Path) -> Option<String>,
+) -> Vec<Diagnostic> {
     let known = Known::new(jinxes);
     let mut said = Vec::new();
     for jinx in jinxes {
         let mut report = Report { jinx, text_of, text: OnceCell::new(), said: &mut said };
-        flow::check(jinx, &known, store, &mut report);
+        flow::check(jinx, &known, store(jinx), &mut report);
     }
     cycles::check(jinxes, &known, text_of, &mut said);
     said.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));

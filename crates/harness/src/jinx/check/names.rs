@@ -113,6 +113,15 @@ impl<'a> Text<'a> {
     }
 }
 
+/// Filters that are given the name of another filter or test, as which argument.
+const NAMING: [(&str, usize, &str); 5] = [
+    ("map", 0, "filter"),
+    ("select", 0, "test"),
+    ("reject", 0, "test"),
+    ("selectattr", 1, "test"),
+    ("rejectattr", 1, "test"),
+];
+
 /// The first filter or test in an expression that does not exist.
 fn unknown(expression: &str) -> Option<Wrong> {
     let (mut quote, mut escaped) = (None, false);
@@ -126,19 +135,54 @@ fn unknown(expression: &str) -> Option<Wrong> {
             None if matches!(c, '"' | '\'') => quote = Some(c),
             _ => {}
         }
-        bare.push(if (quoted || quote.is_some()) && c != '\n' { ' ' } else { c });
+        match (quoted || quote.is_some()) && c != '\n' {
+            // With as many bytes.
+            true => bare.extend(std::iter::repeat_n(' ', c.len_utf8())),
+            false => bare.push(c),
+        }
     }
-    let filters = bare.match_indices('|').map(|(at, _)| (at, at + 1, "filter", ErrorKind::UnknownFilter));
-    let tests = words(&bare, "is").map(|at| (at, at + 2, "test", ErrorKind::UnknownTest));
-    filters.chain(tests).find_map(|(at, end, what, kind)| {
+    let filters = bare.match_indices('|').map(|(at, _)| (at, at + 1, "filter"));
+    let tests = words(&bare, "is").map(|at| (at, at + 2, "test"));
+    filters.chain(tests).find_map(|(at, end, what)| {
         let rest = bare[end..].trim_start();
         let rest = rest.strip_prefix("not ").filter(|_| what == "test").unwrap_or(rest).trim_start();
-        let name = &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())];
-        let tried = if what == "test" { format!("0 is {name}") } else { format!("0 | {name}") };
-        let failed = ENVIRONMENT.compile_expression(&tried).ok()?.eval(()).err()?;
+        let name = word(rest);
         let line = bare[..at].matches('\n').count() + 1;
-        (failed.kind() == kind).then(|| Wrong { message: format!("there is no {what} `{name}`"), line })
+        let named = || {
+            let (_, argument, what) =
+                NAMING.iter().find(|(filter, ..)| what == "filter" && *filter == name)?;
+            // Strings are told in full by the text that is not bare.
+            let open = bare.len() - rest.len() + name.len();
+            let text = literal(expression.get(open..)?.trim_start().strip_prefix('(')?, *argument)?;
+            (word(text) == text && !exists(what, text)).then_some((*what, text))
+        };
+        let missing = if exists(what, name) { named() } else { Some((what, name)) };
+        missing.map(|(what, name)| Wrong { message: format!("there is no {what} `{name}`"), line })
     })
+}
+
+/// The letters, digits and `_` at the beginning of a text.
+fn word(text: &str) -> &str {
+    &text[..text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())]
+}
+
+/// The argument with this number, if it and those before it are plain strings.
+fn literal(arguments: &str, number: usize) -> Option<&str> {
+    let arguments = arguments.trim_start();
+    let quote = arguments.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let (text, rest) = arguments[1..].split_once(quote)?;
+    if number > 0 {
+        return literal(rest.trim_start().strip_prefix(',')?, number - 1);
+    }
+    rest.trim_start().starts_with([',', ')']).then_some(text)
+}
+
+/// Whether there is such a filter or test.
+fn exists(what: &str, name: &str) -> bool {
+    let tried = if what == "test" { format!("0 is {name}") } else { format!("0 | {name}") };
+    let kind = if what == "test" { ErrorKind::UnknownTest } else { ErrorKind::UnknownFilter };
+    let failed = ENVIRONMENT.compile_expression(&tried).ok().and_then(|tried| tried.eval(()).err());
+    failed.is_none_or(|failed| failed.kind() != kind)
 }
 
 /// The name at the beginning of a path.
@@ -276,6 +320,11 @@ mod tests {
             Text::Code(Language::Bash, "ls | wc\necho {{ a | nofilter }}"),
             Err("2: there is no filter `nofilter`"),
         );
+        check(Text::Expression("a | map('nofilter') | list"), Err("1: there is no filter `nofilter`"));
+        check(Text::Template("x\n{{ a | select(\"notest\", 1) }}"), Err("2: there is no test `notest`"));
+        check(Text::Expression("a | rejectattr('ä|k', 'notest')"), Err("1: there is no test `notest`"));
+        let named = "a | map('upper') | map(attribute='x') | select | reject('in', [1]) | selectattr('k', '==', 2) | map(b)";
+        check(Text::Expression(named), Ok(&["a", "b"]));
         let good =
             "a | join(' | x') == ' is y' and a is not in [1] and a is divisibleby 3 and a is match('x')";
         check(Text::Expression(good), Ok(&["a"]));

@@ -65,14 +65,14 @@ impl<'a> Run<'a> {
     ) -> (Vec<Run<'a>>, Result<(), Stop>) {
         let done: Mutex<Vec<Option<Branch>>> = Mutex::new((0..count).map(|_| None).collect());
         let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(count));
-        let whole = &*self;
+        let (whole, series) = (&*self, caller.trace.begin_series());
         let worker = || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count || index > end.load(Ordering::Relaxed) {
                     break;
                 }
-                let trace = Box::new(Trace::in_memory());
+                let trace = Box::new(series.branch(index));
                 let mut run = whole.fork();
                 let ended = work(index, &mut run, &Caller { trace: &trace, ..*caller });
                 if !matches!(ended, Ok(false)) {
@@ -107,6 +107,7 @@ impl<'a> Run<'a> {
                 let known = self.places.entry(place.clone()).or_default();
                 *known = (*known).max(*count);
             }
+            self.last |= run.last;
             stopped = match ended {
                 Ok(false) => None,
                 Ok(true) => Some(Ok(())),
@@ -114,6 +115,7 @@ impl<'a> Run<'a> {
             };
             runs.push(run);
         }
+        caller.trace.end_series();
         (runs, stopped.unwrap_or(Ok(())))
     }
 
@@ -124,6 +126,7 @@ impl<'a> Run<'a> {
             result: None,
             iteration: self.iteration.clone(),
             places: self.places.clone(),
+            last: false,
         }
     }
 

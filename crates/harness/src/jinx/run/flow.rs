@@ -12,6 +12,8 @@ use crate::jinx::{Action, Jinx, Step, Steps, ToolResult};
 use crate::session::{Caller, Notice};
 use crate::trace::{Record, Trace};
 
+/// How long what stands in a `finally` may take after a run was stopped.
+const FINISH: Duration = Duration::from_secs(5);
 /// How often a pause looks whether it must end.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -72,11 +74,13 @@ pub(super) struct Run<'a> {
     pub(super) iteration: String,
     /// How often a place was used.
     pub(super) places: HashMap<String, usize>,
+    /// Whether a step ran a jinx that is `final`, or wants the work to end.
+    pub(super) last: bool,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(jinx: &'a Jinx, scope: Scope) -> Self {
-        Run { jinx, scope, result: None, iteration: String::new(), places: HashMap::new() }
+        Run { jinx, scope, result: None, iteration: String::new(), places: HashMap::new(), last: false }
     }
 
     /// The trace of what runs beside other work; `None` = the run's own.
@@ -193,6 +197,7 @@ impl<'a> Run<'a> {
             self.scope.bind(&step.name, &result.output);
         }
         self.scope.bind("output", &result.output);
+        self.last |= result.last;
         self.result = Some(result);
         Ok(())
     }
@@ -273,7 +278,14 @@ impl<'a> Run<'a> {
         }
         // What is done in any case does not change the result.
         let result = self.result.take();
-        self.steps(finally, caller)?;
+        match caller.stopped() {
+            // What was begun is ended all the same, in short.
+            Some(_) if !caller.finishing => {
+                let deadline = Instant::now().checked_add(FINISH);
+                self.steps(finally, &Caller { finishing: true, deadline, ..*caller })?;
+            }
+            _ => self.steps(finally, caller)?,
+        }
         self.result = result;
         if let Some(result) = &self.result {
             self.scope.bind("output", &result.output);

@@ -41,7 +41,7 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
     let mut run = Run::new(jinx, scope);
     let ended = run.steps(&jinx.steps, caller);
     let mut result = match ended {
-        Ok(()) => run.result.unwrap_or_else(|| ToolResult::succeeded(Value::Null)),
+        Ok(()) => run.result.take().unwrap_or_else(|| ToolResult::succeeded(Value::Null)),
         Err(Stop::Return(value)) => ToolResult::succeeded(value),
         Err(Stop::Failed(failure)) => failure.result,
         Err(Stop::Error(error)) => return Err(error),
@@ -56,7 +56,7 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
         result.ok = error.is_none();
         result.error = error.unwrap_or(result.error);
     }
-    result.last = result.ok && (jinx.last || result.last);
+    result.last = result.ok && (jinx.last || run.last);
     Ok(result)
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::jinx::template::{Code, Language, Scope, code};
 use crate::jinx::{Jinx, ToolResult};
-use crate::sandbox::{ARGUMENT_BYTES, Output, Sandbox, Script};
+use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
+use crate::session::Caller;
 
 /// Most bytes of a program's stdout and of its stderr that are kept.
 const KEPT_BYTES: usize = 1 << 20;
@@ -84,16 +85,18 @@ impl Program {
     }
 
     /// Runs it. A program that fails is no error.
-    pub(super) fn run(&self, timeout: Duration, sandbox: &Sandbox) -> Result<ToolResult, Error> {
+    pub(super) fn run(&self, timeout: Duration, caller: &Caller) -> Result<ToolResult, Error> {
         let program = if self.python { ["python3", "-c", &self.text] } else { ["bash", "-c", &self.text] };
-        let output = sandbox.run(&Script {
+        let script = Script {
             program: &program,
             env: &self.env,
             stdin: self.stdin.as_deref().map(str::as_bytes),
             timeout,
             network: self.network,
             output_limit: KEPT_BYTES,
-        })?;
+        };
+        let sandbox = caller.session.sandbox;
+        let output = if caller.finishing { sandbox.finish(&script) } else { sandbox.run(&script) }?;
         Ok(if self.python { python_result(output, timeout) } else { result(&output, timeout) })
     }
 }

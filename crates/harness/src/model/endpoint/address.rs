@@ -31,6 +31,12 @@ impl Address {
         &self.host
     }
 
+    /// The host and the port, as they were written.
+    pub fn authority(&self) -> &str {
+        let rest = self.base.split_once("://").map_or(self.base.as_str(), |(_, rest)| rest);
+        rest.split('/').next().unwrap_or(rest)
+    }
+
     /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
@@ -38,10 +44,15 @@ impl Address {
 
     /// Whether this is this very machine, so that no word leaves it.
     pub fn is_loopback(&self) -> bool {
-        let host = self.host.trim_matches(['[', ']']);
-        let named = host.eq_ignore_ascii_case("localhost");
-        named || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        is_loopback(&self.host)
     }
+}
+
+/// Whether a host is this very machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    let named = host.eq_ignore_ascii_case("localhost");
+    named || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl FromStr for Address {

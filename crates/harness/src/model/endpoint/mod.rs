@@ -9,7 +9,7 @@ mod body;
 mod chunk;
 mod client;
 mod error;
-mod sse;
+pub(crate) mod sse;
 mod turn;
 
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use alara_engine::Request;
 
+pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
 use client::{Client, Trouble};
 pub use error::EndpointError;

@@ -4,7 +4,7 @@
 
 /// Takes a stream apart that may be cut anywhere.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     /// The line that has not ended yet.
     line: Vec<u8>,
     /// The data of the event that has not ended yet.
@@ -19,7 +19,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Takes the next bytes; gives the data of the events that end there. An event that never ends is dropped.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
         for &byte in bytes {
             let returned = std::mem::replace(&mut self.returned, byte == b'\r');
@@ -33,7 +33,7 @@ impl Events {
     }
 
     /// Whether anything that came belongs to a stream of events.
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.any
     }
 

@@ -186,9 +186,48 @@ fn where_teams_are_looked_for() {
     );
     let nowhere = Search { work: place.path("home"), ..Search::default() };
     assert_eq!(nowhere.team(None).unwrap().name, "alara");
+    let found = |name: Option<&str>| search.team(name).unwrap().found;
+    place.write("work/teams/review/w.npc", NPC);
+    place.write("work/yours/w.npc", NPC);
+    assert!(found(None) && found(Some("review")) && found(Some("yours")));
+    assert!(
+        ![Some("mine"), Some("teams/review"), Some("./npc_team"), Some("npcsh"), Some("alara")]
+            .into_iter()
+            .any(found)
+    );
     // A team may do without the user's own.
     place.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
     assert!(search.team(None).unwrap().jinx("greet").is_none());
+}
+
+#[test]
+fn a_fingerprint_is_of_what_files_say() {
+    let place = Place::new(&[
+        ("CLAUDE.md", "## a\nx\n"),
+        ("t/team.ctx", "forenpc: w\nagents: [CLAUDE.md]\n"),
+        ("t/w.npc", NPC),
+        ("t/sub/v.npc", "directive: d\n"),
+        ("user/own.jinx", STEPS),
+    ]);
+    let load = || Team::load_with(&place.path("t"), Some(&place.path("user"))).unwrap().fingerprint();
+    let first = load();
+    let check = |path: &str, text: &str, differs: bool| {
+        let before = std::fs::read(place.path(path)).ok();
+        place.write(path, text);
+        assert_eq!(load() != first, differs, "{path}");
+        match before {
+            Some(before) => std::fs::write(place.path(path), before).unwrap(),
+            None => std::fs::remove_file(place.path(path)).unwrap(),
+        }
+        assert_eq!(load(), first, "{path}");
+    };
+    check("t/w.npc", "name: w\ndirective: other\n", true);
+    check("t/sub/v.npc", "directive: e\n", true);
+    check("t/jinxes/new.jinx", STEPS, true);
+    check("t/permissions.yaml", "shell: allow\n", true);
+    check("CLAUDE.md", "## a\ny\n", true);
+    check("t/notes.txt", "nothing of a team", false);
+    check("user/more.jinx", STEPS, false);
 }
 
 #[test]

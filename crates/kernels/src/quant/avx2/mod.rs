@@ -18,12 +18,15 @@ macro_rules! each {
     };
 }
 
+pub(crate) use each;
+
 mod unpack;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use self::unpack::{Bias, FloatBits, RunBits, SuperBits};
+use self::unpack::FloatBits;
+pub(crate) use self::unpack::{Bias, RunBits, SuperBits};
 use super::{Codec, FLOATS, PANEL};
 use crate::activations::Activations;
 use crate::lanes::LANES;

@@ -22,9 +22,24 @@ pub(crate) enum Bias {
 pub(crate) trait RunBits: Run {
     /// What is to be subtracted from what [`RunBits::vector`] gives.
     const BIAS: Bias = Bias::Unsigned(0);
+    /// The greatest magnitude of what [`RunBits::vector`] gives.
+    const MOST: u8;
 
     /// The codes of a block, biased.
     unsafe fn vector(block: *const u8) -> __m256i;
+
+    /// The codes of eight blocks, biased, their scales and offsets.
+    #[inline(always)]
+    unsafe fn eight(bytes: &[u8]) -> ([__m256i; 8], [f32; 8], [f32; 8]) {
+        assert!(bytes.len() == 8 * Self::FORMAT.block_bytes());
+        let block = each!(i => bytes.as_ptr().add(i * Self::FORMAT.block_bytes()));
+        let (mut scales, mut offsets) = ([0f32; 8], [0f32; 8]);
+        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(block));
+        if Self::OFFSET {
+            _mm256_storeu_ps(offsets.as_mut_ptr(), halves(each!(i => block[i].add(2))));
+        }
+        (each!(i => Self::vector(block[i])), scales, offsets)
+    }
 
     /// The scales of eight blocks: half-precision numbers at their start, unless otherwise defined.
     #[inline(always)]
@@ -39,9 +54,20 @@ pub(crate) trait SuperBits: Super {
     const BIAS: Bias = Bias::Unsigned(0);
     /// Where the scale of scales is; that of the minima follows.
     const SCALE_AT: usize;
+    /// The greatest magnitude of what [`SuperBits::vectors`] gives.
+    const MOST: u8;
+    /// Whether sixteen codes share a scale, not 32.
+    const SIXTEENS: bool;
 
     /// The codes of a block, biased.
     unsafe fn vectors(block: *const u8) -> [__m256i; 8];
+
+    /// The scale of scales, and the scale of minima.
+    #[inline(always)]
+    unsafe fn factors(block: *const u8) -> (f32, f32) {
+        let minimum = if Self::MINIMA { half(block.add(Self::SCALE_AT + 2)) } else { 0.0 };
+        (half(block.add(Self::SCALE_AT)), minimum)
+    }
 }
 
 /// [`Float`] in vectors.
@@ -113,6 +139,7 @@ unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
 
 impl RunBits for Q4_0 {
     const BIAS: Bias = Bias::Unsigned(8);
+    const MOST: u8 = 15;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -121,6 +148,7 @@ impl RunBits for Q4_0 {
 }
 
 impl RunBits for Q4_1 {
+    const MOST: u8 = 15;
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
         nibbles(block.add(4))
@@ -129,6 +157,7 @@ impl RunBits for Q4_1 {
 
 impl RunBits for Q5_0 {
     const BIAS: Bias = Bias::Unsigned(16);
+    const MOST: u8 = 31;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -137,6 +166,7 @@ impl RunBits for Q5_0 {
 }
 
 impl RunBits for Q5_1 {
+    const MOST: u8 = 31;
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
         five_bits(block.add(4))
@@ -145,6 +175,7 @@ impl RunBits for Q5_1 {
 
 impl RunBits for Q8_0 {
     const BIAS: Bias = Bias::Signed;
+    const MOST: u8 = 128;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -154,6 +185,7 @@ impl RunBits for Q8_0 {
 
 impl RunBits for IQ4_NL {
     const BIAS: Bias = Bias::Signed;
+    const MOST: u8 = 127;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -163,6 +195,7 @@ impl RunBits for IQ4_NL {
 
 impl RunBits for MXFP4 {
     const BIAS: Bias = Bias::Signed;
+    const MOST: u8 = 12;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -183,6 +216,8 @@ impl RunBits for MXFP4 {
 impl SuperBits for IQ4_XS {
     const BIAS: Bias = Bias::Signed;
     const SCALE_AT: usize = 0;
+    const MOST: u8 = 127;
+    const SIXTEENS: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -192,6 +227,8 @@ impl SuperBits for IQ4_XS {
 
 impl SuperBits for Q2_K {
     const SCALE_AT: usize = 80;
+    const MOST: u8 = 3;
+    const SIXTEENS: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -202,6 +239,8 @@ impl SuperBits for Q2_K {
 impl SuperBits for Q3_K {
     const BIAS: Bias = Bias::Unsigned(4);
     const SCALE_AT: usize = 108;
+    const MOST: u8 = 7;
+    const SIXTEENS: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -215,6 +254,8 @@ impl SuperBits for Q3_K {
 
 impl SuperBits for Q4_K {
     const SCALE_AT: usize = 0;
+    const MOST: u8 = 15;
+    const SIXTEENS: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -224,6 +265,8 @@ impl SuperBits for Q4_K {
 
 impl SuperBits for Q5_K {
     const SCALE_AT: usize = 0;
+    const MOST: u8 = 31;
+    const SIXTEENS: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -238,6 +281,8 @@ impl SuperBits for Q5_K {
 impl SuperBits for Q6_K {
     const BIAS: Bias = Bias::Unsigned(32);
     const SCALE_AT: usize = 208;
+    const MOST: u8 = 63;
+    const SIXTEENS: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {

@@ -196,6 +196,21 @@ fn a_result_can_end_the_work() {
     check("steps: [{engine: python, code: 'context[\"stop_requested\"] = True'}]", true);
     check("steps: [{engine: python, code: 'context[\"stop_requested\"] = True; exit(1)'}]", false);
     check("steps: [{engine: python, code: 'output = 1'}]", false);
+    // Whoever runs what ends the work ends it, whatever comes after.
+    let stop = "{engine: stop, with: {reason: x}}";
+    check(&format!("steps: [{stop}]"), true);
+    check(&format!("steps: [{stop}, {{return: y}}]"), true);
+    check(&format!("steps: [{stop}, {{engine: text, text: y}}]"), true);
+    check(
+        &format!("steps: [{{when: 'true', then: [{{for: i, in: '[1, 2]', do: [{stop}]}}]}}, {{return: y}}]"),
+        true,
+    );
+    check(
+        &format!("steps: [{{name: all, for: i, in: '[1, 2]', parallel: true, do: [{stop}]}}, {{return: y}}]"),
+        true,
+    );
+    check(&format!("steps: [{stop}, {{engine: bash, code: 'exit 1'}}]"), false);
+    check(&format!("steps: [{{when: 'npc.name == 9', then: [{stop}]}}, {{return: y}}]"), false);
 }
 
 #[test]
@@ -248,4 +263,53 @@ fn a_cancelled_jinx_stops_and_nothing_is_caught() {
         run(ground.team.jinx("tried").unwrap(), Map::new(), &caller).unwrap()
     });
     assert_eq!((result.ok, result.error.as_str()), (false, "cancelled"));
+}
+
+/// Runs steps that are cancelled once the file `begun` is there: the result, the seconds after that, and whether there is a file `ended`.
+fn cancelled(steps: &str) -> (ToolResult, f64, bool) {
+    let ground = Ground::with(team(&[&format!("jinx_name: tried\nsteps: [{steps}]")]));
+    let model = Scripted::default();
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let caller = Caller::person(&session, &ground.team);
+    let cancel = ground.sandbox.cancel_flag().clone();
+    let (result, begun) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !ground.work().join("begun").exists() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+            std::time::Instant::now()
+        });
+        let result = run(ground.team.jinx("tried").unwrap(), Map::new(), &caller).unwrap();
+        (result, watch.join().unwrap())
+    });
+    (result, begun.elapsed().as_secs_f64(), ground.work().join("ended").exists())
+}
+
+#[test]
+fn what_was_begun_is_ended_when_it_is_cancelled() {
+    let begin = "{engine: bash, code: 'touch begun; sleep 60'}";
+    let finally = |steps: &str| {
+        cancelled(&format!(
+            "{{try: [{begin}], catch: [{{return: caught}}], finally: [{steps}]}}, {{return: on}}"
+        ))
+    };
+    let (result, seconds, ended) = finally("{engine: bash, code: 'touch ended'}");
+    assert_eq!((result.ok, result.error.as_str(), ended), (false, "cancelled", true));
+    assert!(seconds < 4.0, "{seconds}");
+    // In other jinxes, too, and around others.
+    let (_, _, ended) = finally("{engine: shell, with: {command: touch ended}}");
+    assert!(ended);
+    let inner = "{for: i, in: '[1, 2]', do: [{try: [INNER], finally: [{engine: text, text: x}]}]}"
+        .replace("INNER", begin);
+    let (_, _, ended) =
+        cancelled(&format!("{{try: [{inner}], finally: [{{engine: bash, code: 'touch ended'}}]}}"));
+    assert!(ended);
+    // But not for long, and not by a model.
+    let (result, seconds, ended) = finally("{engine: bash, code: 'sleep 60; touch ended'}");
+    assert_eq!((result.ok, ended), (false, false));
+    assert!((4.0..20.0).contains(&seconds), "{seconds}");
+    let (_, seconds, ended) = finally("{engine: llm, prompt: x}, {engine: bash, code: 'touch ended'}");
+    assert!(!ended && seconds < 4.0, "{seconds}");
 }

@@ -1,0 +1,257 @@
+//! A server at an address: streamable HTTP, where each message is a request of its own, and the older transport, where the server's
+//! messages come as one stream of events that first names the address for ours.
+
+use std::io::{ErrorKind, Read};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body};
+
+use super::rpc::{Failure, Link, MOST, wait};
+use super::said;
+use crate::model::endpoint::{is_loopback, sse};
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a server may take to hear that it is not needed any more.
+const LEAVE: Duration = Duration::from_secs(1);
+/// The header in which a server names the session, and we name it again.
+const SESSION: &str = "Mcp-Session-Id";
+/// The header that names the protocol's version, once it is agreed on.
+const VERSION: &str = "MCP-Protocol-Version";
+
+/// An address, and what is sent there.
+pub struct Http {
+    url: String,
+    headers: Vec<(String, String)>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<String>,
+    version: Option<String>,
+    /// Where messages go, if the server named it in its stream.
+    post_to: Option<String>,
+    /// What reads the stream.
+    stream: Option<Agent>,
+}
+
+impl Http {
+    pub fn new(url: &str, headers: Vec<(String, String)>) -> Self {
+        Http { url: url.to_owned(), headers, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this version of the protocol is spoken.
+    pub fn agree(&self, version: &str) {
+        self.state().version = Some(version.to_owned());
+    }
+
+    /// Connections of their own, so that they can be closed without others. Neither redirections nor, for this machine, proxies.
+    fn agent(&self, limit: Option<Duration>) -> Agent {
+        let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(is_loopback));
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(limit)
+            .user_agent(concat!("alara/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity");
+        if host == Some(true) {
+            config = config.proxy(None);
+        }
+        config.build().new_agent()
+    }
+
+    /// All headers of a request.
+    fn all_headers(&self) -> Vec<(String, String)> {
+        let state = self.state();
+        let session = state.session.iter().map(|session| (SESSION.to_owned(), session.clone()));
+        let version = state.version.iter().map(|version| (VERSION.to_owned(), version.clone()));
+        self.headers.iter().cloned().chain(session).chain(version).collect()
+    }
+
+    /// Sends a message, on a thread that takes what comes of it. `id` is the request's, if it is one.
+    pub fn post(link: &Arc<Link>, message: String, id: Option<u64>, limit: Duration) -> JoinHandle<()> {
+        let link = link.clone();
+        std::thread::spawn(move || {
+            let Some(http) = link.http() else { return };
+            let failure = http.exchange(&link, &message, limit).err();
+            if let Some(id) = id.filter(|_| failure.is_some() || http.state().post_to.is_none()) {
+                let failure = failure
+                    .unwrap_or_else(|| Failure::Broken("its answer ended without a result".to_owned()));
+                link.answer(id, Err(failure));
+            }
+        })
+    }
+
+    fn exchange(&self, link: &Arc<Link>, message: &str, limit: Duration) -> Result<(), Failure> {
+        let url = self.state().post_to.clone().unwrap_or_else(|| self.url.clone());
+        let mut request = self.agent(Some(limit)).post(url).header("Content-Type", "application/json");
+        request = request.header("Accept", "application/json, text/event-stream");
+        for (name, value) in self.all_headers() {
+            request = request.header(name, value);
+        }
+        let broken = |error: ureq::Error| trouble(link, &error, limit);
+        let response = request.send(message).map_err(broken)?;
+        let response = accepted(link, response)?;
+        if let Some(session) = response.headers().get(SESSION).and_then(|value| value.to_str().ok()) {
+            self.state().session.get_or_insert_with(|| session.to_owned());
+        }
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return read(response, &mut |data| link.take(data)).map_err(|error| trouble(link, &error, limit));
+        }
+        let limited = response.into_body().into_with_config().limit(MOST as u64).lossy_utf8(true);
+        let text = limited.read_to_string().map_err(broken)?;
+        // The older transport says `Accepted`, or whatever it likes; its answers come otherwise.
+        if self.state().post_to.is_none() && !text.trim().is_empty() {
+            link.take(&text);
+        }
+        Ok(())
+    }
+
+    /// Opens the stream of the older transport, and waits for the address that it names.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let (sender, named) = channel();
+        let reader = link.clone();
+        std::thread::spawn(move || {
+            let Some(http) = reader.http() else { return };
+            let failure = http.stream(&reader, &sender);
+            let reason = failure
+                .err()
+                .map_or_else(|| "its stream of events has ended".to_owned(), |failure| failure.to_string());
+            let _ = sender.send(Err(Failure::Broken(reason.clone())));
+            reader.end(&reason);
+        });
+        wait(&named, limit, stopped)
+    }
+
+    fn stream(&self, link: &Arc<Link>, named: &Sender<Result<(), Failure>>) -> Result<(), Failure> {
+        let agent = self.agent(None);
+        self.state().stream = Some(agent.clone());
+        let mut request = agent.get(&self.url).header("Accept", "text/event-stream");
+        for (name, value) in self.all_headers() {
+            request = request.header(name, value);
+        }
+        let response = request.call().map_err(|error| trouble(link, &error, CONNECT))?;
+        let response = accepted(link, response)?;
+        let mut wrong = None;
+        let ended = read(response, &mut |data| {
+            // Messages are objects; the address comes first.
+            if self.state().post_to.is_some() || data.trim_start().starts_with('{') {
+                return link.take(data);
+            }
+            match beside(&self.url, data.trim()) {
+                Some(url) => self.state().post_to = Some(url),
+                None => wrong = Some(format!("it names an address on another server: {}", said(data))),
+            }
+            let _ = named.send(wrong.clone().map_or(Ok(()), |reason| Err(Failure::Broken(reason))));
+        });
+        ended.map_err(|error| trouble(link, &error, CONNECT))
+    }
+
+    /// Ends the session.
+    pub fn close(&self) {
+        let (stream, session) = {
+            let mut state = self.state();
+            (state.stream.take(), state.session.is_some())
+        };
+        if let Some(stream) = stream {
+            stream.shutdown();
+        }
+        if session {
+            let mut request = self.agent(Some(LEAVE)).delete(&self.url);
+            for (name, value) in self.all_headers() {
+                request = request.header(name, value);
+            }
+            // A server that does not care has said so.
+            let _ = request.call();
+        }
+    }
+}
+
+/// A response that is a success.
+fn accepted(link: &Link, mut response: Response<Body>) -> Result<Response<Body>, Failure> {
+    let status = response.status().as_u16();
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
+    let text = response.body_mut().with_config().limit(1 << 16).lossy_utf8(true).read_to_string();
+    let words = said(&link.hidden(&to.or(text.ok()).unwrap_or_default()));
+    Err(Failure::Status { status, said: if words.is_empty() { words } else { format!(": {words}") } })
+}
+
+fn trouble(link: &Link, error: &ureq::Error, limit: Duration) -> Failure {
+    match error {
+        ureq::Error::Timeout(ureq::Timeout::Connect) => Failure::Broken("nobody answers there".to_owned()),
+        ureq::Error::Timeout(_) => Failure::Timeout(limit),
+        other => Failure::Broken(said(&link.hidden(&format!("the connection failed: {other}")))),
+    }
+}
+
+/// Gives the data of each event of a stream.
+fn read(response: Response<Body>, take: &mut dyn FnMut(&str)) -> Result<(), ureq::Error> {
+    let mut reader = response.into_body().into_with_config().limit(u64::MAX).reader();
+    let mut events = sse::Events::default();
+    let mut buffer = vec![0; 1 << 14];
+    let mut open = 0;
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                let ended = events.push(&buffer[..count]);
+                open = if ended.is_empty() { open + count } else { 0 };
+                if open > MOST {
+                    return Err(std::io::Error::other("an event is too long").into());
+                }
+                ended.iter().for_each(|data| take(data));
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The address that `text` means on the server of `base`; `None` if it is on another one.
+fn beside(base: &str, text: &str) -> Option<String> {
+    let base: Uri = base.parse().ok()?;
+    let (scheme, authority) = (base.scheme_str()?, base.authority()?);
+    if !text.contains("://") {
+        let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let path = if text.starts_with('/') { text.to_owned() } else { format!("{folder}/{text}") };
+        return Some(format!("{scheme}://{authority}{path}"));
+    }
+    let found: Uri = text.parse().ok()?;
+    (found.scheme_str() == Some(scheme) && found.authority() == Some(authority)).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_to_the_same_server() {
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(beside("http://127.0.0.1:8/a/sse", text).as_deref(), expected, "{text}");
+        };
+        check("/messages?session=1", Some("http://127.0.0.1:8/messages?session=1"));
+        check("messages", Some("http://127.0.0.1:8/a/messages"));
+        check("http://127.0.0.1:8/m", Some("http://127.0.0.1:8/m"));
+        check("http://127.0.0.1:9/m", None);
+        check("https://127.0.0.1:8/m", None);
+        check("//evil.example/m", Some("http://127.0.0.1:8//evil.example/m"));
+        check("http://evil.example/m", None);
+    }
+}

@@ -1,0 +1,232 @@
+//! From what a server says about its tools to jinxes: names that prompts can carry, texts of bounded length, schemas that hold.
+//!
+//! The same tools give the same jinxes, whoever else is there: what stands in a prompt's static part must not depend on chance.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use alara_engine::grammar::Grammar;
+use serde_json::{Value, json};
+
+use super::{Remote, START, Server, said};
+use crate::jinx::{Choices, Input, Jinx, Kind};
+use crate::team::Team;
+
+/// Most tools of one server.
+const MOST_TOOLS: usize = 128;
+/// Longest name that a tool has in a prompt; some endpoints take no more.
+const NAME_BYTES: usize = 64;
+/// Longest description.
+const DESCRIPTION_BYTES: usize = 1024;
+/// Longest schema.
+const SCHEMA_BYTES: usize = 16 * 1024;
+
+/// A tool as a server offers it, within bounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// What the server calls it.
+    pub name: String,
+    pub description: String,
+    /// An object's schema, closed unless it says otherwise.
+    pub parameters: Value,
+}
+
+/// The tools of a server's list that can be used, by name. What is odd about the others goes to `remarks`.
+pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
+    if tools.len() > MOST_TOOLS {
+        remarks.push(format!("it offers {} tools: only the first {MOST_TOOLS} are taken", tools.len()));
+    }
+    let grammar = Grammar::of_bytes();
+    let mut found: BTreeMap<String, Offer> = BTreeMap::new();
+    for tool in tools.iter().take(MOST_TOOLS) {
+        let name = tool["name"].as_str().unwrap_or_default();
+        if name.is_empty() || name.len() > 4 * NAME_BYTES {
+            remarks.push(format!("a tool has no name that can be used: `{}`", said(name)));
+            continue;
+        }
+        let shown = said(name);
+        let parameters = match parameters(&tool["inputSchema"]) {
+            Ok(parameters) => parameters,
+            Err(reason) => {
+                remarks.push(format!("its tool `{shown}` is left out: {reason}"));
+                continue;
+            }
+        };
+        let texts: [&str; 0] = [];
+        if let Ok(Err(refused)) = grammar.as_ref().map(|grammar| grammar.verdicts(&parameters, &texts)) {
+            remarks.push(format!(
+                "its tool `{shown}` is left out, since arguments for it can't be guaranteed to be valid: {}",
+                said(&refused.to_string())
+            ));
+            continue;
+        }
+        let text = [&tool["description"], &tool["title"]].into_iter().find_map(Value::as_str);
+        let description = bounded(text.unwrap_or_default().trim(), DESCRIPTION_BYTES);
+        if found.contains_key(name) {
+            remarks.push(format!("it offers two tools `{shown}`: the first one counts"));
+            continue;
+        }
+        found.insert(name.to_owned(), Offer { name: name.to_owned(), description, parameters });
+    }
+    found.into_values().collect()
+}
+
+/// What a tool's schema says about its arguments, without what only takes place.
+fn parameters(schema: &Value) -> Result<Value, String> {
+    let mut parameters = match schema {
+        Value::Null => json!({"type": "object", "properties": {}}),
+        other => other.clone(),
+    };
+    let size = parameters.to_string().len();
+    if size > SCHEMA_BYTES {
+        return Err(format!("its schema has {size} bytes, at most {SCHEMA_BYTES} are taken"));
+    }
+    match parameters.as_object_mut() {
+        Some(object) if object.get("type").is_none_or(|kind| kind == "object") => {
+            object.shift_remove("$schema");
+            object.shift_remove("title");
+            object.entry("type").or_insert_with(|| "object".into());
+            object.entry("properties").or_insert_with(|| json!({}));
+            object.entry("additionalProperties").or_insert(Value::Bool(false));
+            Ok(parameters)
+        }
+        _ => Err("its schema is not that of an object".to_owned()),
+    }
+}
+
+/// A text of at most so many bytes, without control characters but line ends.
+fn bounded(text: &str, most: usize) -> String {
+    let clean: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    if clean.len() <= most {
+        return clean;
+    }
+    format!("{}…", &clean[..clean.floor_char_boundary(most - '…'.len_utf8())])
+}
+
+/// A name that a prompt can carry: signs that it can't are `_`, and what is too long is cut.
+pub fn name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    name.chars().take(NAME_BYTES).map(plain).collect()
+}
+
+/// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the tools. A name that another tool or a
+/// jinx of the team has too is written with the server's before it.
+pub fn jinxes(team: &Team, servers: &[(&Server, &[Offer])], remarks: &mut Vec<String>) -> Vec<Jinx> {
+    let wanted = |server: &Server, offer: &Offer| {
+        server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))
+    };
+    let taken: Vec<(&Server, &Offer)> = servers
+        .iter()
+        .flat_map(|(server, offers)| offers.iter().map(move |offer| (*server, offer)))
+        .filter(|(server, offer)| wanted(server, offer))
+        .collect();
+    let is_free = |name: &str| team.jinx(name).is_none() && name != START;
+    // Whose name is exactly this goes before those that only become it.
+    let clashes = |offer: &Offer, called: &str| {
+        let of =
+            |other: &Offer| other.name == called || (offer.name != called && name(&other.name) == called);
+        !is_free(called) || taken.iter().filter(|(_, other)| of(other)).count() > 1
+    };
+    let mut found: Vec<Jinx> = Vec::new();
+    for (server, offer) in &taken {
+        let mut called = name(&offer.name);
+        if clashes(offer, &called) {
+            called = name(&format!("{}_{}", server.name, offer.name));
+        }
+        if !is_free(&called) || found.iter().any(|other| other.name == called) {
+            let tool = said(&offer.name);
+            remarks.push(format!(
+                "the tool `{tool}` of {} is left out: `{called}` is something else already; give the server another `name`",
+                server.name
+            ));
+            continue;
+        }
+        found.push(jinx(server, offer, called));
+    }
+    found
+}
+
+fn jinx(server: &Server, offer: &Offer, name: String) -> Jinx {
+    let required = offer.parameters["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let properties = offer.parameters["properties"].as_object();
+    let inputs = properties.into_iter().flatten().map(|(name, schema)| Input {
+        name: name.clone(),
+        kind: Kind::named(schema["type"].as_str().unwrap_or_default()),
+        description: schema["description"].as_str().unwrap_or_default().to_owned(),
+        default: (!required.iter().any(|required| required == name)).then_some(Value::Null),
+        choices: Choices::Any,
+    });
+    Jinx {
+        name,
+        description: offer.description.clone(),
+        inputs: inputs.collect(),
+        network: server.network,
+        timeout: server.timeout.max(Duration::from_millis(1)),
+        remote: Some(Remote {
+            server: server.start(),
+            tool: offer.name.clone(),
+            parameters: offer.parameters.clone(),
+        }),
+        path: server.path.clone(),
+        ..Jinx::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_one(tool: Value) -> (Option<Offer>, Vec<String>) {
+        let mut remarks = Vec::new();
+        (read(&[tool], &mut remarks).pop(), remarks)
+    }
+
+    #[test]
+    fn schemas_are_closed_and_must_hold() {
+        let check = |schema: Value, expected: Value| {
+            let (offer, remarks) = read_one(json!({"name": "t", "inputSchema": schema}));
+            assert_eq!((offer.unwrap().parameters, remarks), (expected, Vec::<String>::new()));
+        };
+        let empty = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        check(Value::Null, empty.clone());
+        check(
+            json!({"$schema": "x", "title": "y"}),
+            json!({"type": "object", "properties": {}, "additionalProperties": false}),
+        );
+        // As such servers write them: references, values that may be missing.
+        let schema = json!({
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": null}},
+            "required": ["a"],
+            "$defs": {"A": {"type": "object", "properties": {"n": {"type": "string", "format": "uri"}}}},
+            "additionalProperties": false,
+        });
+        check(schema.clone(), schema);
+        let refuse = |schema: Value, words: &str| {
+            let (offer, remarks) = read_one(json!({"name": "t", "inputSchema": schema}));
+            assert!(offer.is_none() && remarks[0].contains(words), "{remarks:?}");
+        };
+        refuse(json!({"type": "array"}), "not that of an object");
+        refuse(json!("x"), "not that of an object");
+        refuse(
+            json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}),
+            "can't be guaranteed",
+        );
+        refuse(
+            json!({"type": "object", "properties": {"a": {"enum": ["x".repeat(SCHEMA_BYTES)]}}}),
+            "at most 16384",
+        );
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let (offer, _) =
+            read_one(json!({"name": "t", "description": format!(" a\u{1b}[2J\nb{}", "é".repeat(2000))}));
+        let description = offer.unwrap().description;
+        assert!(description.starts_with("a[2J\nbé") && description.ends_with("é…"), "{description}");
+        assert!((DESCRIPTION_BYTES - 4..=DESCRIPTION_BYTES).contains(&description.len()));
+        for odd in [json!({}), json!({"name": 3}), json!({"name": "x".repeat(1000)})] {
+            assert!(matches!(read_one(odd), (None, remarks) if remarks.len() == 1));
+        }
+    }
+}

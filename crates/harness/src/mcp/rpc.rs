@@ -1,0 +1,258 @@
+//! JSON-RPC 2.0 with a server: requests that wait for their answers, whatever carries the messages.
+//!
+//! This module must not know what the messages are about. A server may send requests too: a `ping` is answered, others are not served.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::http::Http;
+use super::said;
+
+/// Most bytes of one message.
+pub const MOST: usize = 16 << 20;
+/// How often a waiting request looks whether it must end.
+const LOOK: Duration = Duration::from_millis(20);
+/// How much may come that is no message before the server is given up.
+const MOST_JUNK: u64 = 1000;
+/// Shortest secret that is looked for in what a server says.
+const SHORTEST_SECRET: usize = 6;
+const NO_SUCH_METHOD: i64 = -32601;
+
+/// Why a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("no answer came within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    #[error("cancelled")]
+    Cancelled,
+    /// Nothing can be asked any more, or could ever.
+    #[error("{0}")]
+    Broken(String),
+    #[error("it answers {status}{said}")]
+    Status { status: u16, said: String },
+    #[error("it refuses: {0}")]
+    Refused(String),
+}
+
+/// What carries messages to the server.
+pub enum Wire {
+    /// Lines, to a thread that writes them: a program that does not read must not hold up anybody. `None` = closed.
+    Lines(Mutex<Option<Sender<Vec<u8>>>>),
+    Http(Http),
+}
+
+type Reply = Result<Value, Failure>;
+
+/// A conversation with a server.
+pub struct Link {
+    wire: Wire,
+    waiting: Mutex<HashMap<u64, Sender<Reply>>>,
+    next: AtomicU64,
+    /// Why it is over.
+    broken: Mutex<Option<String>>,
+    /// What the server must have been told and should not repeat.
+    secrets: Vec<String>,
+    junk: AtomicU64,
+    first_junk: Mutex<Option<String>>,
+    /// The server has said that its tools are other ones now.
+    pub changed: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    pub fn new(wire: Wire, secrets: Vec<String>) -> Arc<Self> {
+        Arc::new(Link {
+            wire,
+            waiting: Mutex::default(),
+            next: AtomicU64::new(1),
+            broken: Mutex::default(),
+            secrets: secrets.into_iter().filter(|secret| secret.len() >= SHORTEST_SECRET).collect(),
+            junk: AtomicU64::new(0),
+            first_junk: Mutex::default(),
+            changed: AtomicBool::new(false),
+        })
+    }
+
+    /// Asks, and waits for the answer: at most so long, and only until `stopped`. Then the server is told that nobody waits any more.
+    pub fn request(
+        self: &Arc<Self>,
+        method: &str,
+        params: &Value,
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Reply {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = channel();
+        locked(&self.waiting).insert(id, sender);
+        // After that: whatever breaks it later fails this request too.
+        if let Some(reason) = locked(&self.broken).clone() {
+            locked(&self.waiting).remove(&id);
+            return Err(Failure::Broken(reason));
+        }
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), Some(id), limit);
+        let failure = match wait(&answer, limit, stopped) {
+            Err(failure @ (Failure::Timeout(_) | Failure::Cancelled)) => failure,
+            ended => return ended,
+        };
+        locked(&self.waiting).remove(&id);
+        // The first request must not be cancelled, says the protocol.
+        if method != "initialize" {
+            self.notify("notifications/cancelled", &json!({"requestId": id, "reason": failure.to_string()}));
+        }
+        Err(failure)
+    }
+
+    /// Says something that has no answer. What may be waited for ends when it has been said.
+    pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.send(&message, None, Duration::from_secs(10))
+    }
+
+    fn send(self: &Arc<Self>, message: &Value, id: Option<u64>, limit: Duration) -> Option<JoinHandle<()>> {
+        match &self.wire {
+            Wire::Lines(lines) => {
+                if let Some(lines) = &*locked(lines) {
+                    // That nobody reads is told by the thread that listens.
+                    let _ = lines.send(format!("{message}\n").into_bytes());
+                }
+                None
+            }
+            Wire::Http(_) => Some(Http::post(self, message.to_string(), id, limit)),
+        }
+    }
+
+    /// Takes what the server says: a message, or several.
+    pub fn take(self: &Arc<Self>, text: &str) {
+        let text = self.hidden(text);
+        match serde_json::from_str(&text) {
+            Ok(Value::Array(messages)) => {
+                messages.into_iter().for_each(|message| self.message(message, &text));
+            }
+            Ok(message) => self.message(message, &text),
+            Err(_) => self.junk(&text),
+        }
+    }
+
+    fn message(self: &Arc<Self>, mut message: Value, text: &str) {
+        let id = message.get("id").filter(|id| !id.is_null()).cloned();
+        let method = message.get("method").and_then(Value::as_str);
+        match (method, id) {
+            (Some("ping"), Some(id)) => {
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, LOOK * 100);
+            }
+            (Some(method), Some(id)) => {
+                let error =
+                    json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", said(method))});
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, LOOK * 100);
+            }
+            (Some("notifications/tools/list_changed"), None) => self.changed.store(true, Ordering::Relaxed),
+            (Some(_), None) => {}
+            (None, Some(id)) if message.get("result").is_some() || message.get("error").is_some() => {
+                let reply = match message.get("error") {
+                    Some(error) => Err(Failure::Refused(complaint(error))),
+                    None => Ok(message["result"].take()),
+                };
+                // An answer that nobody waits for any more came too late.
+                if let Some(id) = id.as_u64().or_else(|| id.as_str()?.parse().ok()) {
+                    self.answer(id, reply);
+                }
+            }
+            _ => self.junk(text),
+        }
+    }
+
+    /// Ends the wait for the answer to a request.
+    pub fn answer(&self, id: u64, reply: Reply) {
+        if let Some(waiting) = locked(&self.waiting).remove(&id) {
+            let _ = waiting.send(reply);
+        }
+    }
+
+    /// Takes note of what is no message.
+    fn junk(&self, text: &str) {
+        if text.trim().is_empty() {
+            return;
+        }
+        locked(&self.first_junk).get_or_insert_with(|| said(text));
+        if self.junk.fetch_add(1, Ordering::Relaxed) == MOST_JUNK {
+            self.end("it says too much that is no message of the protocol");
+        }
+    }
+
+    /// The first thing that it said that was no message, once.
+    pub fn first_junk(&self) -> Option<String> {
+        locked(&self.first_junk).take()
+    }
+
+    /// Takes note that the server is gone: all that wait get to know it. The first reason counts.
+    pub fn end(&self, reason: &str) {
+        let reason = locked(&self.broken).get_or_insert_with(|| self.hidden(reason)).clone();
+        for (_, waiting) in locked(&self.waiting).drain() {
+            let _ = waiting.send(Err(Failure::Broken(reason.clone())));
+        }
+    }
+
+    /// Whether the server is gone, or given up.
+    pub fn is_over(&self) -> bool {
+        locked(&self.broken).is_some()
+    }
+
+    /// Lets the server know that nothing more will come.
+    pub fn close(&self) {
+        match &self.wire {
+            Wire::Lines(lines) => drop(locked(lines).take()),
+            Wire::Http(http) => http.close(),
+        }
+    }
+
+    pub fn http(&self) -> Option<&Http> {
+        match &self.wire {
+            Wire::Http(http) => Some(http),
+            Wire::Lines(_) => None,
+        }
+    }
+
+    /// Without what must not be shown.
+    pub fn hidden(&self, text: &str) -> String {
+        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+    }
+}
+
+/// Waits for what comes: at most so long, and only until `stopped`.
+pub fn wait<T>(
+    coming: &Receiver<Result<T, Failure>>,
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<T, Failure> {
+    let begun = Instant::now();
+    loop {
+        match coming.recv_timeout(LOOK) {
+            Ok(come) => return come,
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::Broken("it is gone".to_owned())),
+            Err(RecvTimeoutError::Timeout) if stopped() => return Err(Failure::Cancelled),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() >= limit => {
+                return Err(Failure::Timeout(limit));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// What an error of the protocol says.
+fn complaint(error: &Value) -> String {
+    let message =
+        error.get("message").and_then(Value::as_str).map_or_else(|| error.to_string(), str::to_owned);
+    match error.get("code") {
+        Some(code) => format!("{} ({code})", said(&message)),
+        None => said(&message),
+    }
+}

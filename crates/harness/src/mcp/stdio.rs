@@ -1,0 +1,87 @@
+//! A server that is a program: one message a line on its standard input and output; what it says on standard error is for people.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStderr, ChildStdout};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::rpc::{Link, MOST, Wire};
+use super::said;
+use crate::error::Error;
+use crate::sandbox::{Sandbox, Script, Service};
+
+/// Most bytes that are kept of the end of standard error.
+const LAST_WORDS: usize = 2048;
+/// How long to wait for a program's last words.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Starts a program in the sandbox.
+///
+/// # Errors
+/// It can't be started.
+pub fn start(
+    words: &[String],
+    env: &[(String, String)],
+    network: bool,
+    secrets: Vec<String>,
+    sandbox: &Sandbox,
+) -> Result<(Arc<Link>, Service), Error> {
+    let program: Vec<&str> = words.iter().map(String::as_str).collect();
+    let script =
+        Script { program: &program, env, stdin: None, timeout: Duration::MAX, network, output_limit: 0 };
+    let (service, mut pipes) = sandbox.serve(&script)?;
+    let (sender, lines) = channel::<Vec<u8>>();
+    let link = Link::new(Wire::Lines(Mutex::new(Some(sender))), secrets);
+    std::thread::spawn(move || {
+        // That it does not read is told by the end of its output, or by a request that gets no answer.
+        lines.into_iter().try_for_each(|line| pipes.stdin.write_all(&line).and_then(|()| pipes.stdin.flush()))
+    });
+    let words: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let (kept, stderr) = (words.clone(), pipes.stderr);
+    let listener = std::thread::spawn(move || keep_last(stderr, &kept));
+    let (heard, stdout) = (link.clone(), pipes.stdout);
+    std::thread::spawn(move || listen(stdout, &heard, &listener, &words));
+    Ok((link, service))
+}
+
+/// Takes messages until there are no more.
+fn listen(stdout: ChildStdout, link: &Arc<Link>, listener: &JoinHandle<()>, words: &Mutex<Vec<u8>>) {
+    let mut reader = BufReader::new(stdout);
+    let mut line = Vec::new();
+    let most = MOST as u64;
+    loop {
+        line.clear();
+        match reader.by_ref().take(most).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => break,
+            Ok(length) if length >= MOST => return link.end("it sent a message that is too long"),
+            Ok(_) => link.take(&String::from_utf8_lossy(&line)),
+        }
+        // One that is given up is not read any more: then it must wait.
+        if link.is_over() {
+            return;
+        }
+    }
+    for _ in 0..GRACE.as_millis() / 10 {
+        if listener.is_finished() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = link.hidden(&String::from_utf8_lossy(&words));
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    link.end(&last.map_or_else(|| "it has ended".to_owned(), |last| format!("it has ended: {}", said(last))));
+}
+
+/// Reads to the end, keeping the last bytes.
+fn keep_last(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&buffer[..count]);
+        let over = kept.len().saturating_sub(LAST_WORDS);
+        kept.drain(..over);
+    }
+}

@@ -1,0 +1,45 @@
+//! Products of quantized weights with 1 to 512 rows of activations, on every instruction set of this machine.
+
+use std::cell::LazyCell;
+
+use alara_kernels::{Activations, Cpu, Format, Isa, Rows, Threads, matmul};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+/// Rows and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
+const OUT: usize = 3072;
+const WIDTH: usize = 1024;
+
+fn products(c: &mut Criterion) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    for format in [Format::Q4_K, Format::Q6_K, Format::Q8_0, Format::MXFP4, Format::F16] {
+        // Many matrices, so that one product finds none of its weights in a cache, as in a model.
+        let bytes = OUT * format.row_bytes(WIDTH).unwrap_or(0);
+        let matrices = (256 << 20) / bytes;
+        let weights = LazyCell::new(|| -> Vec<u8> {
+            (0..matrices * bytes).map(|i| (i.wrapping_mul(2654435761) >> 7) as u8 & 0x3f).collect()
+        });
+        for tokens in [1, 4, 16, 64, 512] {
+            let x: Vec<f32> = (0..tokens * WIDTH).map(|i| (i % 17) as f32 - 8.0).collect();
+            let mut y = vec![0.0; tokens * OUT];
+            let mut group = c.benchmark_group(format!("{} x{tokens}", format.name()));
+            group.sample_size(10).throughput(Throughput::Elements((2 * tokens * OUT * WIDTH) as u64));
+            for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR || tokens == 1) {
+                let cpu = Cpu::new(isa, Threads::new(threads));
+                let mut activations = Activations::default();
+                let mut next = 0;
+                group.bench_function(BenchmarkId::from_parameter(isa.name()), |b| {
+                    b.iter(|| {
+                        next = (next + 1) % matrices;
+                        activations.prepare(&cpu, format, &x, WIDTH);
+                        let w = Rows { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
+                        matmul(&cpu, w, &mut activations, &mut y);
+                    });
+                });
+            }
+            group.finish();
+        }
+    }
+}
+
+criterion_group!(benches, products);
+criterion_main!(benches);

@@ -1,0 +1,161 @@
+//! Activations side by side: what products with many rows read.
+#![allow(unsafe_code)]
+
+use super::Activations;
+use crate::Cpu;
+use crate::threads::Disjoint;
+
+/// The rows of activations in a block.
+pub(crate) const TOKENS: usize = 16;
+
+/// A panel of 256 codes of sixteen rows that have a scale each.
+#[repr(C, align(64))]
+#[derive(Clone, Debug)]
+pub(crate) struct SuperBlock {
+    /// Four consecutive codes of each row.
+    pub codes: [[[i8; 4]; TOKENS]; 64],
+    /// The sums of sixteen codes each, in pairs.
+    pub sums: [[[i16; 2]; TOKENS]; 8],
+    /// The sums of 32 codes each, in pairs.
+    pub wide_sums: [[[i16; 2]; TOKENS]; 4],
+    /// The scales.
+    pub scales: [f32; TOKENS],
+}
+
+/// A panel of 256 codes of sixteen rows that have a scale for each 32.
+#[repr(C, align(64))]
+#[derive(Clone, Debug)]
+pub(crate) struct RunBlock {
+    /// Four consecutive codes of each row.
+    pub codes: [[[i8; 4]; TOKENS]; 64],
+    /// The sums of runs.
+    pub sums: [[i32; TOKENS]; 8],
+    /// The scales of runs.
+    pub scales: [[f32; TOKENS]; 8],
+}
+
+/// Rows of activations in blocks of sixteen; what is missing of the last block is zero. Only one of both is filled.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    /// Of which rows: `None` if nothing is up to date, an empty list means all.
+    taken: Option<Vec<(u32, u32)>>,
+    count: usize,
+    /// `[panels, count]`
+    supers: Vec<SuperBlock>,
+    /// `[panels, count]`
+    runs: Vec<RunBlock>,
+}
+
+impl Blocks {
+    /// Says that the rows are others now.
+    pub(super) fn forget(&mut self) {
+        self.taken = None;
+    }
+
+    /// The number of blocks.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The blocks of a panel.
+    pub(crate) fn supers(&self, panel: usize) -> &[SuperBlock] {
+        &self.supers[panel * self.count..][..self.count]
+    }
+
+    /// The blocks of a panel.
+    pub(crate) fn runs(&self, panel: usize) -> &[RunBlock] {
+        &self.runs[panel * self.count..][..self.count]
+    }
+
+    /// Takes the rows of `x`: all, or the picked ones.
+    pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, picks: Option<&[(u32, u32)]>) {
+        let wanted = picks.unwrap_or(&[]);
+        if self.taken.as_deref() == Some(wanted) {
+            return;
+        }
+        let rows = picks.map_or(x.rows(), <[_]>::len);
+        let from = |i: usize| picks.map_or(i, |picks| picks[i].0 as usize);
+        self.count = rows.div_ceil(TOKENS);
+        let (count, panels) = (self.count, x.panels());
+        if x.has_supers() {
+            self.supers.resize(count * panels, SuperBlock::ZERO);
+            let blocks = Disjoint::new(&mut self.supers);
+            cpu.threads.run(count * panels, &|task| {
+                let (panel, block) = (task / count, task % count);
+                // SAFETY: each task has its own block.
+                let out = unsafe { &mut blocks.slice(task, 1)[0] };
+                for token in 0..TOKENS {
+                    let row = block * TOKENS + token;
+                    if row < rows {
+                        out.set(token, x.supers(from(row), panel));
+                    } else {
+                        out.set(token, (&[0; 256], &[0; 16], 0.0));
+                    }
+                }
+            });
+        } else {
+            self.runs.resize(count * panels, RunBlock::ZERO);
+            let blocks = Disjoint::new(&mut self.runs);
+            cpu.threads.run(count * panels, &|task| {
+                let (panel, block) = (task / count, task % count);
+                // SAFETY: each task has its own block.
+                let out = unsafe { &mut blocks.slice(task, 1)[0] };
+                for token in 0..TOKENS {
+                    let row = block * TOKENS + token;
+                    if row < rows {
+                        out.set(token, x.runs(from(row), panel));
+                    } else {
+                        out.set(token, (&[0; 256], &[0; 16], &[0.0; 8]));
+                    }
+                }
+            });
+        }
+        let taken = self.taken.get_or_insert_default();
+        taken.clear();
+        taken.extend_from_slice(wanted);
+    }
+}
+
+fn set_codes(blocks: &mut [[[i8; 4]; TOKENS]; 64], token: usize, codes: &[i8]) {
+    for (quad, codes) in blocks.iter_mut().zip(codes.as_chunks::<4>().0) {
+        quad[token] = *codes;
+    }
+}
+
+impl SuperBlock {
+    const ZERO: SuperBlock = SuperBlock {
+        codes: [[[0; 4]; TOKENS]; 64],
+        sums: [[[0; 2]; TOKENS]; 8],
+        wide_sums: [[[0; 2]; TOKENS]; 4],
+        scales: [0.0; TOKENS],
+    };
+
+    fn set(&mut self, token: usize, (codes, sums, scale): (&[i8], &[i16], f32)) {
+        set_codes(&mut self.codes, token, codes);
+        for (pair, sums) in self.sums.iter_mut().zip(sums.as_chunks::<2>().0) {
+            pair[token] = *sums;
+        }
+        for (pair, sums) in self.wide_sums.iter_mut().zip(sums.as_chunks::<4>().0) {
+            pair[token] = [sums[0] + sums[1], sums[2] + sums[3]];
+        }
+        self.scales[token] = scale;
+    }
+}
+
+impl RunBlock {
+    const ZERO: RunBlock = RunBlock {
+        codes: [[[0; 4]; TOKENS]; 64],
+        sums: [[0; TOKENS]; 8],
+        scales: [[0.0; TOKENS]; 8],
+    };
+
+    fn set(&mut self, token: usize, (codes, sums, scales): (&[i8], &[i16], &[f32])) {
+        set_codes(&mut self.codes, token, codes);
+        for (run, sums) in self.sums.iter_mut().zip(sums.as_chunks::<2>().0) {
+            run[token] = i32::from(sums[0]) + i32::from(sums[1]);
+        }
+        for (run, &scale) in self.scales.iter_mut().zip(scales) {
+            run[token] = scale;
+        }
+    }
+}

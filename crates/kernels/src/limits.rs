@@ -1,0 +1,173 @@
+//! What this machine can do at most: the yardsticks that a profile is held against.
+#![allow(unsafe_code)]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::Cpu;
+use crate::isa::{Level, for_each_isa};
+
+/// Bytes that are read to measure: far more than caches hold.
+const MEMORY: usize = 256 << 20;
+/// Bytes of a task.
+const PART: usize = 1 << 20;
+/// Measurements, of which the best counts.
+const TRIES: usize = 5;
+
+/// Bytes a second that all threads together read from memory. Takes about a tenth of a second and 256 MiB.
+pub fn read_bandwidth(cpu: &Cpu) -> f64 {
+    // Not zeros: pages of zeros that were never written are all the same one.
+    let memory = vec![1u64; MEMORY / 8];
+    best(MEMORY as f64, || {
+        cpu.threads.run(MEMORY / PART, &|part| {
+            black_box(sum(cpu.isa, memory[part * PART / 8..][..PART / 8].as_chunks().0));
+        });
+    })
+}
+
+/// Multiplications and additions of 8-bit integers a second that all threads together do, in registers (or tiles) that
+/// are loaded from the first cache.
+pub fn integer_peak(cpu: &Cpu) -> f64 {
+    const ROUNDS: usize = 64;
+    let operations = cpu.threads.count() * ROUNDS * round_operations(cpu.isa.level());
+    best(operations as f64, || {
+        cpu.threads.run(cpu.threads.count(), &|_| {
+            for _ in 0..ROUNDS {
+                match cpu.isa.level() {
+                    Level::Scalar => scalar_round(),
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: the value proves that this CPU has the instruction set.
+                    level => unsafe { x86::round(level) },
+                }
+            }
+        });
+    })
+}
+
+/// How much of `amount` is done a second at best.
+fn best(amount: f64, work: impl Fn()) -> f64 {
+    let times = (0..TRIES).map(|_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    });
+    amount / times.fold(f64::INFINITY, f64::min).max(1e-9)
+}
+
+for_each_isa! {
+    fn sum(memory: &[[u64; 32]]) -> u64 {
+        let mut sums = [0u64; 32];
+        for words in memory {
+            for (sum, word) in sums.iter_mut().zip(words) {
+                *sum ^= word;
+            }
+        }
+        sums.into_iter().fold(0, |all, sum| all ^ sum)
+    }
+}
+
+/// Products that a round adds up, each a multiplication and an addition.
+fn round_operations(level: Level) -> usize {
+    match level {
+        Level::Scalar => 2 * SCALAR_PRODUCTS,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => 2 * x86::STEPS * x86::SUMS * 32,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => 2 * x86::STEPS * x86::SUMS * 64,
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => crate::matmul::TILE_ROUND_OPERATIONS,
+    }
+}
+
+const SCALAR_PRODUCTS: usize = 1 << 12;
+
+fn scalar_round() {
+    let (w, x) = (black_box([1u8; 64]), black_box([1i8; 64]));
+    let mut sums = [0i32; 64];
+    for _ in 0..SCALAR_PRODUCTS / 64 {
+        for ((sum, w), x) in sums.iter_mut().zip(w).zip(x) {
+            *sum += i32::from(w) * i32::from(x);
+        }
+    }
+    black_box(sums);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::hint::black_box;
+
+    use crate::isa::Level;
+    use crate::matmul::{Avx2, Avx512, AvxVnni, Vector, tile_round};
+
+    pub(super) const STEPS: usize = 256;
+    /// Sums that don't wait for each other.
+    pub(super) const SUMS: usize = 10;
+
+    /// # Safety
+    /// The CPU has that instruction set.
+    pub(super) unsafe fn round(level: Level) {
+        // SAFETY: the caller's.
+        unsafe {
+            match level {
+                Level::Scalar => {}
+                Level::Avx2 => avx2(),
+                Level::AvxVnni => avxvnni(),
+                Level::Avx512 => avx512(),
+                Level::Amx => tile_round(),
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn avx2() {
+        // SAFETY: the function has the features.
+        unsafe { quads::<Avx2>() }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+    fn avxvnni() {
+        // SAFETY: the function has the features.
+        unsafe { quads::<AvxVnni>() }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn avx512() {
+        // SAFETY: the function has the features.
+        unsafe { quads::<Avx512>() }
+    }
+
+    #[inline(always)]
+    unsafe fn quads<V: Vector>() {
+        let x = black_box([0x0101_0101; 64]);
+        // SAFETY: the caller has the features, and whole registers are loaded from `x`.
+        unsafe {
+            let w = V::load(x.as_ptr());
+            let mut sums = [V::zero(); SUMS];
+            for step in 0..STEPS {
+                let x = V::load(x.as_ptr().add(step % 3 * 16));
+                for sum in &mut sums {
+                    *sum = V::add_quads::<false>(*sum, w, x);
+                }
+            }
+            let mut all = V::zero();
+            for sum in sums {
+                all = V::add(all, sum);
+            }
+            black_box(all);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::cpus;
+
+    #[test]
+    fn machines_do_something() {
+        for cpu in cpus() {
+            let peak = integer_peak(&cpu);
+            assert!(peak > 1e7 && peak < 1e16, "{cpu:?}: {peak}");
+        }
+    }
+}

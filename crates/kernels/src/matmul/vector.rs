@@ -1,0 +1,265 @@
+//! Registers of 32-bit lanes, one lane a row of activations.
+#![allow(unsafe_code)]
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+use std::arch::x86_64::*;
+
+/// What the products of many rows are made of.
+///
+/// # Safety
+/// The functions may only be called where the instruction set is available, and pointers are to whole registers.
+pub(crate) trait Vector {
+    /// Lanes of integers, or of four bytes or two words each.
+    type I: Copy;
+    /// Lanes of floats.
+    type F: Copy;
+
+    unsafe fn zero() -> Self::I;
+    unsafe fn load(at: *const i32) -> Self::I;
+    unsafe fn spread(word: i32) -> Self::I;
+    unsafe fn add(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
+    /// `sum` plus the two products of words of each lane.
+    unsafe fn add_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
+
+    /// `partial` plus the four products of each lane, of codes without a sign (or with one, if SIGNED) and activations.
+    unsafe fn add_quads<const SIGNED: bool>(partial: Self::I, w: Self::I, x: Self::I) -> Self::I;
+    /// How an integer scale is kept for [`Vector::scaled`].
+    fn scale_word(scale: i16) -> i32;
+    /// The sums that `partial` stands for, multiplied by a scale.
+    unsafe fn scaled(partial: Self::I, scale: Self::I) -> Self::I;
+    /// The sums that `partial` stands for.
+    unsafe fn whole(partial: Self::I) -> Self::I;
+
+    unsafe fn float(x: Self::I) -> Self::F;
+    unsafe fn load_floats(at: *const f32) -> Self::F;
+    unsafe fn store_floats(at: *mut f32, x: Self::F);
+    unsafe fn spread_float(x: f32) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a b + sum`
+    unsafe fn mul_add(a: Self::F, b: Self::F, sum: Self::F) -> Self::F;
+}
+
+/// What AVX2 and AVX-VNNI share.
+macro_rules! common_256 {
+    () => {
+        type I = __m256i;
+        type F = __m256;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m256i {
+            _mm256_setzero_si256()
+        }
+
+        #[inline(always)]
+        unsafe fn load(at: *const i32) -> __m256i {
+            _mm256_loadu_si256(at.cast())
+        }
+
+        #[inline(always)]
+        unsafe fn spread(word: i32) -> __m256i {
+            _mm256_set1_epi32(word)
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
+            _mm256_add_epi32(a, b)
+        }
+
+        #[inline(always)]
+        unsafe fn sub(a: __m256i, b: __m256i) -> __m256i {
+            _mm256_sub_epi32(a, b)
+        }
+
+        #[inline(always)]
+        unsafe fn float(x: __m256i) -> __m256 {
+            _mm256_cvtepi32_ps(x)
+        }
+
+        #[inline(always)]
+        unsafe fn load_floats(at: *const f32) -> __m256 {
+            _mm256_loadu_ps(at)
+        }
+
+        #[inline(always)]
+        unsafe fn store_floats(at: *mut f32, x: __m256) {
+            _mm256_storeu_ps(at, x);
+        }
+
+        #[inline(always)]
+        unsafe fn spread_float(x: f32) -> __m256 {
+            _mm256_set1_ps(x)
+        }
+
+        #[inline(always)]
+        unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+            _mm256_mul_ps(a, b)
+        }
+
+        #[inline(always)]
+        unsafe fn mul_add(a: __m256, b: __m256, sum: __m256) -> __m256 {
+            _mm256_fmadd_ps(a, b, sum)
+        }
+    };
+}
+
+/// AVX2: partial sums are words, of as many products as their room allows.
+pub(crate) struct Avx2;
+
+impl Vector for Avx2 {
+    common_256!();
+
+    #[inline(always)]
+    unsafe fn add_pairs(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
+    }
+
+    #[inline(always)]
+    unsafe fn add_quads<const SIGNED: bool>(partial: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        let products = if SIGNED {
+            // |w| * (x with w's sign).
+            _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+        } else {
+            _mm256_maddubs_epi16(w, x)
+        };
+        _mm256_add_epi16(partial, products)
+    }
+
+    #[inline(always)]
+    fn scale_word(scale: i16) -> i32 {
+        i32::from(scale as u16) | i32::from(scale) << 16
+    }
+
+    #[inline(always)]
+    unsafe fn scaled(partial: __m256i, scale: __m256i) -> __m256i {
+        _mm256_madd_epi16(partial, scale)
+    }
+
+    #[inline(always)]
+    unsafe fn whole(partial: __m256i) -> __m256i {
+        _mm256_madd_epi16(partial, _mm256_set1_epi16(1))
+    }
+}
+
+/// AVX-VNNI: sums of bytes' products are whole.
+pub(crate) struct AvxVnni;
+
+impl Vector for AvxVnni {
+    common_256!();
+
+    #[inline(always)]
+    unsafe fn add_pairs(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        _mm256_dpwssd_avx_epi32(sum, a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn add_quads<const SIGNED: bool>(partial: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        const { assert!(!SIGNED) };
+        _mm256_dpbusd_avx_epi32(partial, w, x)
+    }
+
+    #[inline(always)]
+    fn scale_word(scale: i16) -> i32 {
+        i32::from(scale)
+    }
+
+    #[inline(always)]
+    unsafe fn scaled(partial: __m256i, scale: __m256i) -> __m256i {
+        _mm256_mullo_epi32(partial, scale)
+    }
+
+    #[inline(always)]
+    unsafe fn whole(partial: __m256i) -> __m256i {
+        partial
+    }
+}
+
+/// AVX-512 with VNNI.
+pub(crate) struct Avx512;
+
+impl Vector for Avx512 {
+    type I = __m512i;
+    type F = __m512;
+
+    #[inline(always)]
+    unsafe fn zero() -> __m512i {
+        _mm512_setzero_si512()
+    }
+
+    #[inline(always)]
+    unsafe fn load(at: *const i32) -> __m512i {
+        _mm512_loadu_si512(at.cast())
+    }
+
+    #[inline(always)]
+    unsafe fn spread(word: i32) -> __m512i {
+        _mm512_set1_epi32(word)
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn sub(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_sub_epi32(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn add_pairs(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        _mm512_dpwssd_epi32(sum, a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn add_quads<const SIGNED: bool>(partial: __m512i, w: __m512i, x: __m512i) -> __m512i {
+        const { assert!(!SIGNED) };
+        _mm512_dpbusd_epi32(partial, w, x)
+    }
+
+    #[inline(always)]
+    fn scale_word(scale: i16) -> i32 {
+        i32::from(scale)
+    }
+
+    #[inline(always)]
+    unsafe fn scaled(partial: __m512i, scale: __m512i) -> __m512i {
+        _mm512_mullo_epi32(partial, scale)
+    }
+
+    #[inline(always)]
+    unsafe fn whole(partial: __m512i) -> __m512i {
+        partial
+    }
+
+    #[inline(always)]
+    unsafe fn float(x: __m512i) -> __m512 {
+        _mm512_cvtepi32_ps(x)
+    }
+
+    #[inline(always)]
+    unsafe fn load_floats(at: *const f32) -> __m512 {
+        _mm512_loadu_ps(at)
+    }
+
+    #[inline(always)]
+    unsafe fn store_floats(at: *mut f32, x: __m512) {
+        _mm512_storeu_ps(at, x);
+    }
+
+    #[inline(always)]
+    unsafe fn spread_float(x: f32) -> __m512 {
+        _mm512_set1_ps(x)
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        _mm512_mul_ps(a, b)
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(a: __m512, b: __m512, sum: __m512) -> __m512 {
+        _mm512_fmadd_ps(a, b, sum)
+    }
+}

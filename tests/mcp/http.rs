@@ -1,0 +1,146 @@
+//! A server of the Model Context Protocol over HTTP, for tests: both transports, with the tools `a` and `b`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+/// How it speaks.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Way {
+    /// Streamable, answers as JSON.
+    Json,
+    /// Streamable, answers as events.
+    Events,
+    /// The older transport only.
+    Sse,
+    /// The older transport, which names an address elsewhere.
+    Elsewhere,
+    /// Says no, and repeats the key that it was sent.
+    Locked,
+}
+
+/// A request that came: its first line, and its headers by lower-case names.
+pub type Received = (String, Vec<(String, String)>);
+
+pub struct Server {
+    pub url: String,
+    pub received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Server {
+    pub fn start(way: Way) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let (log, stream) = (received.clone(), Arc::new(Mutex::new(None)));
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let (log, stream) = (log.clone(), stream.clone());
+                std::thread::spawn(move || serve(connection, way, &log, &stream));
+            }
+        });
+        Server { url, received }
+    }
+
+    /// Whether each request of a kind had this header.
+    pub fn all_have(&self, line: &str, name: &str, value: &str) -> bool {
+        let received = self.received.lock().unwrap();
+        let mut of_kind = received.iter().filter(|(first, _)| first.starts_with(line)).skip(1).peekable();
+        of_kind.peek().is_some() && of_kind.all(|(_, headers)| headers.contains(&(name.into(), value.into())))
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.received.lock().unwrap().iter().map(|(line, _)| line.clone()).collect()
+    }
+}
+
+fn serve(
+    mut connection: TcpStream,
+    way: Way,
+    log: &Mutex<Vec<Received>>,
+    stream: &Mutex<Option<Sender<String>>>,
+) -> Option<()> {
+    let mut reader = BufReader::new(connection.try_clone().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut headers = Vec::new();
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).ok()?;
+        let Some((name, value)) = header.trim_end().split_once(": ") else { break };
+        headers.push((name.to_lowercase(), value.to_owned()));
+    }
+    let header = |name: &str| headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
+    let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    log.lock().unwrap().push((line.trim_end().to_owned(), headers.clone()));
+    let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut say = |status: &str, kind: &str, body: &str| {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nMcp-Session-Id: s1\r\nConnection: close\r\n"
+        );
+        connection.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
+    };
+    let older = matches!(way, Way::Sse | Way::Elsewhere);
+    match line.split(' ').next()? {
+        _ if way == Way::Locked => {
+            let key = header("authorization").unwrap_or_default();
+            say("401 No", "text/plain", &format!("bad key {key}")).ok()
+        }
+        "GET" if older => {
+            let (sender, events): (Sender<String>, Receiver<String>) = channel();
+            *stream.lock().unwrap() = Some(sender);
+            let to = if way == Way::Sse { "/messages?id=7" } else { "http://127.0.0.1:1/messages" };
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+            connection
+                .write_all(format!("{head}: hello\n\nevent: endpoint\ndata: {to}\n\n").as_bytes())
+                .ok()?;
+            for event in events {
+                connection.write_all(format!("event: message\ndata: {event}\n\n").as_bytes()).ok()?;
+            }
+            Some(())
+        }
+        "POST" if older && line.starts_with("POST /messages?id=7 ") => {
+            let reply = reply(&message);
+            if let (Some(reply), Some(stream)) = (reply, &*stream.lock().unwrap()) {
+                stream.send(reply.to_string()).ok()?;
+            }
+            say("202 Accepted", "text/plain", "Accepted").ok()
+        }
+        "POST" if !older => match (reply(&message), way) {
+            (None, _) => say("202 Accepted", "text/plain", "").ok(),
+            (Some(reply), Way::Json) => say("200 OK", "application/json", &reply.to_string()).ok(),
+            (Some(reply), _) => {
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {}});
+                let body = format!(": alive\n\nevent: message\ndata: {note}\n\ndata: {reply}\n\n");
+                say("200 OK", "text/event-stream", &body).ok()
+            }
+        },
+        "DELETE" => say("200 OK", "text/plain", "").ok(),
+        _ => say("405 No", "text/plain", "no").ok(),
+    }
+}
+
+fn reply(message: &Value) -> Option<Value> {
+    let id = message.get("id")?;
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+    let tool = |name: &str| json!({"name": name, "description": "Says it again.", "inputSchema": schema});
+    let result = match message["method"].as_str()? {
+        "initialize" => json!({
+            "protocolVersion": "2025-03-26",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "echo", "version": "2"},
+        }),
+        "tools/list" => json!({"tools": [tool("b"), tool("a")]}),
+        "tools/call" => {
+            let text = message["params"]["arguments"]["text"].as_str().unwrap_or_default();
+            json!({"content": [{"type": "text", "text": format!("echo: {text}")}]})
+        }
+        _ => return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})),
+    };
+    Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}

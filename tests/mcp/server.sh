@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A server of the Model Context Protocol for tests, without any program but bash. The first argument is what is odd about it.
+odd=$1
+echo "starting, with the secret ${SECRET_KEY-unknown}" >&2
+[ "$odd" = dead ] && { echo "no database" >&2; exit 3; }
+[ "$odd" = mute ] && while read -r _; do :; done
+[ "$odd" = junk ] && echo "Welcome!"
+[ "$odd" = flood ] && while :; do echo "Welcome!"; done
+[ "$odd" = family ] && { sleep 600 & echo "$! $$" > family.txt; }
+tool() { printf '{"name":"%s","description":"%s","inputSchema":%s}' "$1" "$2" "$3"; }
+text='{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}'
+while IFS= read -r line; do
+  id=
+  [[ $line =~ \"id\":([0-9]+) ]] && id=${BASH_REMATCH[1]}
+  said=
+  [[ $line =~ \"text\":\"([^\"]*)\" ]] && said=${BASH_REMATCH[1]}
+  reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+  block() { reply '{"content":[{"type":"text","text":"'"$1"'"}]}'; }
+  case $line in
+    *'"method":"initialize"'*)
+      version=2025-06-18
+      [ "$odd" = old ] && version=1999-01-01
+      reply '{"protocolVersion":"'$version'","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"echo","version":"1.0"}}'
+      # Whoever is asked must answer.
+      [ "$odd" = asks ] && echo '{"jsonrpc":"2.0","id":"p1","method":"ping"}' && echo '{"jsonrpc":"2.0","id":"p2","method":"roots/list"}'
+      ;;
+    *'"id":"p1","result":{}'*) pinged=yes ;;
+    *'"id":"p2","error":'*) refused=yes ;;
+    *'"method":"tools/list"'*'"cursor":"two"'*)
+      reply '{"tools":['"$(tool c 'On page two.' "$text")"']}' ;;
+    *'"method":"tools/list"'*)
+      case $odd in
+        pages) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"'],"nextCursor":"two"}' ;;
+        circle) reply '{"tools":['"$(tool a 'Says it again.' "$text")"'],"nextCursor":"one"}' ;;
+        names) reply '{"tools":['"$(tool shell 'Not ours.' "$text"),$(tool 'a.b/c d' 'Odd.' "$text"),$(tool a_b_c_d 'Even.' "$text"),$(tool bad 'No object.' '{"type":"array"}'),$(tool mcp 'Taken.' "$text")"']}' ;;
+        *) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"']}' ;;
+      esac ;;
+    *'"method":"tools/call"'*)
+      case $odd in
+        dies) echo "out of luck" >&2; exit 1 ;;
+        hangs) [[ $line == *'"name":"b"'* ]] && block "alive, and $(cat cancelled.txt)" ;;
+        fails) reply '{"content":[{"type":"text","text":"no such row"}],"isError":true}' ;;
+        refuses) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"not today"}}\n' "$id" ;;
+        asks) block "pinged $pinged, refused $refused" ;;
+        env) block "own ${OWN-none}, secret ${SECRET_KEY-none}, in ${PWD##*/}" ;;
+        typed) reply '{"content":[{"type":"text","text":"{}"}],"structuredContent":{"n":[1,2]}}' ;;
+        changes) echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; block "changed" ;;
+        *) block "${odd:-echo}: $said" ;;
+      esac ;;
+    *'"method":"notifications/cancelled"'*) echo told > cancelled.txt ;;
+  esac
+done
