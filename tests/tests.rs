@@ -14,6 +14,7 @@ mod mcp;
 mod models;
 mod place;
 mod sandbox;
+mod serve;
 mod stock;
 mod trust;
 mod verify;

@@ -8,7 +8,7 @@ use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::source::{Diagnostic, Severity};
 use alara_harness::team::Search;
-use alara_harness::{Policy, Sandbox, Session, Team, Trace};
+use alara_harness::{Error, Policy, Sandbox, Session, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
@@ -66,13 +66,8 @@ impl Args {
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let readable = team.directory.iter().cloned().collect();
-        let protected = protected(team.directory.as_deref(), &self.workdir);
-        let policy = Policy { readable, protected, ..Policy::default() };
-        let sandbox = Sandbox::new(&self.workdir, policy)?;
-        if let Some(warning) = enforced().warning() {
-            ui::note(&format!("warning: {warning}"));
-        }
+        let sandbox = sandbox(team, &self.workdir)?;
+        warn_of_sandbox();
         Ok(sandbox)
     }
 
@@ -96,6 +91,20 @@ impl Args {
             }));
         }
         Ok(session)
+    }
+}
+
+/// A sandbox in the directory `work`, in which the team's files can be read.
+pub fn sandbox(team: &Team, work: &Path) -> Result<Sandbox, Error> {
+    let readable = team.directory.iter().cloned().collect();
+    let protected = protected(team.directory.as_deref(), work);
+    Sandbox::new(work, Policy { readable, protected, ..Policy::default() })
+}
+
+/// Tells what the sandbox can't enforce on this machine.
+pub fn warn_of_sandbox() {
+    if let Some(warning) = enforced().warning() {
+        ui::note(&format!("warning: {warning}"));
     }
 }
 

@@ -29,6 +29,7 @@ struct Cli {
 enum Command {
     Run(commands::run::Args),
     Chat(commands::chat::Args),
+    Serve(commands::serve::Args),
     Init(commands::init::Args),
     Check(commands::check::Args),
     Bench(commands::bench::Args),
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => commands::run::run(&args),
         Command::Chat(args) => commands::chat::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Init(args) => commands::init::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

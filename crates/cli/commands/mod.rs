@@ -8,4 +8,5 @@ pub mod doctor;
 pub mod init;
 pub mod models;
 pub mod run;
+pub mod serve;
 pub mod trace;

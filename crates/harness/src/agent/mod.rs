@@ -8,7 +8,7 @@ mod compaction;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Finish, Message, Request, Segment, Tool, ToolCall, Usage};
+use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -187,6 +187,23 @@ impl<'a, 's> Agent<'a, 's> {
         }
         let Given { scope, depth, .. } = given;
         Ok(Agent { session, team, npc, model, tools, offered, trace, scope, depth, records, deadline: None })
+    }
+
+    /// Takes up what was said elsewhere, the oldest first: words of the user and of the NPC.
+    ///
+    /// # Errors
+    /// The trace can't be written.
+    pub fn after(mut self, said: impl IntoIterator<Item = Message>) -> Result<Self, Error> {
+        for message in said {
+            if message.role != Role::Assistant {
+                self.push(Record::User { text: message.content })?;
+                continue;
+            }
+            let outcome = Outcome::Answer { text: message.content.clone() };
+            self.push(Record::Assistant { message, finish: Finish::Stop, usage: Usage::default() })?;
+            self.push(Record::End { outcome })?;
+        }
+        Ok(self)
     }
 
     /// Ends every later run at `deadline` at the latest. The NPC's own limit counts from the start of each run.

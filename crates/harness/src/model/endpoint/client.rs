@@ -165,6 +165,7 @@ impl Client {
         let url = self.url();
         let error = match (status, asked) {
             (429, _) if code == "insufficient_quota" => EndpointError::Refused { url, status, said },
+            (400, _) if code == "context_length_exceeded" => EndpointError::TooLong { said },
             (400 | 413 | 422 | 500, _) if OVERFLOW.iter().any(|words| plain.contains(words)) => {
                 EndpointError::TooLong { said }
             }

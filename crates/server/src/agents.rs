@@ -1,0 +1,185 @@
+//! An NPC as a model: it works as an agent, with its own tools, and its answer is the answer.
+
+use std::sync::atomic::Ordering;
+
+use alara_engine::{Event, Message, Request, Role};
+use alara_harness::trace::Record;
+use alara_harness::{Agent, Notice, Outcome, Session, Team};
+use serde_json::{Value, json};
+
+use crate::Workplace;
+use crate::job::Listener;
+use crate::wire::{End, Piece, Refusal};
+
+/// A conversation with an NPC.
+#[derive(Debug, PartialEq)]
+pub struct Conversation {
+    /// What the client's system messages say, behind the NPC's own directive.
+    system: String,
+    /// What was said before; the user and the NPC in turns.
+    before: Vec<Message>,
+    /// What it is told now.
+    task: String,
+}
+
+impl Conversation {
+    /// The conversation of a request.
+    ///
+    /// # Errors
+    /// There is more in it than words: what tools were called elsewhere can't have been this NPC's.
+    pub fn of(request: &Request) -> Result<Self, Refusal> {
+        let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
+        let mut before: Vec<Message> = Vec::new();
+        for message in &request.messages {
+            if message.role == Role::Tool || !message.tool_calls.is_empty() {
+                let why =
+                    "an NPC runs its tools itself: calls and results of others can't be among the `messages`";
+                return Err(Refusal::invalid("messages", why));
+            }
+            if message.name.is_some() {
+                return Err(Refusal::invalid(
+                    "messages",
+                    "an NPC talks with one user: leave out `name` in the `messages`",
+                ));
+            }
+            match before.last_mut() {
+                Some(last) if last.role == message.role => {
+                    last.content += &format!("\n\n{}", message.content);
+                }
+                _ => before.push(message.clone()),
+            }
+        }
+        match before.pop() {
+            Some(last) if last.role == Role::User && !last.content.trim().is_empty() => {
+                Ok(Conversation { system: system.join("\n\n"), before, task: last.content })
+            }
+            _ => Err(Refusal::invalid(
+                "messages",
+                "the last of the `messages` must be the user's, and say something",
+            )),
+        }
+    }
+}
+
+/// Has the NPC `name` of `team` answer the conversation, as an agent.
+///
+/// # Errors
+/// The agent can't begin, fails, or ends without an answer.
+pub fn work(
+    workplace: &dyn Workplace,
+    team: &Team,
+    name: &str,
+    conversation: Conversation,
+    request: &Request,
+    listener: &Listener,
+) -> Result<(), Refusal> {
+    let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
+    if !conversation.system.is_empty() {
+        npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
+    }
+    npc.limits.turn_tokens = npc.limits.turn_tokens.min(request.max_tokens.unwrap_or(usize::MAX));
+    // Beside tools, what is said may turn out to go with a call, and then it is not the answer.
+    let at_once = npc.jinxes.is_empty() && npc.servers.is_empty();
+    let observer = |notice: &Notice| {
+        let Notice::Event { depth: 0, event } = notice else { return };
+        let heard = match event {
+            Event::Text { text } if at_once && !text.is_empty() => {
+                listener.send(Ok(Piece::Text(text.clone())))
+            }
+            Event::Reasoning { text } => listener.send(Ok(Piece::Reasoning(text.clone()))),
+            _ => true,
+        };
+        if !heard {
+            listener.cancel.store(true, Ordering::Relaxed);
+        }
+    };
+    let sandbox = workplace.sandbox(team).map_err(|error| Refusal::from(&error))?;
+    let sandbox = sandbox.with_cancel(listener.cancel.clone());
+    let session = Session::new(workplace.models(), &sandbox).observed(observer);
+    let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
+    let session = session.sampled(request.sampling.clone());
+    let agent = Agent::new(&session, team, &npc, request.schema.clone());
+    let agent = agent.and_then(|agent| agent.after(conversation.before));
+    let mut agent = agent.map_err(|error| Refusal::from(&error))?;
+    listener.send(Ok(Piece::Begun));
+    let outcome = agent.run(&conversation.task).map_err(|error| Refusal::from(&error))?;
+    let (text, finish) = match outcome {
+        Outcome::Answer { text } => (text, "stop"),
+        Outcome::Length => (last_said(&agent), "length"),
+        other => return Err(without_answer(&other)),
+    };
+    if !at_once && !text.is_empty() {
+        listener.send(Ok(Piece::Text(text)));
+    }
+    let alara = Some(report(&session, &agent, name));
+    listener.send(Ok(Piece::End(End { finish, usage: session.trace.usage(), alara })));
+    Ok(())
+}
+
+/// Why there is no answer. None of these would go better by itself, and what the agent did is done.
+fn without_answer(outcome: &Outcome) -> Refusal {
+    let code = match outcome {
+        Outcome::TurnLimit { .. } => "turn_limit",
+        Outcome::Deadline => "deadline",
+        Outcome::Cancelled => "cancelled",
+        Outcome::Repetition { .. } => "repetition",
+        Outcome::Answer { .. } | Outcome::Length | Outcome::Failed { .. } => "failed",
+    };
+    Refusal::new(422, "agent_error", outcome.reason()).coded(code)
+}
+
+/// The text that a limit cut off.
+fn last_said(agent: &Agent) -> String {
+    let said = agent.records().filter_map(|record| match record {
+        Record::Assistant { message, .. } => Some(message.content.clone()),
+        _ => None,
+    });
+    said.last().unwrap_or_default()
+}
+
+/// What the agent did: its calls, and where all of it is written.
+fn report(session: &Session, agent: &Agent, name: &str) -> Value {
+    let calls = agent.records().filter_map(|record| match record {
+        Record::ToolResult { call, result, .. } => Some(json!({"name": call.name, "ok": result.ok})),
+        _ => None,
+    });
+    let calls: Vec<Value> = calls.collect();
+    // Its name is enough for `alara trace show`; the directory is nobody else's business.
+    let trace = session.trace.path().and_then(|path| path.file_stem()).map(|name| name.to_string_lossy());
+    json!({"npc": name, "calls": calls, "trace": trace})
+}
+
+#[cfg(test)]
+mod tests {
+    use alara_engine::{Segment, ToolCall};
+
+    use super::*;
+
+    #[test]
+    fn conversations() {
+        let segment = |text: &str| Segment { name: "system".into(), text: text.into() };
+        let said = |text: &str| Message::assistant(text, Vec::new());
+        let of = |messages: Vec<Message>| {
+            let system = vec![segment("Be brief."), segment("Be kind.")];
+            Conversation::of(&Request { system, messages, ..Request::default() })
+        };
+        let user = |text: &str| Message::user(text);
+        let found = of(vec![user("a"), user("b"), said("c"), user("d")]).unwrap();
+        let before = vec![user("a\n\nb"), said("c")];
+        assert_eq!(found, Conversation { system: "Be brief.\n\nBe kind.".into(), before, task: "d".into() });
+        let call = ToolCall { id: "1".into(), name: "f".into(), arguments: serde_json::Map::new() };
+        let check = |messages: Vec<Message>, expected: &str| {
+            let message = of(messages).unwrap_err().message;
+            assert!(message.contains(expected), "{message}");
+        };
+        check(vec![], "the last of the `messages`");
+        check(vec![user("a"), said("b")], "the last of the `messages`");
+        check(vec![user(" ")], "the last of the `messages`");
+        check(
+            vec![user("a"), Message::assistant("", vec![call.clone()]), user("b")],
+            "runs its tools itself",
+        );
+        check(vec![Message::tool_result(&call, "x"), user("b")], "runs its tools itself");
+        check(vec![Message { name: Some("eve".into()), ..user("a") }], "leave out `name`");
+    }
+}

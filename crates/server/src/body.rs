@@ -1,0 +1,93 @@
+//! Bodies of answers: whole, or server-sent events as the pieces come.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::job::Answering;
+use crate::wire::{Piece, Shape};
+
+/// How long a stream is silent at most: while a long prompt is computed, or an agent's tools run.
+const BEAT: Duration = Duration::from_secs(10);
+
+/// The body of an answer.
+pub enum Body {
+    /// All of it, if it is not sent yet.
+    Whole(Option<Bytes>),
+    /// Events. Dropping it, as when the client leaves, cancels the work.
+    Events(Box<Events>),
+}
+
+impl Body {
+    /// A text.
+    pub fn text(text: String) -> Self {
+        Body::Whole(Some(text.into()))
+    }
+
+    /// The pieces that come, after `first`.
+    pub fn events(mut shape: Shape, first: &Piece, answering: Answering) -> Self {
+        let begin = shape.events(first);
+        Body::Events(Box::new(Events { shape, begin: Some(begin), answering, beat: Box::pin(sleep(BEAT)) }))
+    }
+}
+
+/// Server-sent events.
+pub struct Events {
+    shape: Shape,
+    begin: Option<String>,
+    answering: Answering,
+    /// When something must be said, be it nothing.
+    beat: Pin<Box<Sleep>>,
+}
+
+impl Events {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<String>> {
+        if let Some(begin) = self.begin.take() {
+            return Poll::Ready(Some(begin));
+        }
+        let text = match self.answering.poll_next(context) {
+            Poll::Ready(None) => return Poll::Ready(None),
+            Poll::Ready(Some(Ok(piece))) => self.shape.events(&piece),
+            Poll::Ready(Some(Err(refusal))) => Shape::failure(&refusal),
+            Poll::Pending => match self.beat.as_mut().poll(context) {
+                Poll::Ready(()) => ": it goes on\n\n".to_owned(),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        self.beat.as_mut().reset(Instant::now() + BEAT);
+        Poll::Ready(Some(text))
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Events(events) => {
+                events.poll(context).map(|text| text.map(|text| Ok(Frame::data(Bytes::from(text)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Body::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Body::Events(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Limits, with a model that answers as slowly as a test wants.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use alara_engine::{Event, Finish, Request, Usage};
+use alara_harness::{ChatModel, Events};
+
+use super::*;
+
+/// Says "x" so often, and waits before each; tells how many of its turns are under way.
+#[derive(Default)]
+struct Slow {
+    pieces: usize,
+    wait: Duration,
+    bytes: usize,
+    running: AtomicUsize,
+}
+
+struct Turn<'a>(&'a Slow, usize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Iterator for Turn<'_> {
+    type Item = Result<Event, ModelError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        std::thread::sleep(self.0.wait);
+        self.1 += 1;
+        Some(Ok(match self.1 <= self.0.pieces {
+            true => Event::Text { text: "x".repeat(self.0.bytes) },
+            false => Event::Done { finish: Finish::Stop, usage: Usage::default() },
+        }))
+    }
+}
+
+impl ChatModel for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn chat(&self, _: Request) -> Result<Events<'_>, ModelError> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Turn(self, 0)))
+    }
+}
+
+impl ModelSource for Slow {
+    fn model(&self, _: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(self))
+    }
+}
+
+struct Place(Slow);
+
+impl Workplace for Place {
+    fn models(&self) -> &dyn ModelSource {
+        &self.0
+    }
+
+    fn team(&self) -> Option<Team> {
+        None
+    }
+
+    fn sandbox(&self, _: &Team) -> Result<Sandbox, alara_harness::Error> {
+        Sandbox::new(&std::env::temp_dir(), alara_harness::Policy::default())
+    }
+
+    fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error> {
+        Ok(session)
+    }
+}
+
+/// A server that runs.
+struct Served {
+    address: SocketAddr,
+    place: Arc<Place>,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    fn new(slow: Slow, options: Options) -> Self {
+        let place = Arc::new(Place(slow));
+        let options = Options { address: SocketAddr::from(([127, 0, 0, 1], 0)), ..options };
+        let server = Server::new(place.clone(), Team::default(), ModelSpec::default(), &options).unwrap();
+        let (address, stop) = (server.address(), server.stop());
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        Served { address, place, stop, thread: Some(thread) }
+    }
+
+    /// A connection on which a conversation is asked for.
+    fn ask(&self, stream: bool) -> TcpStream {
+        let body =
+            format!(r#"{{"model":"slow","stream":{stream},"messages":[{{"role":"user","content":"hi"}}]}}"#);
+        let length = body.len();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        );
+        self.send(&format!("{head}{body}"))
+    }
+
+    fn send(&self, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    }
+
+    fn running(&self) -> usize {
+        self.place.0.running.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.ask();
+        self.stop.ask();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
+    }
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// All that comes until the text is there, or the end.
+fn until(stream: &mut TcpStream, text: &str) -> String {
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&said).contains(text) {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => said.extend_from_slice(&buffer[..count]),
+            Err(error) => panic!("{error} after {}", String::from_utf8_lossy(&said)),
+        }
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn slow(pieces: usize, wait: u64) -> Slow {
+    Slow { pieces, wait: Duration::from_millis(wait), bytes: 1, running: AtomicUsize::new(0) }
+}
+
+#[test]
+fn those_who_wait_are_served_and_those_beyond_are_told() {
+    let served = Served::new(slow(1_000_000, 2), Options { queue: 1, ..Options::default() });
+    let mut first = served.ask(true);
+    until(&mut first, "\"x\"");
+    let mut second = served.ask(true);
+    // It takes a moment until the second is in the queue; whoever comes before is served.
+    wait_until("there is no place left", || {
+        let mut third = served.ask(false);
+        third.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut buffer = [0; 2048];
+        let said =
+            third.read(&mut buffer).map(|count| String::from_utf8_lossy(&buffer[..count]).into_owned());
+        said.is_ok_and(|said| {
+            assert!(
+                said.starts_with("HTTP/1.1 503")
+                    && said.contains("retry-after: 1")
+                    && said.contains("overloaded")
+            );
+            true
+        })
+    });
+    assert_eq!(served.running(), 1);
+    drop(first);
+    assert!(until(&mut second, "\"x\"").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn who_leaves_is_not_worked_for() {
+    for stream in [true, false] {
+        let served = Served::new(slow(1_000_000, 2), Options::default());
+        let mut client = served.ask(stream);
+        wait_until("it works", || served.running() == 1);
+        if stream {
+            until(&mut client, "\"x\"");
+        }
+        drop(client);
+        wait_until("it has stopped", || served.running() == 0);
+    }
+}
+
+#[test]
+fn time_is_up() {
+    let options = || Options { request_time: Duration::from_millis(300), ..Options::default() };
+    let served = Served::new(slow(1_000_000, 2), options());
+    let said = until(&mut served.ask(false), "timeout");
+    assert!(said.starts_with("HTTP/1.1 504") && said.contains("x-should-retry: false"), "{said}");
+    let said = until(&mut served.ask(true), "timeout");
+    assert!(said.starts_with("HTTP/1.1 200") && said.contains("data: {\"error\":{"), "{said}");
+    wait_until("it has stopped", || served.running() == 0);
+    drop(served);
+    // A client that does not read holds nobody up.
+    let served = Served::new(Slow { bytes: 1 << 20, ..slow(1_000_000, 0) }, options());
+    let client = served.ask(true);
+    wait_until("it works", || served.running() == 1);
+    wait_until("it has stopped", || served.running() == 0);
+    drop(client);
+}
+
+#[test]
+fn heads_and_bodies_have_their_time_and_size() {
+    let options = Options { head_time: Duration::from_millis(200), ..Options::default() };
+    let served = Served::new(slow(1, 0), options);
+    let check = |text: &str, expected: &str| {
+        let said = until(&mut served.send(text), "\0");
+        assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{text:?}: {said}");
+    };
+    check("", "");
+    check("GET /health HTTP/1.1\r\nHost: loc", "");
+    let post = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n";
+    check(&format!("{post}Content-Length: 100\r\n\r\n{{"), "HTTP/1.1 408");
+    check(&format!("{post}Content-Length: 90000000\r\n\r\n"), "HTTP/1.1 413");
+    check(&format!("{post}X: {}\r\n\r\n", "x".repeat(60_000)), "HTTP/1.1 431");
+    check("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "HTTP/1.1 200");
+    check("no such thing\r\n\r\n", "HTTP/1.1 400");
+}
+
+#[test]
+fn stopping_lets_finish_what_runs() {
+    let served = Served::new(slow(100, 5), Options::default());
+    let mut client = served.ask(true);
+    until(&mut client, "\"x\"");
+    assert!(served.stop.ask());
+    wait_until("nobody is let in", || TcpStream::connect(served.address).is_err());
+    assert!(until(&mut client, "[DONE]").contains("[DONE]"));
+    // And the second time, it does not.
+    let served = Served::new(slow(1_000_000, 2), Options::default());
+    let mut client = served.ask(true);
+    until(&mut client, "\"x\"");
+    assert!(served.stop.ask() && !served.stop.ask());
+    wait_until("it has stopped", || served.running() == 0);
+    until(&mut client, "\0");
+}
+
+#[test]
+fn who_may_serve() {
+    let check = |address: &str, token: Option<&str>, expected: &str| {
+        let place = Arc::new(Place(Slow::default()));
+        let options = Options {
+            address: address.parse().unwrap(),
+            token: token.map(str::to_owned),
+            ..Options::default()
+        };
+        let error = Server::new(place, Team::default(), ModelSpec::default(), &options).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expected) && error.is_empty() == expected.is_empty(), "{error}");
+    };
+    check("127.0.0.1:0", None, "");
+    check("0.0.0.0:0", Some("hunter2"), "");
+    check("0.0.0.0:0", None, "0.0.0.0:0 can be reached from other machines");
+    check("[::]:0", None, "can be reached from other machines");
+    check("127.0.0.1:0", Some(""), "visible ASCII");
+    check("127.0.0.1:0", Some("two words"), "visible ASCII");
+}

@@ -1,0 +1,110 @@
+//! Why a request gets no answer, in the shape that OpenAI's API gives errors.
+
+use alara_engine::Error as EngineError;
+use alara_engine::grammar::GrammarError;
+use alara_harness::model::EndpointError;
+use alara_harness::{Error, ModelError};
+use serde_json::{Value, json};
+
+/// Why a request gets no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// Of which kind it is.
+    kind: &'static str,
+    /// What is wrong, for people.
+    pub message: String,
+    /// The field of the request that it is about.
+    param: Option<String>,
+    /// What it is, for programs.
+    code: Option<&'static str>,
+    /// Whether the same request may succeed if it is sent again: a client that tries by itself must not repeat an agent's work.
+    pub again: bool,
+}
+
+impl Refusal {
+    /// One with this status and message.
+    pub fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
+        Refusal { status, kind, message: message.into(), param: None, code: None, again: false }
+    }
+
+    /// A request that can't be honoured.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Refusal { param: Some(param.into()), ..Refusal::new(400, "invalid_request_error", message) }
+    }
+
+    /// A request for what there is not.
+    pub fn unknown(param: &str, message: impl Into<String>) -> Self {
+        Refusal { status: 404, ..Refusal::invalid(param, message) }
+    }
+
+    /// Somebody who may not ask.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Refusal::new(403, "permission_error", message).coded("forbidden")
+    }
+
+    /// Too many wait already.
+    pub fn busy() -> Self {
+        let message = "too many requests wait already; try again in a moment";
+        Refusal { again: true, ..Refusal::new(503, "server_error", message).coded("overloaded") }
+    }
+
+    /// The time for a request is over.
+    pub fn late() -> Self {
+        let message = "the request took longer than this server lets one take (--timeout)";
+        Refusal::new(504, "server_error", message).coded("timeout")
+    }
+
+    /// The work ended without a word.
+    pub fn silent() -> Self {
+        Refusal::new(500, "server_error", "the answer broke off")
+    }
+
+    /// The same with a code.
+    #[must_use]
+    pub fn coded(self, code: &'static str) -> Self {
+        Refusal { code: Some(code), ..self }
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> Value {
+        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+    }
+}
+
+impl From<&ModelError> for Refusal {
+    fn from(error: &ModelError) -> Self {
+        if error.too_long() {
+            return Refusal::invalid("messages", chain(error)).coded("context_length_exceeded");
+        }
+        if error.cause().is::<EndpointError>() {
+            return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");
+        }
+        let param = match error.cause().downcast_ref() {
+            Some(EngineError::Grammar(GrammarError::Schema { what, .. })) if what.contains("tool") => "tools",
+            Some(EngineError::Grammar(GrammarError::Schema { .. })) => "response_format",
+            Some(EngineError::Grammar(GrammarError::NoSuchTool { .. })) => "tool_choice",
+            Some(EngineError::Grammar(GrammarError::Name { .. } | GrammarError::Build { .. })) => "tools",
+            Some(EngineError::NoToolFormat { .. } | EngineError::ToolFormat { .. }) => "tools",
+            Some(EngineError::Template(_) | EngineError::InvalidRequest { .. }) => "messages",
+            _ => return Refusal::new(500, "server_error", chain(error)),
+        };
+        Refusal::invalid(param, chain(error))
+    }
+}
+
+impl From<&Error> for Refusal {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Model(error) => Refusal::from(error),
+            error => Refusal::new(500, "server_error", chain(error)),
+        }
+    }
+}
+
+/// An error and its causes.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
