@@ -6,6 +6,10 @@ mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
 #[cfg(target_arch = "x86_64")]
+mod panel;
+#[cfg(target_arch = "x86_64")]
+mod side_by_side;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -167,7 +171,7 @@ fn fetch(at: *const u8, bytes: usize) {
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                 at.wrapping_add(line).cast(),
-            )
+            );
         };
     }
 }

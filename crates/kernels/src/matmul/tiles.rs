@@ -9,7 +9,7 @@
 
 use std::arch::{asm, x86_64::*};
 
-use super::blocked::{ROWS, RunPanel, SUMS, SuperPanel};
+use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
 use crate::lanes::LANES;
 

@@ -1,0 +1,228 @@
+//! Panels times blocks, with the rows of a block side by side in the lanes of registers.
+#![allow(unsafe_code)]
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
+use super::vector::{Avx2, Avx512, AvxVnni, Vector};
+use crate::activations::{RunBlock, SuperBlock, TOKENS};
+use crate::lanes::LANES;
+
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`. N registers hold a block's lanes, R
+/// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
+#[allow(clippy::needless_range_loop)] // See `products`.
+#[inline(always)]
+unsafe fn supers<
+    V: Vector,
+    const R: usize,
+    const N: usize,
+    const QUADS: usize,
+    const HEAD: usize,
+    const SIGNED: bool,
+>(
+    panel: &SuperPanel,
+    blocks: &[SuperBlock],
+    lowered: bool,
+    minima: bool,
+    sums: *mut f32,
+) {
+    let width = TOKENS / N;
+    for (index, block) in blocks.iter().enumerate() {
+        let x = block.codes.as_ptr().cast::<i32>();
+        let code_sums =
+            if QUADS == 4 { block.sums.as_ptr().cast() } else { block.wide_sums.as_ptr().cast::<i32>() };
+        let mut first = 0;
+        while first < ROWS {
+            let codes = panel.codes.as_ptr().add(first).cast::<i32>();
+            let scale_words = panel.scales.as_ptr().cast::<i32>();
+            let mut totals = [[V::zero(); N]; R];
+            for scale in 0..64 / QUADS {
+                for part in 0..QUADS / HEAD {
+                    let start = scale * QUADS + part * HEAD;
+                    let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                    for r in 0..R {
+                        let scale = V::spread(*scale_words.add((first + r) * 16 + scale));
+                        for n in 0..N {
+                            totals[r][n] = V::add(totals[r][n], V::scaled(partial[r][n], scale));
+                        }
+                    }
+                }
+            }
+            for r in 0..R {
+                let row = first + r;
+                for n in 0..N {
+                    let code_sums = code_sums.add(n * width);
+                    let mut total = totals[r][n];
+                    if lowered {
+                        let words = panel.lowered.as_ptr().add(row).cast();
+                        total = V::sub(total, of_sums::<V, QUADS>(words, code_sums));
+                    }
+                    let scales = V::load_floats(block.scales.as_ptr().add(n * width));
+                    let at = sums.add(index * SUMS + row * TOKENS + n * width);
+                    let factor = V::mul(V::spread_float(*panel.scale.as_ptr().add(row)), scales);
+                    let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
+                    if minima {
+                        let words = panel.minima.as_ptr().add(row).cast();
+                        let total = of_sums::<V, QUADS>(words, code_sums);
+                        let factor = V::mul(V::spread_float(-*panel.minimum.as_ptr().add(row)), scales);
+                        sum = V::mul_add(factor, V::float(total), sum);
+                    }
+                    V::store_floats(at, sum);
+                }
+            }
+            first += R;
+        }
+    }
+}
+
+/// The sums of codes times a word each.
+#[inline(always)]
+unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *const i32) -> V::I {
+    let mut total = V::zero();
+    for pair in 0..32 / QUADS {
+        total = V::add_pairs(total, V::load(code_sums.add(pair * TOKENS)), V::spread(*words.add(pair)));
+    }
+    total
+}
+
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are 64 words apart, with the N registers of a block.
+// Indices, because what iterators do to arrays of registers isn't always unrolled.
+#[allow(clippy::needless_range_loop)]
+#[inline(always)]
+unsafe fn products<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
+    codes: *const i32,
+    x: *const i32,
+) -> [[V::I; N]; R] {
+    let mut partial = [[V::zero(); N]; R];
+    for quad in 0..HEAD {
+        let mut xs = [V::zero(); N];
+        for n in 0..N {
+            xs[n] = V::load(x.add(quad * TOKENS + n * (TOKENS / N)));
+        }
+        for r in 0..R {
+            let w = V::spread(codes.add(r * 64 + quad).read_unaligned());
+            for n in 0..N {
+                partial[r][n] = V::add_quads::<SIGNED>(partial[r][n], w, xs[n]);
+            }
+        }
+    }
+    partial
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn supers_avx2<const QUADS: usize, const HEAD: usize, const SIGNED: bool>(
+    panel: &SuperPanel,
+    blocks: &[SuperBlock],
+    lowered: bool,
+    minima: bool,
+    sums: *mut f32,
+) {
+    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, blocks, lowered, minima, sums);
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(super) unsafe fn supers_avxvnni<const QUADS: usize>(
+    panel: &SuperPanel,
+    blocks: &[SuperBlock],
+    lowered: bool,
+    minima: bool,
+    sums: *mut f32,
+) {
+    supers::<AvxVnni, 2, 2, QUADS, QUADS, false>(panel, blocks, lowered, minima, sums);
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn supers_avx512<const QUADS: usize>(
+    panel: &SuperPanel,
+    blocks: &[SuperBlock],
+    lowered: bool,
+    minima: bool,
+    sums: *mut f32,
+) {
+    supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, sums);
+}
+
+/// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`; `bias` was added to codes.
+#[allow(clippy::needless_range_loop)] // See `products`.
+#[inline(always)]
+unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
+    panel: &RunPanel,
+    block: &RunBlock,
+    bias: i16,
+    offset: bool,
+    sums: *mut f32,
+) {
+    let width = TOKENS / N;
+    let x = block.codes.as_ptr().cast::<i32>();
+    // A sum of a run's codes is within a word's range; the word above it counts nothing.
+    let less = V::spread(i32::from(-bias as u16));
+    let mut first = 0;
+    while first < ROWS {
+        let codes = panel.codes.as_ptr().add(first).cast::<i32>();
+        for run in 0..LANES {
+            let mut totals = [[V::zero(); N]; R];
+            for part in 0..8 / HEAD {
+                let start = run * 8 + part * HEAD;
+                let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                for r in 0..R {
+                    for n in 0..N {
+                        totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
+                    }
+                }
+            }
+            for n in 0..N {
+                let scales =
+                    V::load_floats(block.scales.as_ptr().cast::<f32>().add(run * TOKENS + n * width));
+                let code_sums = V::load(block.sums.as_ptr().cast::<i32>().add(run * TOKENS + n * width));
+                for r in 0..R {
+                    let row = first + r;
+                    let at = sums.add(run * SUMS + row * TOKENS + n * width);
+                    let total =
+                        if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
+                    let scale = *panel.scales.as_ptr().add(row).cast::<f32>().add(run);
+                    let factor = V::mul(V::spread_float(scale), scales);
+                    let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
+                    if offset {
+                        let offset = *panel.offsets.as_ptr().add(row).cast::<f32>().add(run);
+                        sum = V::mul_add(V::mul(V::spread_float(offset), scales), V::float(code_sums), sum);
+                    }
+                    V::store_floats(at, sum);
+                }
+            }
+        }
+        first += R;
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn runs_avx2<const HEAD: usize, const SIGNED: bool>(
+    panel: &RunPanel,
+    block: &RunBlock,
+    bias: i16,
+    offset: bool,
+    sums: *mut f32,
+) {
+    runs::<Avx2, 2, 2, HEAD, SIGNED>(panel, block, bias, offset, sums);
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+pub(super) unsafe fn runs_avxvnni(
+    panel: &RunPanel,
+    block: &RunBlock,
+    bias: i16,
+    offset: bool,
+    sums: *mut f32,
+) {
+    runs::<AvxVnni, 2, 2, 8, false>(panel, block, bias, offset, sums);
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn runs_avx512(
+    panel: &RunPanel,
+    block: &RunBlock,
+    bias: i16,
+    offset: bool,
+    sums: *mut f32,
+) {
+    runs::<Avx512, 8, 1, 8, false>(panel, block, bias, offset, sums);
+}
