@@ -367,7 +367,7 @@ mod tests {
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
         for test in &tests {
             let share: f64 = test.profile.iter().map(|operation| operation.share).sum();
-            assert!(share > 0.3 && share <= 1.0, "{share}");
+            assert!(share > 0.1 && share <= 1.0, "{share}");
             let limits = test.limits.unwrap();
             assert!(limits.read_bandwidth > 1e7 && limits.integer_peak > 1e7, "{limits:?}");
         }
