@@ -12,7 +12,7 @@ use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCal
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, ToolResult, Tools};
 use crate::mcp::Offered;
 use crate::model::ChatModel;
@@ -462,16 +462,6 @@ pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let all =
         || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

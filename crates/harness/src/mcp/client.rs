@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::http::Http;
 use super::rpc::{Failure, Link, Wire};
 use super::{Server, Transport, Way, said, stdio};
+use crate::error::chain;
 use crate::jinx::ToolResult;
 use crate::sandbox::{Sandbox, Service};
 
@@ -235,17 +236,6 @@ fn text(block: &Value) -> String {
         }
         kind => format!("[content of the unknown type {}, not shown]", said(kind)),
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use alara_engine::Error as EngineError;
 use alara_engine::grammar::GrammarError;
+use alara_harness::error::chain;
 use alara_harness::model::EndpointError;
 use alara_harness::{Error, ModelError};
 use serde_json::{Value, json};
@@ -101,10 +102,4 @@ impl From<&Error> for Refusal {
             error => Refusal::new(500, "server_error", chain(error)),
         }
     }
-}
-
-/// An error and its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
