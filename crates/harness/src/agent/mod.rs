@@ -254,7 +254,8 @@ impl<'a, 's> Agent<'a, 's> {
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
         self.push(Record::User { text: task.to_owned() })?;
-        let own = self.npc.limits.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let own = self.npc.limits.seconds.map(Duration::from_secs);
+        let own = own.and_then(|time| Instant::now().checked_add(time));
         let deadline = self.deadline.into_iter().chain(own).min();
         let outcome = self.turns(deadline);
         let recorded = match &outcome {
