@@ -254,6 +254,22 @@ pub struct DeltaWeights<V> {
     pub dt: V,
 }
 
+/// `f` of each, or the first error.
+pub(crate) fn try_map<T, U, const N: usize>(
+    items: [T; N],
+    mut f: impl FnMut(T) -> Result<U>,
+) -> Result<[U; N]> {
+    let mut error = None;
+    let all = items.map(|item| match error {
+        None => f(item).map_err(|e| error = Some(e)).ok(),
+        Some(_) => None,
+    });
+    match error {
+        Some(error) => Err(error),
+        None => Ok(all.map(|item| item.expect("there was no error"))),
+    }
+}
+
 /// The verbs. Each takes and gives activations; a mistake in shapes is an error of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
@@ -326,11 +342,21 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend fails; so for all verbs below.
     fn embed(&mut self, table: &Self::Matrix, tokens: &[u32]) -> Result<Self::Array>;
 
+    /// `x wᵀ` for some `w` at once. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn matmuls<const N: usize>(&mut self, x: &Self::Array, w: [&Self::Matrix; N])
+    -> Result<[Self::Array; N]>;
+
     /// `x wᵀ`. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn matmul(&mut self, x: &Self::Array, w: &Self::Matrix) -> Result<Self::Array>;
+    fn matmul(&mut self, x: &Self::Array, w: &Self::Matrix) -> Result<Self::Array> {
+        let [y] = self.matmuls(x, [w])?;
+        Ok(y)
+    }
 
     /// Every matrix of the stack by its own part of each row. `x: [T, count * in]`, `w: [count, out, in]` ->
     /// `[T, count * out]`

@@ -132,10 +132,14 @@ impl Backend for Profiled {
         self.timed("embed", (0, 0), |inner| inner.embed(table, tokens))
     }
 
-    fn matmul(&mut self, x: &Array, w: &Matrix) -> Result<Array> {
-        let (rows, format) = (w.rows(), w.rows().format);
-        let cost = (rows.bytes.len() as u64, 2 * (x.rows() * w.out() * w.width()) as u64);
-        self.timed(&format!("matmul {}", format.name()), cost, |inner| inner.matmul(x, w))
+    fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
+        let mut names: Vec<&str> = w.iter().map(|w| w.rows().format.name()).collect();
+        names.dedup();
+        let cost = w.iter().fold((0, 0), |(bytes, operations), w| {
+            let products = 2 * x.rows() * w.out() * w.width();
+            (bytes + w.rows().bytes.len() as u64, operations + products as u64)
+        });
+        self.timed(&format!("matmul {}", names.join(", ")), cost, |inner| inner.matmuls(x, w))
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {

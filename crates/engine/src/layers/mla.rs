@@ -89,7 +89,7 @@ impl<B: Backend> Mla<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let Mla { head, rope, rank, .. } = *self;
-        let q = self.q_down.apply(backend, x)?;
+        let [q, k] = Linear::apply_all([&self.q_down, &self.kv_down], backend, x)?;
         let q = self.q_norm.apply(backend, &q)?;
         let q = self.q_up.apply(backend, &q)?;
         let (plain, rotated) = backend.split(&q, head, head - rope)?;
@@ -97,7 +97,6 @@ impl<B: Backend> Mla<B> {
         let absorbed = backend.stacked(&plain, &self.keys)?; // [T, H * rank]
         let q = backend.join(&absorbed, rank, &rotated, rope)?;
 
-        let k = self.kv_down.apply(backend, x)?;
         let (compressed, rotated) = backend.split(&k, rank + rope, rank)?;
         let compressed = self.kv_norm.apply(backend, &compressed)?;
         let rotated = rotation.apply(backend, rotated, rope)?;

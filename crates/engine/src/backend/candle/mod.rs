@@ -11,7 +11,7 @@ use candle_nn::{ops, rotary_emb};
 
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
-    StackShape, Step,
+    StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout};
@@ -90,8 +90,8 @@ impl Backend for Candle {
         table.rows(tokens, &self.device).during("embed")
     }
 
-    fn matmul(&mut self, x: &Tensor, w: &Matrix) -> Result<Tensor> {
-        w.product(x).during("matmul")
+    fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&Matrix; N]) -> Result<[Tensor; N]> {
+        try_map(w, |w| w.product(x).during("matmul"))
     }
 
     fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {
