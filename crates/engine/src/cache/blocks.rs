@@ -141,8 +141,8 @@ impl Blocks {
     }
 
     /// Gives up `table`.
-    pub fn release(&mut self, table: BlockTable) {
-        self.drop_all(&table.blocks[table.forgotten..]);
+    pub fn release(&mut self, mut table: BlockTable) {
+        self.drop_all(&table.blocks.split_off(table.forgotten));
     }
 
     fn take(&mut self) -> Option<BlockId> {

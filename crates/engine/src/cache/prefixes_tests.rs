@@ -143,10 +143,8 @@ fn state_is_kept_at_boundaries_and_where_prompts_parted() {
         let tokens = range(0..700);
         let table = house.compute(&tokens);
         let prefix = Prefix { boundaries: vec![40, 650], pinned: 40, ..Prefix::default() };
-        for at in [650] {
-            let slot = recurrent.then(|| house.prefixes.slot(&mut house.cache).unwrap());
-            house.prefixes.keep_state(&mut house.cache, &prefix, &tokens, &table, (at, slot));
-        }
+        let slot = recurrent.then(|| house.prefixes.slot(&mut house.cache).unwrap());
+        house.prefixes.keep_state(&mut house.cache, &prefix, &tokens, &table, (650, slot));
         house.prefixes.keep(&mut house.cache, &prefix, &tokens, table);
         let check = |common: u32, expected: usize| {
             let hit = house.find(&then(0..common, 900..910));

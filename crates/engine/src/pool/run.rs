@@ -225,7 +225,7 @@ impl<B: Backend> Pool<B> {
             // The first of all waits for nobody.
             return runs.iter().position(|run| !run.finished);
         };
-        let Some(last) = begun.last() else { return Some(first) };
+        let Some(last) = begun.next_back() else { return Some(first) };
         let run = &mut *runs[last];
         (run.begun, run.put_off) = (false, Some(self.finished));
         let table = std::mem::take(&mut run.table);
