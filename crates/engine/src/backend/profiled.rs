@@ -13,7 +13,7 @@ use super::{
 };
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 
 /// What one kind of operation took.
@@ -126,6 +126,10 @@ impl Backend for Profiled {
 
     fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
         self.inner.copy_block(kv, from, to)
+    }
+
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        self.inner.copy_state(state, from, to)
     }
 
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {

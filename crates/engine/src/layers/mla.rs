@@ -145,7 +145,7 @@ mod tests {
         };
         let (keys, values) = (floats("attn_k_b"), floats("attn_v_b"));
         let (rows, heads) = (13, sizes.heads);
-        let span = Span { rows, past: 0, blocks: vec![0], windowed: vec![], slot: SlotId(0) };
+        let span = Span { rows, past: 0, blocks: vec![0], windowed: vec![], slot: SlotId(0), saves: vec![] };
         let step = Step { tokens: (0..13).collect(), spans: vec![span], outputs: vec![] };
         let rotation = rope.at(&mut backend, &step).unwrap();
         let table = Weights { facts: &facts, backend: &backend }.matrix("token_embd.weight", 512, 64);

@@ -14,7 +14,7 @@ use super::{
     StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Error, Result};
 
@@ -84,6 +84,11 @@ impl Backend for Candle {
 
     fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
         kv.copy_block(from, to).during("copy a KV block")
+    }
+
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        state.copy(from, to);
+        Ok(())
     }
 
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Tensor> {

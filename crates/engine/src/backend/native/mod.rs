@@ -15,7 +15,7 @@ use super::{
     StackShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Error, Result};
 
@@ -112,6 +112,11 @@ impl Backend for Native {
 
     fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
         kv.copy_block(from, to);
+        Ok(())
+    }
+
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        state.copy(from, to);
         Ok(())
     }
 
@@ -294,26 +299,34 @@ impl Backend for Native {
         };
         let mut row = 0;
         for span in &step.spans {
-            let rows = |width: usize| row * width..(row + span.rows) * width;
-            let (history, matrices) = state.of(span);
-            let channels = rows(qkv.width());
-            let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
-            kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
-            let heads = rows(shape.value_heads);
-            let out = rows(y.width());
-            kernels::delta(
-                &self.cpu,
-                &rule,
-                self.delta,
-                after,
-                &beta.numbers()[heads.clone()],
-                &alpha.numbers()[heads],
-                &weights.a,
-                &weights.dt,
-                matrices,
-                &mut y.numbers_mut()[out],
-            );
-            row += span.rows;
+            if span.past == 0 {
+                state.clear(span.slot);
+            }
+            for (run, save) in span.runs() {
+                let rows = |width: usize| row * width..(row + run) * width;
+                let (history, matrices) = state.of(span.slot);
+                let channels = rows(qkv.width());
+                let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
+                kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
+                let heads = rows(shape.value_heads);
+                let out = rows(y.width());
+                kernels::delta(
+                    &self.cpu,
+                    &rule,
+                    self.delta,
+                    after,
+                    &beta.numbers()[heads.clone()],
+                    &alpha.numbers()[heads],
+                    &weights.a,
+                    &weights.dt,
+                    matrices,
+                    &mut y.numbers_mut()[out],
+                );
+                row += run;
+                if let Some(slot) = save {
+                    state.copy(span.slot, slot);
+                }
+            }
         }
         Ok(y)
     }
