@@ -116,7 +116,7 @@ impl Part<'_> {
                     self.fill_supers::<F, Avx2>(index, panel);
                     match (F::SIXTEENS, F::BIAS) {
                         (_, Bias::Signed) => {
-                            supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, fresh, sums)
+                            supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, fresh, sums);
                         }
                         (true, Bias::Unsigned(32)) => {
                             supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, fresh, sums);
@@ -181,7 +181,7 @@ impl Part<'_> {
                     Level::Scalar => {}
                     Level::Avx2 => match F::BIAS {
                         Bias::Signed if F::MOST > 16 => {
-                            runs_avx2::<1, true>(panel, x, 0, F::OFFSET, fresh, sums)
+                            runs_avx2::<1, true>(panel, x, 0, F::OFFSET, fresh, sums);
                         }
                         Bias::Signed => runs_avx2::<8, true>(panel, x, 0, F::OFFSET, fresh, sums),
                         _ if F::MOST > 15 => runs_avx2::<4, false>(panel, x, bias, F::OFFSET, fresh, sums),
