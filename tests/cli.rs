@@ -147,7 +147,7 @@ fn masks_tell_which_texts_a_schema_permits() {
         r#"{"properties": {"a/b": {"type": "array", "contains": {}}}}"#,
         "[]\n",
         2,
-        "error: FILE: the schema can't be guaranteed: contains at /properties/a~1b/contains: it is not supported\n\
+        "error: FILE: the output schema can't be guaranteed: contains at /properties/a~1b/contains: it is not supported\n\
          hint: take that out, and check answers for it afterwards\n",
     );
     check("{", "", 2, "error: FILE is not JSON: EOF while parsing an object at line 1 column 1\n");

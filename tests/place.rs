@@ -51,6 +51,7 @@ impl Place {
             .env_remove("XDG_CONFIG_HOME")
             .env("XDG_STATE_HOME", self.path("state"))
             .env("SECRET_KEY", "hunter2")
+            .env_remove("ALARA_TOKEN")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -1,6 +1,7 @@
 //! Asks the person whether a call may be made, where a rule says `ask`.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_harness::permission::{Answer, Question};
 use rustyline::DefaultEditor;
@@ -9,9 +10,17 @@ use serde_json::Value;
 use crate::progress::printable;
 use crate::ui;
 
+/// Whether the person has turned to something else.
+static LEFT: AtomicBool = AtomicBool::new(false);
+
 /// Whether a person is there: both what is asked and what is answered go through a terminal.
 pub fn is_possible() -> bool {
-    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    !LEFT.load(Ordering::Relaxed) && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// From now on nobody is asked, though there may be a terminal: what comes must not wait for an answer there.
+pub fn nobody() {
+    LEFT.store(true, Ordering::Relaxed);
 }
 
 /// Asks whether a call may be made, or may have what is the user's.

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use alara_harness::Team;
 use alara_harness::jinx::Verdict;
 use alara_harness::model::endpoint::Address;
 use alara_harness::permission::{Answer, Permissions, holder};
+use alara_harness::{Error, Team};
 use anyhow::bail;
 
 use crate::progress::printable;
@@ -16,11 +16,11 @@ use crate::{ask, state, ui};
 const KEYS: &str = "/keys";
 
 /// The user's answers, from this run and earlier ones.
-pub fn answers() -> anyhow::Result<Permissions> {
-    Ok(match state::permissions() {
-        Some(file) => Permissions::open(&file)?,
-        None => Permissions::default(),
-    })
+///
+/// # Errors
+/// Their file can't be used.
+pub fn answers() -> Result<Permissions, Error> {
+    state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
 }
 
 /// Lets a team count that was found where the user works: someone else may have put it there, an agent too. A yes that stays is about

@@ -133,7 +133,7 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
             Some("give the model's chat template with --chat-template FILE")
         }
-        Error::Grammar(GrammarError::Schema { .. }) => {
+        Error::Grammar(GrammarError::Schema { .. } | GrammarError::Parameters { .. }) => {
             Some("leave it out, or say the same with other keywords: only what can be guaranteed is accepted")
         }
         Error::NoToolFormat { .. } | Error::ToolFormat { .. } => {

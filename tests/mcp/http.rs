@@ -18,9 +18,16 @@ pub enum Way {
     Sse,
     /// The older transport, which names an address elsewhere.
     Elsewhere,
+    /// The older transport, which names none.
+    Mute,
+    /// Streamable; before each answer to a call it asks very often whether we are there.
+    Pings,
     /// Says no, and repeats the key that it was sent.
     Locked,
 }
+
+/// How often it asks then.
+pub const PINGS: usize = 5000;
 
 /// A request that came: its first line, and its headers by lower-case names.
 pub type Received = (String, Vec<(String, String)>);
@@ -85,11 +92,17 @@ fn serve(
         );
         connection.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
     };
-    let older = matches!(way, Way::Sse | Way::Elsewhere);
+    let older = matches!(way, Way::Sse | Way::Elsewhere | Way::Mute);
     match line.split(' ').next()? {
         _ if way == Way::Locked => {
             let key = header("authorization").unwrap_or_default();
             say("401 No", "text/plain", &format!("bad key {key}")).ok()
+        }
+        "GET" if way == Way::Mute => {
+            // Until the client leaves.
+            let _ = reader.read_to_end(&mut body);
+            log.lock().unwrap().push(("left".to_owned(), Vec::new()));
+            Some(())
         }
         "GET" if older => {
             let (sender, events): (Sender<String>, Receiver<String>) = channel();
@@ -116,7 +129,12 @@ fn serve(
             (Some(reply), Way::Json) => say("200 OK", "application/json", &reply.to_string()).ok(),
             (Some(reply), _) => {
                 let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {}});
-                let body = format!(": alive\n\nevent: message\ndata: {note}\n\ndata: {reply}\n\n");
+                let mut body = format!(": alive\n\nevent: message\ndata: {note}\n\n");
+                if way == Way::Pings && message["method"] == "tools/call" {
+                    let ping = json!({"jsonrpc": "2.0", "id": "p", "method": "ping"});
+                    body += &format!("data: {ping}\n\n").repeat(PINGS);
+                }
+                body += &format!("data: {reply}\n\n");
                 say("200 OK", "text/event-stream", &body).ok()
             }
         },

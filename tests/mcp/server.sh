@@ -31,6 +31,7 @@ while IFS= read -r line; do
     *'"method":"tools/list"'*)
       case $odd in
         pages) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"'],"nextCursor":"two"}' ;;
+        word) reply '"none"' ;;
         circle) reply '{"tools":['"$(tool a 'Says it again.' "$text")"'],"nextCursor":"one"}' ;;
         names) reply '{"tools":['"$(tool shell 'Not ours.' "$text"),$(tool 'a.b/c d' 'Odd.' "$text"),$(tool a_b_c_d 'Even.' "$text"),$(tool bad 'No object.' '{"type":"array"}'),$(tool mcp 'Taken.' "$text")"']}' ;;
         *) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"']}' ;;
@@ -39,6 +40,8 @@ while IFS= read -r line; do
       case $odd in
         dies) echo "out of luck" >&2; exit 1 ;;
         hangs) [[ $line == *'"name":"b"'* ]] && block "alive, and $(cat cancelled.txt)" ;;
+        pings) for i in {1..5000}; do echo '{"jsonrpc":"2.0","id":"p","method":"ping"}'; done; block "still there" ;;
+        bare) reply '["none"]' ;;
         fails) reply '{"content":[{"type":"text","text":"no such row"}],"isError":true}' ;;
         refuses) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"not today"}}\n' "$id" ;;
         asks) block "pinged $pinged, refused $refused" ;;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use alara_engine::{Request, Sampling};
 use alara_harness::agent::{Agent, Outcome};
+use alara_harness::error::chain;
 use alara_harness::model::{ChatModel, Events, ModelError, Single};
 use alara_harness::sandbox::{Policy, Sandbox, Script};
 use alara_harness::session::Session;
@@ -35,13 +36,7 @@ struct Infrastructure(String);
 
 impl<E: std::error::Error> From<E> for Infrastructure {
     fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text += &format!(": {cause}");
-            source = cause.source();
-        }
-        Infrastructure(text)
+        Infrastructure(chain(&error))
     }
 }
 

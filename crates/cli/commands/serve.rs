@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_harness::permission::{Answer, Permissions};
+use alara_harness::permission::Answer;
 use alara_harness::{Error, ModelSource, Sandbox, Session, Team};
 use alara_server::{Options, Server, Workplace};
 use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::model::Source;
-use crate::{agent, model, state, ui};
+use crate::{agent, ask, consent, model, state, ui};
 
 /// Serve the model and the NPCs of a team over HTTP
 ///
@@ -93,9 +93,7 @@ impl Workplace for Place {
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, Error> {
-        let answers = state::permissions()
-            .map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))?;
-        let mut session = session.permitted(answers).traced(state::trace());
+        let mut session = session.permitted(consent::answers()?).traced(state::trace());
         session.threads = self.threads;
         Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
     }
@@ -143,6 +141,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
     .context("can't catch interrupts")?;
     announce(args, &server, &npcs);
+    // Whoever sends a request must not wait until somebody looks at this terminal.
+    ask::nobody();
     server.run()?;
     Ok(ExitCode::SUCCESS)
 }

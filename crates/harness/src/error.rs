@@ -131,3 +131,9 @@ pub enum Error {
     #[error("the model broke off without ending its turn")]
     NoEnd,
 }
+
+/// An error and its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -165,6 +165,8 @@ fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &mut [f32]
 /// Asks for memory that is read soon, if there is any: the CPU foresees one stream, not those of several rows.
 #[inline(always)]
 fn fetch(at: *const u8, bytes: usize) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, bytes);
     #[cfg(target_arch = "x86_64")]
     for line in (0..bytes).step_by(64) {
         // SAFETY: an address that isn't ours is ignored.

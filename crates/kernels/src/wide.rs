@@ -25,9 +25,12 @@ pub(crate) trait Wide: Copy {
     /// One number in half precision, sixteen times.
     unsafe fn splat_f16(from: *const u16) -> Self;
     unsafe fn store(self, to: *mut f32);
+    unsafe fn add(self, b: Self) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    /// Rows become columns.
+    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES];
     /// The sum of the lanes.
     unsafe fn sum(self) -> f32;
     /// The sum of each.
@@ -98,6 +101,16 @@ impl Wide for Plain {
     }
 
     #[inline(always)]
+    unsafe fn add(self, b: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] + b.0[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|column| Plain(std::array::from_fn(|row| rows[row].0[column])))
+    }
+
+    #[inline(always)]
     unsafe fn mul(self, b: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] * b.0[i]))
     }
@@ -114,7 +127,7 @@ impl Wide for Plain {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512};
+pub(crate) use x86::{Avx2, Avx512, turn};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -122,7 +135,44 @@ mod x86 {
 
     use std::arch::x86_64::*;
 
-    use super::Wide;
+    use super::{LANES, Wide};
+
+    /// Rows become columns.
+    #[inline(always)]
+    pub(crate) unsafe fn turn(r: [__m256; 8]) -> [__m256; 8] {
+        unsafe {
+            let a = [
+                _mm256_unpacklo_ps(r[0], r[1]),
+                _mm256_unpackhi_ps(r[0], r[1]),
+                _mm256_unpacklo_ps(r[2], r[3]),
+                _mm256_unpackhi_ps(r[2], r[3]),
+                _mm256_unpacklo_ps(r[4], r[5]),
+                _mm256_unpackhi_ps(r[4], r[5]),
+                _mm256_unpacklo_ps(r[6], r[7]),
+                _mm256_unpackhi_ps(r[6], r[7]),
+            ];
+            let b = [
+                _mm256_shuffle_ps(a[0], a[2], 0x44),
+                _mm256_shuffle_ps(a[0], a[2], 0xee),
+                _mm256_shuffle_ps(a[1], a[3], 0x44),
+                _mm256_shuffle_ps(a[1], a[3], 0xee),
+                _mm256_shuffle_ps(a[4], a[6], 0x44),
+                _mm256_shuffle_ps(a[4], a[6], 0xee),
+                _mm256_shuffle_ps(a[5], a[7], 0x44),
+                _mm256_shuffle_ps(a[5], a[7], 0xee),
+            ];
+            [
+                _mm256_permute2f128_ps(b[0], b[4], 0x20),
+                _mm256_permute2f128_ps(b[1], b[5], 0x20),
+                _mm256_permute2f128_ps(b[2], b[6], 0x20),
+                _mm256_permute2f128_ps(b[3], b[7], 0x20),
+                _mm256_permute2f128_ps(b[0], b[4], 0x31),
+                _mm256_permute2f128_ps(b[1], b[5], 0x31),
+                _mm256_permute2f128_ps(b[2], b[6], 0x31),
+                _mm256_permute2f128_ps(b[3], b[7], 0x31),
+            ]
+        }
+    }
 
     /// AVX2, FMA and F16C: two registers.
     #[derive(Clone, Copy)]
@@ -171,6 +221,32 @@ mod x86 {
                 _mm256_storeu_ps(to, self.0);
                 _mm256_storeu_ps(to.add(8), self.1);
             }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, b: Self) -> Self {
+            unsafe { Avx2(_mm256_add_ps(self.0, b.0), _mm256_add_ps(self.1, b.1)) }
+        }
+
+        #[inline(always)]
+        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+            let mut out = rows;
+            unsafe {
+                for half in 0..2 {
+                    let (mut left, mut right) = ([_mm256_setzero_ps(); 8], [_mm256_setzero_ps(); 8]);
+                    for i in 0..8 {
+                        (left[i], right[i]) = (rows[8 * half + i].0, rows[8 * half + i].1);
+                    }
+                    (left, right) = (turn(left), turn(right));
+                    for i in 0..8 {
+                        match half {
+                            0 => (out[i].0, out[8 + i].0) = (left[i], right[i]),
+                            _ => (out[i].1, out[8 + i].1) = (left[i], right[i]),
+                        }
+                    }
+                }
+            }
+            out
         }
 
         #[inline(always)]
@@ -235,6 +311,42 @@ mod x86 {
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, b: Self) -> Self {
+            unsafe { Avx512(_mm512_add_ps(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+            let mut a = rows;
+            let mut b = rows;
+            unsafe {
+                // Within quarters of registers: first pairs of rows, then pairs of pairs.
+                for i in (0..16).step_by(2) {
+                    a[i].0 = _mm512_unpacklo_ps(rows[i].0, rows[i + 1].0);
+                    a[i + 1].0 = _mm512_unpackhi_ps(rows[i].0, rows[i + 1].0);
+                }
+                for i in (0..16).step_by(4) {
+                    b[i].0 = _mm512_shuffle_ps::<0x44>(a[i].0, a[i + 2].0);
+                    b[i + 1].0 = _mm512_shuffle_ps::<0xee>(a[i].0, a[i + 2].0);
+                    b[i + 2].0 = _mm512_shuffle_ps::<0x44>(a[i + 1].0, a[i + 3].0);
+                    b[i + 3].0 = _mm512_shuffle_ps::<0xee>(a[i + 1].0, a[i + 3].0);
+                }
+                // Then whole quarters: those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
+                for c in 0..4 {
+                    let low = _mm512_shuffle_f32x4::<0x44>(b[c].0, b[4 + c].0);
+                    let high = _mm512_shuffle_f32x4::<0xee>(b[c].0, b[4 + c].0);
+                    let later_low = _mm512_shuffle_f32x4::<0x44>(b[8 + c].0, b[12 + c].0);
+                    let later_high = _mm512_shuffle_f32x4::<0xee>(b[8 + c].0, b[12 + c].0);
+                    a[c].0 = _mm512_shuffle_f32x4::<0x88>(low, later_low);
+                    a[4 + c].0 = _mm512_shuffle_f32x4::<0xdd>(low, later_low);
+                    a[8 + c].0 = _mm512_shuffle_f32x4::<0x88>(high, later_high);
+                    a[12 + c].0 = _mm512_shuffle_f32x4::<0xdd>(high, later_high);
+                }
+            }
+            a
         }
 
         #[inline(always)]

@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return super::jsonl::each(|record: Record| {
             match verdicts(&grammar, &record.schema, &record.texts) {
                 Ok(verdicts) => Ok(json!({ "verdicts": verdicts })),
-                Err(GrammarError::Schema { refusal, .. }) => Ok(json!({ "refused": refusal.to_string() })),
+                Err(GrammarError::Schema { refusal }) => Ok(json!({ "refused": refusal.to_string() })),
                 Err(error) => Err(error.into()),
             }
         });

@@ -5,9 +5,10 @@ mod template;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Poll;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -293,16 +294,31 @@ pub struct Events {
     ended: bool,
 }
 
+impl Events {
+    /// The next event; pending if none comes within `time`, as while a long prompt is computed.
+    pub fn poll(&mut self, time: Duration) -> Poll<Option<Result<Event>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let event = match self.receiver.recv_timeout(time) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => return Poll::Pending,
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Stopped),
+        };
+        self.ended = matches!(event, Ok(Event::Done { .. }) | Err(_));
+        Poll::Ready(Some(event))
+    }
+}
+
 impl Iterator for Events {
     type Item = Result<Event>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
+        loop {
+            if let Poll::Ready(event) = self.poll(Duration::MAX) {
+                return event;
+            }
         }
-        let event = self.receiver.recv().unwrap_or(Err(Error::Stopped));
-        self.ended = matches!(event, Ok(Event::Done { .. }) | Err(_));
-        Some(event)
     }
 }
 

@@ -71,6 +71,22 @@ fn the_same_seed_gives_the_same_text() {
 }
 
 #[test]
+fn who_waits_may_look_whether_something_has_come() {
+    let engine = engine(2048, 1);
+    let mut long = engine.generate(&request(&"house ".repeat(1500), 4)).unwrap();
+    assert!(long.poll(Duration::ZERO).is_pending(), "the prompt is being computed");
+    // Whoever does not want to wait leaves.
+    drop(long);
+    let mut short = engine.generate(&request("the house", 1)).unwrap();
+    let event = short.poll(Duration::MAX);
+    assert!(matches!(event, Poll::Ready(Some(Ok(_)))), "{event:?}");
+    assert!(short.last().unwrap().is_ok());
+    let mut ended = engine.generate(&request("the house", 1)).unwrap();
+    assert!(ended.by_ref().all(|event| event.is_ok()));
+    assert!(matches!(ended.poll(Duration::ZERO), Poll::Ready(None)));
+}
+
+#[test]
 fn turns_that_run_together_say_what_they_say_alone() {
     let prompts = ["one", "a longer prompt about a house and a kitchen", "reading because", "if x return"];
     let alone: Vec<String> =

@@ -49,11 +49,17 @@ pub enum GrammarError {
         /// Why.
         reason: String,
     },
-    /// A schema can't be honoured in full.
-    #[error("{what} can't be guaranteed: {refusal}")]
+    /// The schema of the answer can't be honoured in full.
+    #[error("the output schema can't be guaranteed: {refusal}")]
     Schema {
-        /// The parameters of which tool, or the output schema.
-        what: String,
+        /// Keyword, place and reason.
+        refusal: Refusal,
+    },
+    /// The schema of a tool's arguments can't be honoured in full.
+    #[error("the parameters of tool {tool} can't be guaranteed: {refusal}")]
+    Parameters {
+        /// The tool.
+        tool: String,
         /// Keyword, place and reason.
         refusal: Refusal,
     },
@@ -74,7 +80,7 @@ pub enum GrammarError {
 }
 
 fn refused(tool: &Tool, refusal: Refusal) -> GrammarError {
-    GrammarError::Schema { what: format!("the parameters of tool {}", tool.name), refusal }
+    GrammarError::Parameters { tool: tool.name.clone(), refusal }
 }
 
 fn names(tools: &[String]) -> String {
@@ -105,8 +111,7 @@ impl Grammar {
     /// a single control or user-defined token.
     ///
     /// # Errors
-    /// [`GrammarError::NoSuchTool`], and [`GrammarError::Keyword`], [`GrammarError::Schema`] or
-    /// [`GrammarError::Build`] for schemas that can't be honoured in full.
+    /// [`GrammarError::NoSuchTool`], and [`GrammarError::Schema`], [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured in full.
     pub fn constraint(
         &self,
         turn: &Turn,

@@ -31,7 +31,7 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     let (before, after) = (rules.literal(before), rules.literal(after));
     if let Some(schema) = &turn.schema {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));
-        let refused = |refusal| GrammarError::Schema { what: "the output schema".into(), refusal };
+        let refused = |refusal| GrammarError::Schema { refusal };
         rules.add("answer", &format!("%json {}", schema::strict(schema).map_err(refused)?));
         return Ok(rules.into_text());
     }

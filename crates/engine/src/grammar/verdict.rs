@@ -21,7 +21,7 @@ impl Grammar {
     /// # Errors
     /// [`GrammarError::Schema`] if the schema can't be honoured.
     pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
-        let refused = |refusal| GrammarError::Schema { what: "the schema".into(), refusal };
+        let refused = |refusal| GrammarError::Schema { refusal };
         let strict = schema::strict(schema).map_err(refused)?;
         let parser = self.compile(TopLevelGrammar::from_json_schema(strict));
         let parser = parser.map_err(Refusal::of_whole).map_err(refused)?;

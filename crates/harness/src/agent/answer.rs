@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Agent, Given, Outcome, offer, system};
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::jinx::{Llm, ToolResult, Tools};
 use crate::session::Caller;
 use crate::team::Npc;
@@ -59,7 +59,7 @@ pub fn answer(
     let outcome = match run {
         Ok(outcome) => outcome,
         // A step that fails may be tried again, or caught.
-        Err(error @ Error::Model(_)) => return Ok(ToolResult::failed(super::chain(&error))),
+        Err(error @ Error::Model(_)) => return Ok(ToolResult::failed(chain(&error))),
         Err(error) => return Err(error),
     };
     Ok(match outcome {

@@ -12,7 +12,7 @@ use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCal
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, ToolResult, Tools};
 use crate::mcp::Offered;
 use crate::model::ChatModel;
@@ -254,7 +254,8 @@ impl<'a, 's> Agent<'a, 's> {
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
         self.push(Record::User { text: task.to_owned() })?;
-        let own = self.npc.limits.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let own = self.npc.limits.seconds.map(Duration::from_secs);
+        let own = own.and_then(|time| Instant::now().checked_add(time));
         let deadline = self.deadline.into_iter().chain(own).min();
         let outcome = self.turns(deadline);
         let recorded = match &outcome {
@@ -462,16 +463,6 @@ pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let all =
         || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

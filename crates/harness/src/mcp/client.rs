@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
 use super::http::Http;
 use super::rpc::{Failure, Link, Wire};
-use super::{Server, Transport, Way, said, stdio};
+use super::{Server, Transport, Way, offer, said, stdio};
+use crate::error::chain;
 use crate::jinx::ToolResult;
 use crate::sandbox::{Sandbox, Service};
 
 /// The version that is asked for, and those that are understood.
 const VERSION: &str = "2025-06-18";
 const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25"];
-/// Most time to start, be greeted and tell the tools; more if calls are given more.
+/// Most time to start and be greeted, and again to tell the tools; more if calls are given more.
 const START: Duration = Duration::from_secs(30);
 /// Most pages of a list of tools.
 const PAGES: usize = 64;
@@ -61,12 +62,12 @@ impl Client {
         let limit = START.max(server.timeout);
         match &server.way {
             Way::Program(words) => {
-                let started = stdio::start(words, &given, server.network, secrets, sandbox);
+                let started = stdio::start(words, &given, server.network, &secrets, sandbox);
                 let (link, service) = started.map_err(|error| Failure::Broken(chain(&error)))?;
                 Client::greet(link, Some(service), limit, stopped)
             }
             Way::Http { url, transport } => {
-                let link = || Link::new(Wire::Http(Http::new(url, given.clone())), secrets.clone());
+                let link = || Link::new(Wire::Http(Http::new(url, given.clone())), &secrets);
                 let older = || {
                     let link = link();
                     Http::open(&link, limit, stopped)?;
@@ -136,13 +137,20 @@ impl Client {
         stopped: &dyn Fn() -> bool,
         catalog: &mut Catalog,
     ) -> Result<(), Failure> {
+        let begun = Instant::now();
         let mut cursor = Value::Null;
         for _ in 0..PAGES {
+            if begun.elapsed() > limit {
+                return Err(Failure::Timeout(limit));
+            }
             let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
             let mut page = self.link.request("tools/list", &params, limit, stopped)?;
-            match page["tools"].take() {
-                Value::Array(tools) => catalog.tools.extend(tools),
+            match page.get_mut("tools").map(Value::take) {
+                Some(Value::Array(tools)) => catalog.tools.extend(tools),
                 _ => return Err(Failure::Broken("its list of tools is none".to_owned())),
+            }
+            if catalog.tools.len() > offer::MOST_TOOLS {
+                return Ok(());
             }
             let next = page["nextCursor"].take();
             if next.is_null() {
@@ -196,6 +204,9 @@ impl Drop for Client {
 
 /// The result of a call: what is structured as it is, else the texts; of everything else, what it was.
 fn typed(mut result: Value) -> ToolResult {
+    if !result.is_object() {
+        return ToolResult::failed("the server's result is no object");
+    }
     let blocks = result["content"].take();
     let blocks = blocks.as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<String> = blocks.iter().map(text).collect();
@@ -237,17 +248,6 @@ fn text(block: &Value) -> String {
     }
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += &format!(": {cause}");
-        source = cause.source();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +263,9 @@ mod tests {
         check(json!({"content": [text("a"), text("b")]}), true, json!("a\nb"));
         check(json!({"content": []}), true, json!(""));
         check(json!({}), true, json!(""));
+        for odd in [json!(null), json!("x"), json!([1])] {
+            check(odd, false, json!("the server's result is no object"));
+        }
         check(json!({"content": [text("{\"n\":1}")], "structuredContent": {"n": 1}}), true, json!({"n": 1}));
         check(json!({"content": [text("no such row")], "isError": true}), false, json!("no such row"));
         check(json!({"isError": true}), false, json!("the tool failed and does not say why"));

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use ureq::http::{Response, Uri};
@@ -17,6 +17,8 @@ use crate::model::endpoint::{is_loopback, sse};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may take to hear that it is not needed any more.
 const LEAVE: Duration = Duration::from_secs(1);
+/// Most messages under way that are no requests of ours: a server that asks without end is not answered.
+const UNDER_WAY: usize = 64;
 /// The header in which a server names the session, and we name it again.
 const SESSION: &str = "Mcp-Session-Id";
 /// The header that names the protocol's version, once it is agreed on.
@@ -79,17 +81,33 @@ impl Http {
     }
 
     /// Sends a message, on a thread that takes what comes of it. `id` is the request's, if it is one.
-    pub fn post(link: &Arc<Link>, message: String, id: Option<u64>, limit: Duration) -> JoinHandle<()> {
-        let link = link.clone();
-        std::thread::spawn(move || {
-            let Some(http) = link.http() else { return };
-            let failure = http.exchange(&link, &message, limit).err();
+    pub fn post(
+        link: &Arc<Link>,
+        message: String,
+        id: Option<u64>,
+        limit: Duration,
+    ) -> Option<JoinHandle<()>> {
+        // Each thread holds the link.
+        if id.is_none() && Arc::strong_count(link) > UNDER_WAY {
+            return None;
+        }
+        let own = link.clone();
+        let exchange = move || {
+            let Some(http) = own.http() else { return };
+            let failure = http.exchange(&own, &message, limit).err();
             if let Some(id) = id.filter(|_| failure.is_some() || http.state().post_to.is_none()) {
                 let failure = failure
                     .unwrap_or_else(|| Failure::Broken("its answer ended without a result".to_owned()));
-                link.answer(id, Err(failure));
+                own.answer(id, Err(failure));
             }
-        })
+        };
+        let started = thread().spawn(exchange).map_err(|error| no_thread(&error));
+        match (started, id) {
+            (Ok(thread), _) => return Some(thread),
+            (Err(failure), Some(id)) => link.answer(id, Err(failure)),
+            (Err(_), None) => {}
+        }
+        None
     }
 
     fn exchange(&self, link: &Arc<Link>, message: &str, limit: Duration) -> Result<(), Failure> {
@@ -123,23 +141,30 @@ impl Http {
     /// # Errors
     /// There is none.
     pub fn open(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let Some(http) = link.http() else { return Ok(()) };
+        let agent = http.agent(None);
+        http.state().stream = Some(agent.clone());
         let (sender, named) = channel();
         let reader = link.clone();
-        std::thread::spawn(move || {
+        let listen = move || {
             let Some(http) = reader.http() else { return };
-            let failure = http.stream(&reader, &sender);
+            let failure = http.stream(&agent, &reader, &sender);
             let reason = failure
                 .err()
                 .map_or_else(|| "its stream of events has ended".to_owned(), |failure| failure.to_string());
             let _ = sender.send(Err(Failure::Broken(reason.clone())));
             reader.end(&reason);
-        });
-        wait(&named, limit, stopped)
+        };
+        thread().spawn(listen).map_err(|error| no_thread(&error))?;
+        wait(&named, limit, stopped).inspect_err(|_| link.close())
     }
 
-    fn stream(&self, link: &Arc<Link>, named: &Sender<Result<(), Failure>>) -> Result<(), Failure> {
-        let agent = self.agent(None);
-        self.state().stream = Some(agent.clone());
+    fn stream(
+        &self,
+        agent: &Agent,
+        link: &Arc<Link>,
+        named: &Sender<Result<(), Failure>>,
+    ) -> Result<(), Failure> {
         let mut request = agent.get(&self.url).header("Accept", "text/event-stream");
         for (name, value) in self.all_headers() {
             request = request.header(name, value);
@@ -179,6 +204,14 @@ impl Http {
             let _ = request.call();
         }
     }
+}
+
+fn thread() -> Builder {
+    Builder::new().name("mcp".into())
+}
+
+fn no_thread(error: &std::io::Error) -> Failure {
+    Failure::Broken(format!("the system has no thread to speak with it: {error}"))
 }
 
 /// A response that is a success.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use alara_engine::grammar::Grammar;
+use alara_engine::grammar::{Grammar, GrammarError};
 use serde_json::{Value, json};
 
 use super::{Remote, START, Server, said};
@@ -13,7 +13,7 @@ use crate::jinx::{Choices, Input, Jinx, Kind};
 use crate::team::Team;
 
 /// Most tools of one server.
-const MOST_TOOLS: usize = 128;
+pub const MOST_TOOLS: usize = 128;
 /// Longest name that a tool has in a prompt; some endpoints take no more.
 const NAME_BYTES: usize = 64;
 /// Longest description.
@@ -34,7 +34,7 @@ pub struct Offer {
 /// The tools of a server's list that can be used, by name. What is odd about the others goes to `remarks`.
 pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
     if tools.len() > MOST_TOOLS {
-        remarks.push(format!("it offers {} tools: only the first {MOST_TOOLS} are taken", tools.len()));
+        remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
     }
     let grammar = Grammar::of_bytes();
     let mut found: BTreeMap<String, Offer> = BTreeMap::new();
@@ -54,9 +54,13 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
         };
         let texts: [&str; 0] = [];
         if let Ok(Err(refused)) = grammar.as_ref().map(|grammar| grammar.verdicts(&parameters, &texts)) {
+            let reason = match refused {
+                GrammarError::Schema { refusal } => refusal.to_string(),
+                other => other.to_string(),
+            };
             remarks.push(format!(
                 "its tool `{shown}` is left out, since arguments for it can't be guaranteed to be valid: {}",
-                said(&refused.to_string())
+                said(&reason)
             ));
             continue;
         }

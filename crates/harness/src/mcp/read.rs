@@ -19,6 +19,8 @@ const INTERPRETERS: [(&str, &str); 4] = [("py", "python3"), ("js", "node"), ("mj
 /// Parts of names whose values are nobody's business.
 const SECRET: [&str; 6] = ["key", "token", "secret", "password", "passwd", "authorization"];
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time that may be set for a call, in seconds: a day.
+const MOST_TIMEOUT: f64 = 86_400.0;
 
 /// Reads `mcp_servers`. `team` are the servers of the team's `.ctx`, which `{tools: […]}` alone picks from; `above` others that may be
 /// meant by their names. What is wrong is left out, with an error.
@@ -398,10 +400,11 @@ fn transport(fields: &mut Fields) -> Option<Transport> {
 fn timeout(fields: &mut Fields) -> Option<Duration> {
     let place = fields.place("timeout");
     let text = fields.text(&["timeout"])?;
-    let seconds = text.trim_end_matches('s').parse().ok().filter(|seconds| *seconds > 0.0);
+    let seconds =
+        text.trim_end_matches('s').parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= MOST_TIMEOUT);
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     if timeout.is_none() {
-        fields.error(place, "`timeout` must be a number of seconds above 0");
+        fields.error(place, "`timeout` must be a number of seconds above 0, and at most a day");
     }
     timeout
 }

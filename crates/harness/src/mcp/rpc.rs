@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,6 +18,10 @@ use super::said;
 pub const MOST: usize = 16 << 20;
 /// How often a waiting request looks whether it must end.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long a server may take to hear what it need not answer.
+const HEAR: Duration = Duration::from_secs(10);
+/// Longest id of a server's request that is answered.
+const ID_BYTES: usize = 256;
 /// How much may come that is no message before the server is given up.
 const MOST_JUNK: u64 = 1000;
 /// Shortest secret that is looked for in what a server says.
@@ -43,7 +47,7 @@ pub enum Failure {
 /// What carries messages to the server.
 pub enum Wire {
     /// Lines, to a thread that writes them: a program that does not read must not hold up anybody. `None` = closed.
-    Lines(Mutex<Option<Sender<Vec<u8>>>>),
+    Lines(Mutex<Option<SyncSender<Vec<u8>>>>),
     Http(Http),
 }
 
@@ -69,13 +73,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Link {
-    pub fn new(wire: Wire, secrets: Vec<String>) -> Arc<Self> {
+    pub fn new(wire: Wire, secrets: &[String]) -> Arc<Self> {
+        let secrets = secrets.iter().map(|secret| secret.trim().to_owned());
+        let secrets = secrets.filter(|secret| secret.len() >= SHORTEST_SECRET).collect();
         Arc::new(Link {
             wire,
             waiting: Mutex::default(),
             next: AtomicU64::new(1),
             broken: Mutex::default(),
-            secrets: secrets.into_iter().filter(|secret| secret.len() >= SHORTEST_SECRET).collect(),
+            secrets,
             junk: AtomicU64::new(0),
             first_junk: Mutex::default(),
             changed: AtomicBool::new(false),
@@ -114,19 +120,22 @@ impl Link {
     /// Says something that has no answer. What may be waited for ends when it has been said.
     pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
-        self.send(&message, None, Duration::from_secs(10))
+        self.send(&message, None, HEAR)
     }
 
     fn send(self: &Arc<Self>, message: &Value, id: Option<u64>, limit: Duration) -> Option<JoinHandle<()>> {
         match &self.wire {
             Wire::Lines(lines) => {
                 if let Some(lines) = &*locked(lines) {
-                    // That nobody reads is told by the thread that listens.
-                    let _ = lines.send(format!("{message}\n").into_bytes());
+                    // That the program has ended is told by the thread that listens.
+                    let sent = lines.try_send(format!("{message}\n").into_bytes());
+                    if let (Err(TrySendError::Full(_)), Some(id)) = (sent, id) {
+                        self.answer(id, Err(Failure::Broken("it does not read what it is asked".to_owned())));
+                    }
                 }
                 None
             }
-            Wire::Http(_) => Some(Http::post(self, message.to_string(), id, limit)),
+            Wire::Http(_) => Http::post(self, message.to_string(), id, limit),
         }
     }
 
@@ -143,16 +152,17 @@ impl Link {
     }
 
     fn message(self: &Arc<Self>, mut message: Value, text: &str) {
-        let id = message.get("id").filter(|id| !id.is_null()).cloned();
+        let is_id = |id: &&Value| id.is_number() || id.as_str().is_some_and(|id| id.len() <= ID_BYTES);
+        let id = message.get("id").filter(is_id).cloned();
         let method = message.get("method").and_then(Value::as_str);
         match (method, id) {
             (Some("ping"), Some(id)) => {
-                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, LOOK * 100);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, HEAR);
             }
             (Some(method), Some(id)) => {
                 let error =
                     json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", said(method))});
-                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, LOOK * 100);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, HEAR);
             }
             (Some("notifications/tools/list_changed"), None) => self.changed.store(true, Ordering::Relaxed),
             (Some(_), None) => {}

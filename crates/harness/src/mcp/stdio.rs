@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use crate::sandbox::{Sandbox, Script, Service};
 
 /// Most bytes that are kept of the end of standard error.
 const LAST_WORDS: usize = 2048;
+/// Most messages that wait until a program reads them.
+const UNREAD: usize = 64;
 /// How long to wait for a program's last words.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -25,24 +27,27 @@ pub fn start(
     words: &[String],
     env: &[(String, String)],
     network: bool,
-    secrets: Vec<String>,
+    secrets: &[String],
     sandbox: &Sandbox,
 ) -> Result<(Arc<Link>, Service), Error> {
     let program: Vec<&str> = words.iter().map(String::as_str).collect();
     let script =
         Script { program: &program, env, stdin: None, timeout: Duration::MAX, network, output_limit: 0 };
     let (service, mut pipes) = sandbox.serve(&script)?;
-    let (sender, lines) = channel::<Vec<u8>>();
+    let (sender, lines) = sync_channel::<Vec<u8>>(UNREAD);
     let link = Link::new(Wire::Lines(Mutex::new(Some(sender))), secrets);
-    std::thread::spawn(move || {
+    let failed = |source| Error::Spawn { program: words.join(" "), source };
+    let thread = || std::thread::Builder::new().name("mcp".into());
+    let write = move || {
         // That it does not read is told by the end of its output, or by a request that gets no answer.
         lines.into_iter().try_for_each(|line| pipes.stdin.write_all(&line).and_then(|()| pipes.stdin.flush()))
-    });
-    let words: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let (kept, stderr) = (words.clone(), pipes.stderr);
-    let listener = std::thread::spawn(move || keep_last(stderr, &kept));
+    };
+    thread().spawn(write).map_err(failed)?;
+    let last: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let (kept, stderr) = (last.clone(), pipes.stderr);
+    let listener = thread().spawn(move || keep_last(stderr, &kept)).map_err(failed)?;
     let (heard, stdout) = (link.clone(), pipes.stdout);
-    std::thread::spawn(move || listen(stdout, &heard, &listener, &words));
+    thread().spawn(move || listen(stdout, &heard, &listener, &last)).map_err(failed)?;
     Ok((link, service))
 }
 

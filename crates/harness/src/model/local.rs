@@ -1,8 +1,10 @@
 //! The local engine as a model.
 
-use alara_engine::{Engine, Request};
+use std::task::Poll;
 
-use super::{ChatModel, Events, ModelError};
+use alara_engine::{Engine, Event, Request};
+
+use super::{BEAT, ChatModel, Events, ModelError, nothing};
 
 impl ChatModel for Engine {
     fn name(&self) -> &str {
@@ -10,11 +12,24 @@ impl ChatModel for Engine {
     }
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
-        let events = self.generate(&request).map_err(ModelError::new)?;
-        Ok(Box::new(events.map(|event| event.map_err(ModelError::new))))
+        Ok(Box::new(Turn(self.generate(&request).map_err(ModelError::new)?)))
     }
 
     fn context(&self) -> Option<usize> {
         Some(Engine::context(self))
+    }
+}
+
+/// A turn under way. While its prompt is computed, which may take minutes, it gives empty texts.
+struct Turn(alara_engine::Events);
+
+impl Iterator for Turn {
+    type Item = Result<Event, ModelError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.0.poll(BEAT) {
+            Poll::Ready(event) => event.map(|event| event.map_err(ModelError::new)),
+            Poll::Pending => Some(Ok(nothing())),
+        }
     }
 }

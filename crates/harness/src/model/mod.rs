@@ -7,6 +7,7 @@ mod scripted;
 mod spec;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use alara_engine::{Event, Request};
 
@@ -19,6 +20,14 @@ pub use spec::ModelSpec;
 ///
 /// A model that has to wait may give empty texts meanwhile: they say only that it is still at it, and let the listener leave.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ModelError>> + Send + 'a>;
+
+/// How long a listener is left without an event.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Says that a turn goes on.
+fn nothing() -> Event {
+    Event::Text { text: String::new() }
+}
 
 /// A model that continues conversations: the local engine, an endpoint, or a script.
 pub trait ChatModel: Send + Sync {

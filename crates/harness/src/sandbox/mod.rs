@@ -180,13 +180,13 @@ impl Sandbox {
         let id = child.id();
         let ended = wait(child);
         let mut output = Output::default();
-        let deadline = Instant::now() + script.timeout;
+        let begun = Instant::now();
         let status = loop {
-            match ended.recv_timeout(LOOK.min(deadline.saturating_duration_since(Instant::now()))) {
+            match ended.recv_timeout(LOOK.min(script.timeout.saturating_sub(begun.elapsed()))) {
                 Ok(status) => break Some(status.map_err(|source| Error::Wait { source })?),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            output.timed_out = Instant::now() >= deadline;
+            output.timed_out = begun.elapsed() >= script.timeout;
             output.cancelled = cancel.load(Ordering::Relaxed);
             if stdout.seen() + stderr.seen() > self.policy.output_bytes {
                 let most = contract::bytes(self.policy.output_bytes);

@@ -53,6 +53,13 @@ fn passes_environment_and_input() {
 }
 
 #[test]
+fn a_timeout_may_be_longer_than_any_clock() {
+    let work = tempfile::tempdir().unwrap();
+    let script = Script { timeout: Duration::MAX, ..bash(&["bash", "-c", "exit 3"]) };
+    assert_eq!(sandbox(work.path()).run(&script).unwrap().exit, Some(3));
+}
+
+#[test]
 fn a_timeout_kills_the_children_too() {
     let work = tempfile::tempdir().unwrap();
     let code = ["bash", "-c", "(sleep 1; touch late) & sleep 30"];

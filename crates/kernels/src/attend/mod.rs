@@ -6,6 +6,7 @@
 //! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits.
 #![allow(unsafe_code)]
 
+mod lanes;
 mod pass;
 mod plan;
 mod softmax;
@@ -16,10 +17,12 @@ use std::ops::Range;
 
 use crate::kv::{F32, KvRows, RUN, View, widen};
 use crate::threads::Disjoint;
+use crate::wide::LANES;
 use crate::{Cpu, Isa};
+use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
 use plan::{DIRECT, Plan, Task, UNIT, Unit};
-use softmax::Found;
+use softmax::{Found, divide};
 use tile::{Rows, TILE};
 
 /// The positions of a split: whole tiles.
@@ -143,25 +146,38 @@ impl Call<'_> {
         let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
         let n = unit.len();
         let room = n * (widths[1] + 2);
-        let sizes = [n * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
+        let many = unit.queries() > DIRECT;
+        let queries = if many { n.next_multiple_of(SIDE_BY_SIDE) } else { n };
+        let sizes = [queries * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
         let mut rest = at_least(scratch, sizes.iter().sum());
         let [queries, scores, kept, found, joined, keys, values] = sizes.map(|size| {
             let (part, later) = std::mem::take(&mut rest).split_at_mut(size);
             rest = later;
             part
         });
-        for (i, query) in queries.chunks_exact_mut(widths[0]).enumerate() {
+        let q = |i: usize| {
             let (row, head) = unit.query(i);
-            let (query, pad) = query.split_at_mut(key_width);
-            for (query, q) in query.iter_mut().zip(&self.q[(row * heads + head) * key_width..]) {
-                *query = q * scale;
+            &self.q[(row * heads + head) * key_width..][..key_width]
+        };
+        if many {
+            for (group, queries) in queries.chunks_exact_mut(LANES * widths[0]).enumerate() {
+                let mut some = [&[][..]; LANES];
+                let some = &mut some[..LANES.min(n.saturating_sub(group * LANES))];
+                some.iter_mut().enumerate().for_each(|(i, some)| *some = q(group * LANES + i));
+                side_by_side(self.isa, some, scale, queries);
             }
-            pad.fill(0.0);
+        } else {
+            for (i, query) in queries.chunks_exact_mut(widths[0]).enumerate() {
+                let (query, pad) = query.split_at_mut(key_width);
+                query.iter_mut().zip(q(i)).for_each(|(query, q)| *query = q * scale);
+                pad.fill(0.0);
+            }
         }
 
         let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
         let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
-        let mut pass = Pass { isa: self.isa, queries, scores, kept, found, seen, of_head: unit.queries() };
+        let mut pass =
+            Pass { isa: self.isa, queries, scores, kept, found, seen, of_head: unit.queries(), many };
         if let Some(start) = unit.partials {
             for split in task.splits.clone() {
                 let start = start + (split - unit.splits().start) * room;
@@ -271,9 +287,7 @@ impl Call<'_> {
             let (row, head) = unit.query(i);
             // SAFETY: no two tasks share both a row and a head.
             let y = unsafe { self.y.slice((row * heads + head) * value_width, value_width) };
-            for (y, sum) in y.iter_mut().zip(sums) {
-                *y = sum / total;
-            }
+            divide(self.isa, sums, total, y);
         }
     }
 }

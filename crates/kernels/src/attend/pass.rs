@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::lanes::{SIDE_BY_SIDE, score_lanes};
 use super::plan::UNIT;
 use super::softmax::{Found, weigh};
 use super::tile::{QUERIES, Rows, TILE, gather, score};
@@ -10,8 +11,9 @@ use crate::Isa;
 /// The queries of a unit on their way through a split.
 pub(super) struct Pass<'a> {
     pub isa: Isa,
-    /// `[n, width]`, scaled; of the first key head, then of the next.
+    /// `[n, width]`, scaled; of the first key head, then of the next. Many are side by side.
     pub queries: &'a [f32],
+    pub many: bool,
     /// `[n]`, of the current tile.
     pub scores: &'a mut [[f32; TILE]],
     /// What sums are to be multiplied by before the next are added: `[n]`.
@@ -29,15 +31,22 @@ impl Pass<'_> {
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
         for part in parts(near) {
+            if self.many {
+                for first in (0..n).step_by(SIDE_BY_SIDE) {
+                    let queries = first..n.min(first + SIDE_BY_SIDE);
+                    let Some(seen) = self.seen_by(queries.clone(), &part) else { continue };
+                    let side_by_side = &self.queries[first * keys.width..];
+                    score_lanes(isa, side_by_side, keys, seen, &mut self.scores[queries]);
+                }
+                continue;
+            }
             for (index, kv_head) in kv_heads.clone().enumerate() {
                 for first in (0..n).step_by(QUERIES) {
-                    let (ranges, count) = self.ranges(first, &part);
-                    let some = ranges[..count].iter().filter(|range| !range.is_empty());
-                    let from = some.clone().map(|range| range.start).min();
-                    let Some((from, to)) = from.zip(some.map(|range| range.end).max()) else { continue };
-                    let at = kv_head * n + first;
-                    let queries = &self.queries[at * keys.width..][..count * keys.width];
-                    score(isa, queries, keys, index * keys.width, from..to, &mut self.scores[at..at + count]);
+                    let queries = first..n.min(first + QUERIES);
+                    let Some(seen) = self.seen_by(queries.clone(), &part) else { continue };
+                    let of_all = kv_head * n + queries.start..kv_head * n + queries.end;
+                    let queries = &self.queries[of_all.start * keys.width..of_all.end * keys.width];
+                    score(isa, queries, keys, index * keys.width, seen, &mut self.scores[of_all]);
                 }
             }
         }
@@ -61,6 +70,14 @@ impl Pass<'_> {
                 }
             }
         }
+    }
+
+    /// What one of some queries sees of a part of the tile.
+    fn seen_by(&self, queries: Range<usize>, part: &Range<usize>) -> Option<Range<usize>> {
+        let within = |seen: &Range<u8>| part.start.max(seen.start.into())..part.end.min(seen.end.into());
+        let some = self.seen[queries].iter().map(within).filter(|range| !range.is_empty());
+        let from = some.clone().map(|range| range.start).min();
+        from.zip(some.map(|range| range.end).max()).map(|(from, to)| from..to)
     }
 
     /// What up to [`QUERIES`] queries from `first` on see of a part of the tile.

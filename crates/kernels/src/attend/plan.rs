@@ -6,7 +6,7 @@ use super::{AttentionShape, AttentionSpan, SPLIT};
 use crate::kv::RUN;
 
 /// The queries that share what is read once: few enough that they and their sums stay in the second cache.
-pub(super) const UNIT: usize = 128;
+pub(super) const UNIT: usize = 256;
 
 /// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
 pub(super) const DIRECT: usize = 8;

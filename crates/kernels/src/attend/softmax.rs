@@ -78,6 +78,13 @@ for_each_isa! {
         kept
     }
 
+    /// The numbers of `out` become those sums divided by the total.
+    pub(super) fn divide(sums: &[f32], total: f32, out: &mut [f32]) {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = sum / total;
+        }
+    }
+
     /// Joins what a split found, its greatest score and sum of weights and its weighted sums, to what those before it did.
     fn join(most: &mut f32, total: &mut f32, sums: &mut [f32], split: (f32, f32), of_split: &[f32]) {
         let highest = greater(split.0, *most);

@@ -7,6 +7,7 @@
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
+use std::arch::{asm, x86_64::*};
 use std::cell::RefCell;
 
 use super::panel::{Part, ROWS, RunPanel, SUMS, SuperPanel};
@@ -19,6 +20,7 @@ use crate::lanes::LANES;
 use crate::quant::avx2::{Bias, RunBits, SuperBits, each};
 use crate::quant::{codebook, k, legacy};
 use crate::threads::Disjoint;
+use crate::wide::turn;
 use crate::{Cpu, Format};
 
 /// What a task works with.
@@ -59,11 +61,8 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y:
             panels,
             level,
         };
+        let to = Outputs { y, picks, out, first, rows: part.rows() };
         SCRATCH.with_borrow_mut(|scratch| {
-            let write = |row: usize, numbers: &[f32]| {
-                // SAFETY: no other task writes these columns.
-                unsafe { y.slice(picks.get(row).1 * out + first, numbers.len()) }.copy_from_slice(numbers);
-            };
             // SAFETY: this CPU has AVX2 and what `level` says.
             unsafe {
                 match w.format {
@@ -73,26 +72,21 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y:
                     Format::Q5_K => part.supers::<k::Q5_K>(blocks, scratch),
                     Format::Q6_K => part.supers::<k::Q6_K>(blocks, scratch),
                     Format::IQ4_XS => part.supers::<codebook::IQ4_XS>(blocks, scratch),
-                    Format::Q4_0 => return part.runs::<legacy::Q4_0>(blocks, scratch, picks.len(), write),
-                    Format::Q4_1 => return part.runs::<legacy::Q4_1>(blocks, scratch, picks.len(), write),
-                    Format::Q5_0 => return part.runs::<legacy::Q5_0>(blocks, scratch, picks.len(), write),
-                    Format::Q5_1 => return part.runs::<legacy::Q5_1>(blocks, scratch, picks.len(), write),
-                    Format::Q8_0 => return part.runs::<legacy::Q8_0>(blocks, scratch, picks.len(), write),
-                    Format::IQ4_NL => {
-                        return part.runs::<codebook::IQ4_NL>(blocks, scratch, picks.len(), write);
-                    }
-                    Format::MXFP4 => {
-                        return part.runs::<codebook::MXFP4>(blocks, scratch, picks.len(), write);
-                    }
+                    Format::Q4_0 => return part.runs::<legacy::Q4_0>(blocks, scratch, &to),
+                    Format::Q4_1 => return part.runs::<legacy::Q4_1>(blocks, scratch, &to),
+                    Format::Q5_0 => return part.runs::<legacy::Q5_0>(blocks, scratch, &to),
+                    Format::Q5_1 => return part.runs::<legacy::Q5_1>(blocks, scratch, &to),
+                    Format::Q8_0 => return part.runs::<legacy::Q8_0>(blocks, scratch, &to),
+                    Format::IQ4_NL => return part.runs::<codebook::IQ4_NL>(blocks, scratch, &to),
+                    Format::MXFP4 => return part.runs::<codebook::MXFP4>(blocks, scratch, &to),
                     Format::F32 | Format::F16 | Format::BF16 => unreachable!("floats have no blocks"),
                 }
                 let lanes = panels.min(LANES);
+                to.ask(0);
                 for block in 0..blocks.count() {
-                    let tokens = TOKENS.min(picks.len() - block * TOKENS);
+                    to.ask(block + 1);
                     let at = scratch.sums.as_ptr().add(block * SUMS);
-                    finish(at, lanes, blocks.count() * SUMS, part.rows(), tokens, |token, numbers| {
-                        write(block * TOKENS + token, numbers);
-                    });
+                    to.finish(block, at, lanes, blocks.count() * SUMS);
                 }
             }
         });
@@ -105,13 +99,14 @@ impl Part<'_> {
     unsafe fn supers<F: SuperBits>(&self, blocks: &Blocks, scratch: &mut Scratch) {
         let lanes = self.panels.min(LANES);
         let lane = blocks.count() * SUMS;
-        scratch.sums.clear();
-        scratch.sums.resize(lanes * lane, 0.0);
+        // What is there is never read: the first panel of a lane puts its sums in place of it.
+        scratch.sums.resize((lanes * lane).max(scratch.sums.len()), 0.0);
         let panel = scratch.supers.get_or_insert_with(SuperPanel::zero);
         if self.rows() < ROWS {
             **panel = *SuperPanel::zero();
         }
         for index in 0..self.panels {
+            let fresh = index < LANES;
             let sums = scratch.sums[index % LANES * lane..][..lane].as_mut_ptr();
             let x = blocks.supers(index);
             match self.level {
@@ -119,40 +114,42 @@ impl Part<'_> {
                 Level::Avx2 => {
                     self.fill_supers::<F, Avx2>(index, panel);
                     match (F::SIXTEENS, F::BIAS) {
-                        (_, Bias::Signed) => supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, sums),
+                        (_, Bias::Signed) => {
+                            supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, fresh, sums)
+                        }
                         (true, Bias::Unsigned(32)) => {
-                            supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, sums);
+                            supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, fresh, sums);
                         }
                         (true, Bias::Unsigned(bias)) => {
-                            supers_avx2::<4, 4, false>(panel, x, bias != 0, F::MINIMA, sums);
+                            supers_avx2::<4, 4, false>(panel, x, bias != 0, F::MINIMA, fresh, sums);
                         }
                         (false, _) if F::MOST > 15 => {
-                            supers_avx2::<8, 4, false>(panel, x, false, F::MINIMA, sums);
+                            supers_avx2::<8, 4, false>(panel, x, false, F::MINIMA, fresh, sums);
                         }
-                        (false, _) => supers_avx2::<8, 8, false>(panel, x, false, F::MINIMA, sums),
+                        (false, _) => supers_avx2::<8, 8, false>(panel, x, false, F::MINIMA, fresh, sums),
                     }
                 }
                 Level::AvxVnni => {
                     self.fill_supers::<F, AvxVnni>(index, panel);
                     let lowered = !matches!(F::BIAS, Bias::Unsigned(0));
                     match F::SIXTEENS {
-                        true => supers_avxvnni::<4>(panel, x, lowered, F::MINIMA, sums),
-                        false => supers_avxvnni::<8>(panel, x, lowered, F::MINIMA, sums),
+                        true => supers_avxvnni::<4>(panel, x, lowered, F::MINIMA, fresh, sums),
+                        false => supers_avxvnni::<8>(panel, x, lowered, F::MINIMA, fresh, sums),
                     }
                 }
                 Level::Avx512 => {
                     self.fill_supers::<F, Avx512>(index, panel);
                     let lowered = !matches!(F::BIAS, Bias::Unsigned(0));
                     match F::SIXTEENS {
-                        true => supers_avx512::<4>(panel, x, lowered, F::MINIMA, sums),
-                        false => supers_avx512::<8>(panel, x, lowered, F::MINIMA, sums),
+                        true => supers_avx512::<4>(panel, x, lowered, F::MINIMA, fresh, sums),
+                        false => supers_avx512::<8>(panel, x, lowered, F::MINIMA, fresh, sums),
                     }
                 }
                 Level::Amx => {
                     self.fill_planes::<F>(index, panel);
                     match F::SIXTEENS {
-                        true => tiles::supers::<8>(panel, x, F::MINIMA, sums),
-                        false => tiles::supers::<4>(panel, x, F::MINIMA, sums),
+                        true => tiles::supers::<8>(panel, x, F::MINIMA, fresh, sums),
+                        false => tiles::supers::<4>(panel, x, F::MINIMA, fresh, sums),
                     }
                 }
             }
@@ -161,13 +158,7 @@ impl Part<'_> {
 
     /// Block after block, so that the sums of all eight lanes stay in the first cache.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn runs<F: RunBits>(
-        &self,
-        blocks: &Blocks,
-        scratch: &mut Scratch,
-        count: usize,
-        write: impl Fn(usize, &[f32]),
-    ) {
+    unsafe fn runs<F: RunBits>(&self, blocks: &Blocks, scratch: &mut Scratch, to: &Outputs) {
         let Scratch { runs: panels, sums, .. } = scratch;
         panels.resize(self.panels.max(panels.len()), RunPanel::ZERO);
         if self.rows() < ROWS {
@@ -175,109 +166,103 @@ impl Part<'_> {
         }
         self.fill_runs::<F>(&mut panels[..self.panels]);
         sums.resize((LANES * SUMS).max(sums.len()), 0.0);
+        let sums = sums.as_mut_ptr();
         let bias = match F::BIAS {
             Bias::Unsigned(bias) => bias,
             Bias::Signed => 128,
         };
         for block in 0..blocks.count() {
-            let sums = &mut sums[..LANES * SUMS];
-            sums.fill(0.0);
-            let sums = sums.as_mut_ptr();
+            to.ask(block);
             for (index, panel) in panels[..self.panels].iter().enumerate() {
                 let x = &blocks.runs(index)[block];
+                let fresh = index == 0;
                 match self.level {
                     Level::Scalar => {}
                     Level::Avx2 => match F::BIAS {
-                        Bias::Signed if F::MOST > 16 => runs_avx2::<1, true>(panel, x, 0, F::OFFSET, sums),
-                        Bias::Signed => runs_avx2::<8, true>(panel, x, 0, F::OFFSET, sums),
-                        _ if F::MOST > 15 => runs_avx2::<4, false>(panel, x, bias, F::OFFSET, sums),
-                        _ => runs_avx2::<8, false>(panel, x, bias, F::OFFSET, sums),
+                        Bias::Signed if F::MOST > 16 => {
+                            runs_avx2::<1, true>(panel, x, 0, F::OFFSET, fresh, sums)
+                        }
+                        Bias::Signed => runs_avx2::<8, true>(panel, x, 0, F::OFFSET, fresh, sums),
+                        _ if F::MOST > 15 => runs_avx2::<4, false>(panel, x, bias, F::OFFSET, fresh, sums),
+                        _ => runs_avx2::<8, false>(panel, x, bias, F::OFFSET, fresh, sums),
                     },
-                    Level::AvxVnni => runs_avxvnni(panel, x, bias, F::OFFSET, sums),
-                    Level::Avx512 => runs_avx512(panel, x, bias, F::OFFSET, sums),
-                    Level::Amx => tiles::runs(panel, x, F::OFFSET, sums),
+                    Level::AvxVnni => runs_avxvnni(panel, x, bias, F::OFFSET, fresh, sums),
+                    Level::Avx512 => runs_avx512(panel, x, bias, F::OFFSET, fresh, sums),
+                    Level::Amx => tiles::runs(panel, x, F::OFFSET, fresh, sums),
                 }
             }
-            let tokens = TOKENS.min(count - block * TOKENS);
-            finish(sums, LANES, SUMS, self.rows(), tokens, |token, numbers| {
-                write(block * TOKENS + token, numbers);
-            });
+            to.finish(block, sums, LANES, SUMS);
         }
     }
 }
 
-/// Adds up the lanes of a block and gives each token's numbers, one a row. Lanes that are `lane` apart, of which there are
-/// `lanes`; the others are zero.
-#[allow(clippy::needless_range_loop)] // Indices tell registers apart.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn finish(
-    sums: *const f32,
-    lanes: usize,
-    lane: usize,
+/// Where a task's numbers go.
+struct Outputs<'a> {
+    y: &'a Disjoint<'a, f32>,
+    picks: Picks<'a>,
+    /// Numbers in a row of `y`.
+    out: usize,
+    /// The first column that is this task's.
+    first: usize,
+    /// How many columns are.
     rows: usize,
-    tokens: usize,
-    write: impl Fn(usize, &[f32]),
-) {
-    use std::arch::x86_64::*;
-    const ZEROS: [f32; SUMS] = [0.0; SUMS];
-    let mut from = [ZEROS.as_ptr(); LANES];
-    for (i, from) in from[..lanes].iter_mut().enumerate() {
-        *from = sums.add(i * lane);
+}
+
+impl Outputs<'_> {
+    /// The tokens of a block, and where their numbers begin.
+    #[inline(always)]
+    fn places(&self, block: usize) -> impl Iterator<Item = usize> {
+        let start = (block * TOKENS).min(self.picks.len());
+        let end = (start + TOKENS).min(self.picks.len());
+        (start..end).map(|row| self.picks.get(row).1 * self.out + self.first)
     }
-    let mut turned = [[0f32; ROWS]; TOKENS];
-    let mut row = 0;
-    while row < rows {
-        for half in [0, 8] {
-            let at = row * TOKENS + half;
-            let t = turn(each!(r => {
-                let s = each!(i => _mm256_loadu_ps(from[i].add(at + r * TOKENS)));
-                let even = _mm256_add_ps(_mm256_add_ps(s[0], s[4]), _mm256_add_ps(s[2], s[6]));
-                let odd = _mm256_add_ps(_mm256_add_ps(s[1], s[5]), _mm256_add_ps(s[3], s[7]));
-                _mm256_add_ps(even, odd)
-            }));
-            for token in 0..8 {
-                _mm256_storeu_ps(turned[half + token].as_mut_ptr().add(row), t[token]);
+
+    /// Asks for the memory of a block's numbers: rows of `y` are far apart, and a CPU has few stores that wait.
+    #[inline(always)]
+    unsafe fn ask(&self, block: usize) {
+        for place in self.places(block) {
+            // SAFETY: no other task writes these columns.
+            let to = unsafe { self.y.slice(place, self.rows) };
+            for line in to.chunks(16) {
+                asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
             }
         }
-        row += 8;
     }
-    for (token, numbers) in turned[..tokens].iter().enumerate() {
-        write(token, &numbers[..rows]);
-    }
-}
 
-/// Rows become columns.
-#[inline(always)]
-unsafe fn turn(r: [std::arch::x86_64::__m256; 8]) -> [std::arch::x86_64::__m256; 8] {
-    use std::arch::x86_64::*;
-    let a = [
-        _mm256_unpacklo_ps(r[0], r[1]),
-        _mm256_unpackhi_ps(r[0], r[1]),
-        _mm256_unpacklo_ps(r[2], r[3]),
-        _mm256_unpackhi_ps(r[2], r[3]),
-        _mm256_unpacklo_ps(r[4], r[5]),
-        _mm256_unpackhi_ps(r[4], r[5]),
-        _mm256_unpacklo_ps(r[6], r[7]),
-        _mm256_unpackhi_ps(r[6], r[7]),
-    ];
-    let b = [
-        _mm256_shuffle_ps(a[0], a[2], 0x44),
-        _mm256_shuffle_ps(a[0], a[2], 0xee),
-        _mm256_shuffle_ps(a[1], a[3], 0x44),
-        _mm256_shuffle_ps(a[1], a[3], 0xee),
-        _mm256_shuffle_ps(a[4], a[6], 0x44),
-        _mm256_shuffle_ps(a[4], a[6], 0xee),
-        _mm256_shuffle_ps(a[5], a[7], 0x44),
-        _mm256_shuffle_ps(a[5], a[7], 0xee),
-    ];
-    [
-        _mm256_permute2f128_ps(b[0], b[4], 0x20),
-        _mm256_permute2f128_ps(b[1], b[5], 0x20),
-        _mm256_permute2f128_ps(b[2], b[6], 0x20),
-        _mm256_permute2f128_ps(b[3], b[7], 0x20),
-        _mm256_permute2f128_ps(b[0], b[4], 0x31),
-        _mm256_permute2f128_ps(b[1], b[5], 0x31),
-        _mm256_permute2f128_ps(b[2], b[6], 0x31),
-        _mm256_permute2f128_ps(b[3], b[7], 0x31),
-    ]
+    /// Adds up the lanes of a block and writes each token's numbers. Lanes are `lane` apart; there are `lanes`, the others
+    /// are zero.
+    #[allow(clippy::needless_range_loop)] // Indices tell registers apart.
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn finish(&self, block: usize, sums: *const f32, lanes: usize, lane: usize) {
+        const ZEROS: [f32; SUMS] = [0.0; SUMS];
+        let mut from = [ZEROS.as_ptr(); LANES];
+        for (i, from) in from[..lanes].iter_mut().enumerate() {
+            *from = sums.add(i * lane);
+        }
+        let mut turned = [[0f32; ROWS]; TOKENS];
+        let mut row = 0;
+        while row < self.rows {
+            for half in [0, 8] {
+                let at = row * TOKENS + half;
+                let t = turn(each!(r => {
+                    let s = each!(i => _mm256_loadu_ps(from[i].add(at + r * TOKENS)));
+                    let even = _mm256_add_ps(_mm256_add_ps(s[0], s[4]), _mm256_add_ps(s[2], s[6]));
+                    let odd = _mm256_add_ps(_mm256_add_ps(s[1], s[5]), _mm256_add_ps(s[3], s[7]));
+                    _mm256_add_ps(even, odd)
+                }));
+                for token in 0..8 {
+                    _mm256_storeu_ps(turned[half + token].as_mut_ptr().add(row), t[token]);
+                }
+            }
+            row += 8;
+        }
+        for (place, numbers) in self.places(block).zip(&turned) {
+            // SAFETY: no other task writes these columns.
+            let to = unsafe { self.y.slice(place, self.rows) };
+            match to.as_mut_array::<ROWS>() {
+                Some(whole) => *whole = *numbers,
+                None => to.copy_from_slice(&numbers[..self.rows]),
+            }
+        }
+    }
 }

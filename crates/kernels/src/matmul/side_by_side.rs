@@ -8,7 +8,7 @@ use super::vector::{Avx2, Avx512, AvxVnni, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
 use crate::lanes::LANES;
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`. N registers hold a block's lanes, R
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold a block's lanes, R
 /// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
@@ -24,6 +24,7 @@ unsafe fn supers<
     blocks: &[SuperBlock],
     lowered: bool,
     minima: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
     let width = TOKENS / N;
@@ -60,7 +61,7 @@ unsafe fn supers<
                     let scales = V::load_floats(block.scales.as_ptr().add(n * width));
                     let at = sums.add(index * SUMS + row * TOKENS + n * width);
                     let factor = V::mul(V::spread_float(*panel.scale.as_ptr().add(row)), scales);
-                    let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
+                    let mut sum = V::mul_add(factor, V::float(total), V::load_unless(fresh, at));
                     if minima {
                         let words = panel.minima.as_ptr().add(row).cast();
                         let total = of_sums::<V, QUADS>(words, code_sums);
@@ -115,9 +116,10 @@ pub(super) unsafe fn supers_avx2<const QUADS: usize, const HEAD: usize, const SI
     blocks: &[SuperBlock],
     lowered: bool,
     minima: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, blocks, lowered, minima, sums);
+    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, blocks, lowered, minima, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -126,9 +128,10 @@ pub(super) unsafe fn supers_avxvnni<const QUADS: usize>(
     blocks: &[SuperBlock],
     lowered: bool,
     minima: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<AvxVnni, 2, 2, QUADS, QUADS, false>(panel, blocks, lowered, minima, sums);
+    supers::<AvxVnni, 2, 2, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -137,12 +140,13 @@ pub(super) unsafe fn supers_avx512<const QUADS: usize>(
     blocks: &[SuperBlock],
     lowered: bool,
     minima: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, sums);
+    supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
 }
 
-/// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`; `bias` was added to codes.
+/// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`, or puts them there if `fresh`; `bias` was added to codes.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
@@ -150,6 +154,7 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
     block: &RunBlock,
     bias: i16,
     offset: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
     let width = TOKENS / N;
@@ -181,7 +186,7 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
                         if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
                     let scale = *panel.scales.as_ptr().add(row).cast::<f32>().add(run);
                     let factor = V::mul(V::spread_float(scale), scales);
-                    let mut sum = V::mul_add(factor, V::float(total), V::load_floats(at));
+                    let mut sum = V::mul_add(factor, V::float(total), V::load_unless(fresh, at));
                     if offset {
                         let offset = *panel.offsets.as_ptr().add(row).cast::<f32>().add(run);
                         sum = V::mul_add(V::mul(V::spread_float(offset), scales), V::float(code_sums), sum);
@@ -200,9 +205,10 @@ pub(super) unsafe fn runs_avx2<const HEAD: usize, const SIGNED: bool>(
     block: &RunBlock,
     bias: i16,
     offset: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 2, 2, HEAD, SIGNED>(panel, block, bias, offset, sums);
+    runs::<Avx2, 2, 2, HEAD, SIGNED>(panel, block, bias, offset, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -211,9 +217,10 @@ pub(super) unsafe fn runs_avxvnni(
     block: &RunBlock,
     bias: i16,
     offset: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<AvxVnni, 2, 2, 8, false>(panel, block, bias, offset, sums);
+    runs::<AvxVnni, 2, 2, 8, false>(panel, block, bias, offset, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -222,7 +229,8 @@ pub(super) unsafe fn runs_avx512(
     block: &RunBlock,
     bias: i16,
     offset: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx512, 8, 1, 8, false>(panel, block, bias, offset, sums);
+    runs::<Avx512, 8, 1, 8, false>(panel, block, bias, offset, fresh, sums);
 }

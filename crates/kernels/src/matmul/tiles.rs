@@ -10,6 +10,7 @@
 use std::arch::{asm, x86_64::*};
 
 use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
+use super::vector::{Avx512, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
 use crate::lanes::LANES;
 
@@ -75,78 +76,70 @@ pub(super) unsafe fn planes(
     }
 }
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`; there are 2 * PAIRS minima.
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`; there
+/// are 2 * PAIRS minima.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn supers<const PAIRS: usize>(
     panel: &SuperPanel,
     blocks: &[SuperBlock],
     minima: bool,
+    fresh: bool,
     sums: *mut f32,
 ) {
     let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];
+    // Where the last block has no neighbour, it is its own, and what comes of that is forgotten.
+    let mut forgotten = [0.0; SUMS];
+    let forgotten = forgotten.as_mut_ptr();
+    let halves = 2 * blocks.len().div_ceil(2);
+    let pair = |half: usize| {
+        let (one, other) = (half & !1, half | 1);
+        match blocks.get(other) {
+            Some(block) => ([&blocks[one], block], [sums.add(one * SUMS), sums.add(other * SUMS)]),
+            None => ([&blocks[one]; 2], [sums.add(one * SUMS), forgotten]),
+        }
+    };
+    let mut before = pair(0);
     asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly));
-    for step in 0..=blocks.len() {
-        if let Some(block) = blocks.get(step) {
-            multiply_super(panel, block);
+    for half in 0..=halves {
+        let now = if half < halves { pair(half) } else { before };
+        for quarter in 0..4 {
+            if half < halves {
+                multiply_quarter(panel, now.0, half % 2, quarter);
+            }
+            // While the tiles are multiplied, the sums before are scaled.
+            if half > 0 {
+                let rows = 16 * ((half - 1) % 2) + 4 * quarter;
+                scale_supers::<PAIRS>(panel, before.0, minima, fresh, rows, &tiles[(half - 1) % 2], before.1);
+            }
         }
-        // While the tiles are multiplied, the sums of the block before are scaled.
-        if let Some(before) = step.checked_sub(1) {
-            scale_super::<PAIRS>(panel, &blocks[before], minima, &tiles[before % 2], sums.add(before * SUMS));
+        if half < halves {
+            store(&mut tiles[half % 2]);
         }
-        if step < blocks.len() {
-            store(&mut tiles[step % 2]);
-        }
+        before = now;
     }
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 and 1 become the high and low sums of the first sixteen rows, 2 and 3 those of the others.
+/// Tiles 0 and 1 become the sums of the high plane of half a panel with two blocks, 2 and 3 those of the low one: adds a
+/// quarter of the codes.
 #[inline(always)]
-unsafe fn multiply_super(panel: &SuperPanel, block: &SuperBlock) {
+unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperBlock; 2], half: usize, quarter: usize) {
+    if quarter == 0 {
+        asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
+    }
     asm!(
-        "tilezero tmm0",
-        "tilezero tmm1",
-        "tilezero tmm2",
-        "tilezero tmm3",
-        "tileloadd tmm4, [{x} + {line}]",
+        "tileloadd tmm4, [{one} + {line}]",
         "tileloadd tmm5, [{high} + {row}]",
         "tdpbssd tmm0, tmm5, tmm4",
-        "tileloadd tmm6, [{low} + {row}]",
-        "tdpbssd tmm1, tmm6, tmm4",
-        "tileloadd tmm5, [{high} + {row} + 4096]",
-        "tdpbssd tmm2, tmm5, tmm4",
-        "tileloadd tmm6, [{low} + {row} + 4096]",
-        "tdpbssd tmm3, tmm6, tmm4",
-        "tileloadd tmm7, [{x} + {line} + 1024]",
-        "tileloadd tmm5, [{high} + {row} + 64]",
-        "tdpbssd tmm0, tmm5, tmm7",
-        "tileloadd tmm6, [{low} + {row} + 64]",
-        "tdpbssd tmm1, tmm6, tmm7",
-        "tileloadd tmm5, [{high} + {row} + 4160]",
-        "tdpbssd tmm2, tmm5, tmm7",
-        "tileloadd tmm6, [{low} + {row} + 4160]",
-        "tdpbssd tmm3, tmm6, tmm7",
-        "tileloadd tmm4, [{x} + {line} + 2048]",
-        "tileloadd tmm5, [{high} + {row} + 128]",
-        "tdpbssd tmm0, tmm5, tmm4",
-        "tileloadd tmm6, [{low} + {row} + 128]",
-        "tdpbssd tmm1, tmm6, tmm4",
-        "tileloadd tmm5, [{high} + {row} + 4224]",
-        "tdpbssd tmm2, tmm5, tmm4",
-        "tileloadd tmm6, [{low} + {row} + 4224]",
-        "tdpbssd tmm3, tmm6, tmm4",
-        "tileloadd tmm7, [{x} + {line} + 3072]",
-        "tileloadd tmm5, [{high} + {row} + 192]",
-        "tdpbssd tmm0, tmm5, tmm7",
-        "tileloadd tmm6, [{low} + {row} + 192]",
-        "tdpbssd tmm1, tmm6, tmm7",
-        "tileloadd tmm5, [{high} + {row} + 4288]",
-        "tdpbssd tmm2, tmm5, tmm7",
-        "tileloadd tmm6, [{low} + {row} + 4288]",
-        "tdpbssd tmm3, tmm6, tmm7",
-        x = in(reg) block.codes.as_ptr(),
-        high = in(reg) panel.codes.as_ptr(),
-        low = in(reg) panel.low.as_ptr(),
+        "tileloadd tmm6, [{other} + {line}]",
+        "tdpbssd tmm1, tmm5, tmm6",
+        "tileloadd tmm7, [{low} + {row}]",
+        "tdpbssd tmm2, tmm7, tmm4",
+        "tdpbssd tmm3, tmm7, tmm6",
+        one = in(reg) blocks[0].codes.as_ptr().add(16 * quarter),
+        other = in(reg) blocks[1].codes.as_ptr().add(16 * quarter),
+        high = in(reg) panel.codes.as_ptr().add(16 * half).cast::<u8>().add(64 * quarter),
+        low = in(reg) panel.low.as_ptr().add(16 * half).cast::<u8>().add(64 * quarter),
         line = in(reg) 64usize,
         row = in(reg) 256usize,
         options(nostack, readonly),
@@ -166,45 +159,48 @@ unsafe fn store(tiles: &mut Sums) {
     );
 }
 
+/// Scales the sums of four rows of weights from `first` on.
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
-unsafe fn scale_super<const PAIRS: usize>(
+unsafe fn scale_supers<const PAIRS: usize>(
     panel: &SuperPanel,
-    block: &SuperBlock,
+    blocks: [&SuperBlock; 2],
     minima: bool,
+    fresh: bool,
+    first: usize,
     tiles: &Sums,
-    sums: *mut f32,
+    sums: [*mut f32; 2],
 ) {
-    let scales = _mm512_load_ps(block.scales.as_ptr());
-    let code_sums = if PAIRS == 8 { block.sums.as_ptr() } else { block.wide_sums.as_ptr() };
-    let mut of_codes = [_mm512_setzero_si512(); PAIRS];
-    for pair in 0..PAIRS {
-        of_codes[pair] = _mm512_load_si512(code_sums.add(pair).cast());
-    }
-    for row in 0..ROWS {
-        let tile = row / 16 * 2;
-        let high = _mm512_load_si512(tiles.0[tile][row % 16].as_ptr().cast());
-        let low = _mm512_load_si512(tiles.0[tile + 1][row % 16].as_ptr().cast());
-        let total = _mm512_add_epi32(_mm512_slli_epi32::<7>(high), low);
-        let at = sums.add(row * TOKENS);
-        let factor = _mm512_mul_ps(_mm512_set1_ps(panel.scale[row]), scales);
-        let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), _mm512_loadu_ps(at));
-        if minima {
-            let mut total = _mm512_setzero_si512();
-            for pair in 0..PAIRS {
-                total =
-                    _mm512_dpwssd_epi32(total, of_codes[pair], _mm512_set1_epi32(panel.minima[row][pair]));
+    for row in first..first + 4 {
+        let scale = _mm512_set1_ps(*panel.scale.as_ptr().add(row));
+        let minimum = _mm512_set1_ps(-*panel.minimum.as_ptr().add(row));
+        let words = panel.minima.as_ptr().add(row).cast::<i32>();
+        for i in 0..2 {
+            let scales = _mm512_load_ps(blocks[i].scales.as_ptr());
+            let high = _mm512_load_si512(tiles.0[i].as_ptr().add(row % 16).cast());
+            let low = _mm512_load_si512(tiles.0[2 + i].as_ptr().add(row % 16).cast());
+            let total = _mm512_add_epi32(_mm512_slli_epi32::<7>(high), low);
+            let at = sums[i].add(row * TOKENS);
+            let factor = _mm512_mul_ps(scale, scales);
+            let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), Avx512::load_unless(fresh, at));
+            if minima {
+                let of_codes =
+                    if PAIRS == 8 { blocks[i].sums.as_ptr() } else { blocks[i].wide_sums.as_ptr() };
+                let mut total = _mm512_setzero_si512();
+                for pair in 0..PAIRS {
+                    let of_codes = _mm512_load_si512(of_codes.add(pair).cast());
+                    total = _mm512_dpwssd_epi32(total, of_codes, _mm512_set1_epi32(*words.add(pair)));
+                }
+                sum = _mm512_fmadd_ps(_mm512_mul_ps(minimum, scales), _mm512_cvtepi32_ps(total), sum);
             }
-            let factor = _mm512_mul_ps(_mm512_set1_ps(-panel.minimum[row]), scales);
-            sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), sum);
+            _mm512_storeu_ps(at, sum);
         }
-        _mm512_storeu_ps(at, sum);
     }
 }
 
 /// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn runs(panel: &RunPanel, block: &RunBlock, offset: bool, sums: *mut f32) {
+pub(super) unsafe fn runs(panel: &RunPanel, block: &RunBlock, offset: bool, fresh: bool, sums: *mut f32) {
     let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];
     asm!("ldtilecfg [{}]", in(reg) &raw const RUNS, options(nostack, readonly));
     for step in 0..=LANES / 2 {
@@ -213,7 +209,7 @@ pub(super) unsafe fn runs(panel: &RunPanel, block: &RunBlock, offset: bool, sums
         }
         // While the tiles are multiplied, the sums of the runs before are scaled.
         if let Some(before) = step.checked_sub(1) {
-            scale_runs(panel, block, offset, 2 * before, &tiles[before % 2], sums);
+            scale_runs(panel, block, offset, fresh, 2 * before, &tiles[before % 2], sums);
         }
         if step < LANES / 2 {
             store(&mut tiles[step % 2]);
@@ -253,6 +249,7 @@ unsafe fn scale_runs(
     panel: &RunPanel,
     block: &RunBlock,
     offset: bool,
+    fresh: bool,
     first: usize,
     tiles: &Sums,
     sums: *mut f32,
@@ -265,7 +262,7 @@ unsafe fn scale_runs(
             let total = _mm512_load_si512(tiles.0[2 * second + row / 16][row % 16].as_ptr().cast());
             let at = sums.add(run * SUMS + row * TOKENS);
             let factor = _mm512_mul_ps(_mm512_set1_ps(panel.scales[row][run]), scales);
-            let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), _mm512_loadu_ps(at));
+            let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), Avx512::load_unless(fresh, at));
             if offset {
                 let factor = _mm512_mul_ps(_mm512_set1_ps(panel.offsets[row][run]), scales);
                 sum = _mm512_fmadd_ps(factor, code_sums, sum);

@@ -34,6 +34,8 @@ pub(crate) trait Vector {
 
     unsafe fn float(x: Self::I) -> Self::F;
     unsafe fn load_floats(at: *const f32) -> Self::F;
+    /// What is there, or zeros.
+    unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F;
     unsafe fn store_floats(at: *mut f32, x: Self::F);
     unsafe fn spread_float(x: f32) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
@@ -80,6 +82,11 @@ macro_rules! common_256 {
         #[inline(always)]
         unsafe fn load_floats(at: *const f32) -> __m256 {
             _mm256_loadu_ps(at)
+        }
+
+        #[inline(always)]
+        unsafe fn load_unless(fresh: bool, at: *const f32) -> __m256 {
+            if fresh { _mm256_setzero_ps() } else { _mm256_loadu_ps(at) }
         }
 
         #[inline(always)]
@@ -241,6 +248,11 @@ impl Vector for Avx512 {
     #[inline(always)]
     unsafe fn load_floats(at: *const f32) -> __m512 {
         _mm512_loadu_ps(at)
+    }
+
+    #[inline(always)]
+    unsafe fn load_unless(fresh: bool, at: *const f32) -> __m512 {
+        if fresh { _mm512_setzero_ps() } else { _mm512_loadu_ps(at) }
     }
 
     #[inline(always)]

@@ -1,5 +1,7 @@
 //! The conversation of a request.
 
+use std::collections::HashMap;
+
 use alara_engine::{Message, Role, Segment, ToolCall};
 use serde_json::{Map, Value};
 
@@ -13,6 +15,8 @@ pub fn read(messages: Vec<Value>) -> Result<(Vec<Segment>, Vec<Message>), Refusa
     }
     let mut system = Vec::new();
     let mut rest: Vec<Message> = Vec::new();
+    // The tools that were called, by the ids of the calls.
+    let mut called: HashMap<String, String> = HashMap::new();
     for (index, value) in messages.into_iter().enumerate() {
         let mut fields = Fields::of(value, &format!("messages[{index}]"))?;
         let mut message = message(&mut fields)?;
@@ -28,17 +32,16 @@ pub fn read(messages: Vec<Value>) -> Result<(Vec<Segment>, Vec<Message>), Refusa
             }
             Role::Tool => {
                 // Clients leave out the name; templates want it.
-                let calls = || rest.iter().flat_map(|message| &message.tool_calls);
-                let id = message.tool_call_id.as_deref();
-                let Some(call) = calls().rfind(|call| Some(call.id.as_str()) == id) else {
+                message.name = message.tool_call_id.as_ref().and_then(|id| called.get(id)).cloned();
+                if message.name.is_none() {
                     return Err(fields.refuse("tool_call_id", "belongs to no call of the messages before"));
-                };
-                message.name = Some(call.name.clone());
+                }
                 fields.ignore(&["name"]);
             }
             Role::User | Role::Assistant => message.name = fields.text("name")?,
         }
         fields.end()?;
+        called.extend(message.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
         rest.push(message);
     }
     system.retain(|segment: &Segment| !segment.text.is_empty());

@@ -2,6 +2,7 @@
 
 use alara_engine::Error as EngineError;
 use alara_engine::grammar::GrammarError;
+use alara_harness::error::chain;
 use alara_harness::model::EndpointError;
 use alara_harness::{Error, ModelError};
 use serde_json::{Value, json};
@@ -82,10 +83,16 @@ impl From<&ModelError> for Refusal {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");
         }
         let param = match error.cause().downcast_ref() {
-            Some(EngineError::Grammar(GrammarError::Schema { what, .. })) if what.contains("tool") => "tools",
-            Some(EngineError::Grammar(GrammarError::Schema { .. })) => "response_format",
-            Some(EngineError::Grammar(GrammarError::NoSuchTool { .. })) => "tool_choice",
-            Some(EngineError::Grammar(GrammarError::Name { .. } | GrammarError::Build { .. })) => "tools",
+            Some(EngineError::Grammar(error)) => match error {
+                GrammarError::Schema { .. } | GrammarError::Build { tools: 0, .. } => "response_format",
+                GrammarError::NoSuchTool { .. } => "tool_choice",
+                GrammarError::Parameters { .. } | GrammarError::Name { .. } | GrammarError::Build { .. } => {
+                    "tools"
+                }
+                GrammarError::Vocabulary { .. } | GrammarError::Failed { .. } => {
+                    return Refusal::new(500, "server_error", chain(error));
+                }
+            },
             Some(EngineError::NoToolFormat { .. } | EngineError::ToolFormat { .. }) => "tools",
             Some(EngineError::Template(_) | EngineError::InvalidRequest { .. }) => "messages",
             _ => return Refusal::new(500, "server_error", chain(error)),
@@ -101,10 +108,4 @@ impl From<&Error> for Refusal {
             error => Refusal::new(500, "server_error", chain(error)),
         }
     }
-}
-
-/// An error and its causes.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -32,6 +32,6 @@ fn check(schema: &Value, permitted: &[&str], forbidden: &[&str]) {
 fn refused(schema: &Value, expected: &str) {
     let grammar = Grammar::of_bytes().unwrap();
     let error = grammar.verdicts(schema, &[""]).expect_err(&schema.to_string()).to_string();
-    let words = error.strip_prefix("the schema can't be guaranteed: ").unwrap();
+    let words = error.strip_prefix("the output schema can't be guaranteed: ").unwrap();
     assert!(words.starts_with(expected), "{error} for {schema}");
 }

@@ -352,9 +352,9 @@ fn has_result(step: &Step) -> bool {
 
 /// Waits so many seconds, or until the work must stop.
 fn sleep(seconds: f64, caller: &Caller) {
-    let end = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let (begun, time) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
     while caller.stopped().is_none() {
-        let left = end.saturating_duration_since(Instant::now());
+        let left = time.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return;
         }

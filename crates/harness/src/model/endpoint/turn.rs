@@ -4,17 +4,15 @@ use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use alara_engine::{Event, Request};
 
 use super::answer::{Answer, Flaw};
 use super::client::{Asked, Client, Trouble};
 use super::{EndpointError, sse};
-use crate::model::ModelError;
+use crate::model::{BEAT, ModelError, nothing};
 
-/// How long a listener is left without an event.
-const BEAT: Duration = Duration::from_millis(100);
 /// Most bytes of an answer.
 const MOST: u64 = 256 << 20;
 
@@ -90,11 +88,6 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.agent.clone().shutdown();
     }
-}
-
-/// Says that the turn goes on.
-fn nothing() -> Event {
-    Event::Text { text: String::new() }
 }
 
 /// What the thread has.
