@@ -44,7 +44,7 @@ fn answer(model: &dyn ChatModel) -> Result<(String, Finish, Usage), ModelError> 
         Event::Text { text } => Some(text.as_str()),
         _ => None,
     });
-    Ok((texts.collect(), *finish, *usage))
+    Ok((texts.collect(), *finish, usage.clone()))
 }
 
 /// What the model says in place of an answer, and the hint.

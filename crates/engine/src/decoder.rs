@@ -5,7 +5,7 @@
 
 use crate::architecture::Architecture;
 use crate::backend::{Backend, KvType, Step};
-use crate::cache::{BlockId, Room};
+use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::layers::{Experts, Ffn, Mixer, Norm, Rope, Rotation, Weights, rope_width};
@@ -127,6 +127,14 @@ impl<B: Backend> Decoder<B> {
         let mixers = self.blocks.iter_mut().map(|block| &mut block.mixer);
         let mut group = mixers.filter(|mixer| mixer.windowed() == windowed);
         group.try_for_each(|mixer| mixer.copy_block(&mut self.backend, from, to))
+    }
+
+    /// Copies the recurrent state of slot `from` to slot `to`, in every layer that has one.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn copy_state(&mut self, from: SlotId, to: SlotId) -> Result<()> {
+        self.blocks.iter_mut().try_for_each(|block| block.mixer.copy_state(&mut self.backend, from, to))
     }
 
     /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows. `[S, V]`

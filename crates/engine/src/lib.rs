@@ -29,5 +29,6 @@ pub mod tokenizer;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{
-    Event, Finish, GrammarUsage, Message, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage,
+    Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice,
+    Usage,
 };

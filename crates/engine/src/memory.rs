@@ -38,6 +38,41 @@ const VOCABULARY_ENTRY: u64 = 600;
 /// What a row that is read alone brings into memory: the system maps as much around an address.
 const ROW_NEIGHBOURHOOD: u64 = 64 << 10;
 
+/// Bytes that snapshots of recurrent and windowed state take unless the caller says otherwise.
+pub const SNAPSHOT_BYTES: u64 = 512 << 20;
+
+/// How many snapshots there is room for, whatever they take: fewer would lose the static text of an agent as it works, and more
+/// than so many are hardly ever gone on from.
+const SNAPSHOTS: (u64, u64) = (4, 64);
+
+/// Room for so many tokens of each of so many sequences, and for as many snapshots as `bytes` hold.
+///
+/// # Errors
+/// If the model's sizes are missing or wrong.
+pub fn room(
+    gguf: &Gguf,
+    architecture: &Architecture,
+    (context, sequences): (usize, usize),
+    kv: KvType,
+    bytes: u64,
+) -> Result<Room> {
+    let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
+    let room = Room::new(context.saturating_mul(sequences), sequences, STEP_TOKENS, window);
+    let nothing = Room::new(1, 1, 1, window);
+    // What is wrong with the model is told when it is loaded in earnest.
+    let Ok(decoder) = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv) else {
+        return Ok(room);
+    };
+    let ample = Room::new(1 << 30, 1, 1, window);
+    let held = |snapshots: usize| {
+        let (kv, state) = decoder.keeps(&ample.keeping(snapshots), kv);
+        kv.saturating_add(state)
+    };
+    let each = held(2).saturating_sub(held(1));
+    let fit = bytes.checked_div(each).unwrap_or(0).clamp(SNAPSHOTS.0, SNAPSHOTS.1) as usize;
+    Ok(room.keeping(fit.max(sequences.saturating_add(1))))
+}
+
 impl Footprint {
     /// Of the model in `gguf` with room for `sequences` sequences of `context` tokens.
     ///
@@ -45,9 +80,8 @@ impl Footprint {
     /// As [`Decoder::load`]: whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let window = Sizes::of(&Facts::new(gguf, &architecture)?)?.window;
-        let tokens = context.saturating_mul(sequences);
-        Self::in_room(gguf, &architecture, &Room::new(tokens, sequences, STEP_TOKENS, window), kv)
+        let room = room(gguf, &architecture, (context, sequences), kv, SNAPSHOT_BYTES)?;
+        Self::in_room(gguf, &architecture, &room, kv)
     }
 
     /// Of the model in `gguf` in a given room.
@@ -79,7 +113,7 @@ impl Footprint {
             + vectors.sum::<u64>()
             + rows * 4 * activations(&facts, used(), &sizes)?;
         // Logits, in the step and as the sampler takes them.
-        let logits = (room.slots as u64).saturating_mul(8 * vocabulary);
+        let logits = (room.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
         Ok(Footprint {
             weights: weights.fold(0, u64::saturating_add),
             kv,

@@ -169,8 +169,13 @@ impl Default for Sampling {
 /// One turn to generate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The static part of the system text, in canonical order; may be empty.
+    /// The static part of the system text, in canonical order; may be empty. It is kept longest, and so are the tools; what changes
+    /// from request to request belongs into the messages.
     pub system: Vec<Segment>,
+    /// Separates tenants: prompts share keys and values with prompts of the same salt only, so that nobody can learn from the
+    /// time of an answer what others asked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub salt: String,
     /// The conversation so far. A system message may only stand first, and only if `system` is empty.
     pub messages: Vec<Message>,
     /// The tools that this turn may call.
@@ -265,12 +270,15 @@ pub enum Finish {
 }
 
 /// What a turn cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the prompt, cached ones included.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt whose keys and values were reused.
+    /// Tokens of the prompt that were not computed again, since what they leave behind was in memory.
     pub cached_tokens: usize,
+    /// Why no more of them were; `None` if nothing that was kept goes on after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub miss: Option<Miss>,
     /// Tokens generated.
     pub completion_tokens: usize,
     /// Time from the request to the first generated token.
@@ -282,6 +290,51 @@ pub struct Usage {
     /// What the grammar took part in; all zero for a turn without one.
     #[serde(default)]
     pub grammar: GrammarUsage,
+}
+
+/// Why no more of a prompt was found in the prefix cache. `at`: how many of its tokens were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Miss {
+    /// The prompt that it has most in common with goes on otherwise.
+    Diverged {
+        /// Tokens that were found.
+        at: usize,
+        /// The text around that point, in this prompt.
+        prompt: String,
+        /// And in the other.
+        kept: String,
+    },
+    /// More was kept once, but the room was needed.
+    Evicted {
+        /// Tokens that were found.
+        at: usize,
+        /// How many more there were.
+        tokens: usize,
+    },
+    /// More keys and values are kept, but not the recurrent or windowed state that it takes to go on after them.
+    NoState {
+        /// Tokens that were found.
+        at: usize,
+        /// How many more there are.
+        tokens: usize,
+    },
+}
+
+impl std::fmt::Display for Miss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Miss::Diverged { at, prompt, kept } => {
+                write!(f, "diverged at token {at}: {prompt:?} against {kept:?}")
+            }
+            Miss::Evicted { at, tokens } => {
+                write!(f, "evicted after token {at}: {tokens} more were kept once")
+            }
+            Miss::NoState { at, tokens } => {
+                write!(f, "no state at the boundary: {tokens} more tokens are kept after token {at}")
+            }
+        }
+    }
 }
 
 /// What the grammar did in a turn, or in several: the fields of turns add up.
@@ -315,7 +368,7 @@ impl std::ops::AddAssign for GrammarUsage {
     }
 }
 
-/// Adds what a later turn cost. The time to the first token stays the first turn's.
+/// Adds what a later turn cost. The time to the first token stays the first turn's, a miss is the latest turn's.
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {
@@ -324,6 +377,7 @@ impl std::ops::AddAssign for Usage {
         }
         self.prompt_tokens += later.prompt_tokens;
         self.cached_tokens += later.cached_tokens;
+        self.miss = later.miss;
         self.completion_tokens += later.completion_tokens;
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
@@ -358,7 +412,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((usage.completion_tokens, usage.grammar), (4, GrammarUsage::default()));
-        let again: Usage = serde_json::from_value(serde_json::to_value(usage).unwrap()).unwrap();
+        let again: Usage = serde_json::from_value(serde_json::to_value(&usage).unwrap()).unwrap();
         assert_eq!(again, usage);
         let request: Request =
             serde_json::from_value(json!({"system": [], "messages": [], "tools": []})).unwrap();

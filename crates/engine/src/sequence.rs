@@ -4,28 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::cache::Table;
+use crate::cache::Stop;
 use crate::chat::formats::{Parsed, Parser};
 use crate::grammar::Constraint;
 use crate::listener::Listener;
+use crate::pool::{Found, Run};
 use crate::repetition::{Calls, Cycles, Digits, Verdict};
-use crate::request::{Event, Finish, ToolCall, Usage};
+use crate::request::{Event, Finish, Miss, ToolCall, Usage};
 use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 
+/// Tokens before the point where two prompts part that are told with it.
+const SHOWN_BEFORE: usize = 4;
+
 /// Everything that a turn needs beside the model.
 pub struct Sequence {
-    /// The prompt and what was generated.
-    pub tokens: Vec<u32>,
-    /// Where the keys and values of the computed tokens lie.
-    pub table: Table,
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// Tokens of the prompt that were found in the cache.
-    pub cached: usize,
-    /// Most tokens that `tokens` may reach.
+    /// Its tokens, and what is computed of them.
+    pub run: Run,
+    /// Most tokens that the run may reach.
     pub limit: usize,
     /// Draws tokens.
     pub sampler: Sampler,
@@ -61,8 +59,6 @@ pub struct Sequence {
     pub json: bool,
     /// Whether a number in its JSON has no end.
     pub digits: Digits,
-    /// Whether nothing more is to be computed.
-    pub finished: bool,
 }
 
 /// Bounds the reasoning of a turn.
@@ -75,11 +71,6 @@ pub struct ReasoningBudget {
 }
 
 impl Sequence {
-    /// Tokens whose keys and values are not computed yet.
-    pub fn pending(&self) -> usize {
-        self.tokens.len() - self.table.len()
-    }
-
     /// Appends what comes before the first token is drawn.
     pub fn begin(&mut self) {
         if let Err(error) = self.follow() {
@@ -91,7 +82,7 @@ impl Sequence {
     /// them together.
     pub fn advance(&mut self, logits: &mut [f32]) {
         if self.cancelled.load(Ordering::Relaxed) {
-            self.finished = true;
+            self.run.finished = true;
         } else if let Err(error) = self.draw(logits).and_then(|()| self.follow()) {
             self.fail(error);
         }
@@ -99,7 +90,7 @@ impl Sequence {
 
     /// Ends the turn with an error.
     pub fn fail(&mut self, error: Error) {
-        self.finished = true;
+        self.run.finished = true;
         // Nobody listening is no error: the sequence ends either way.
         let _ = self.events.send(Err(error));
     }
@@ -107,15 +98,15 @@ impl Sequence {
     fn draw(&mut self, logits: &mut [f32]) -> Result<()> {
         self.tokenizer.mask(logits);
         let token = match &mut self.constraint {
-            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.tokens)?,
-            None => self.sampler.sample(logits, &self.tokens),
+            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
+            None => self.sampler.sample(logits, &self.run.tokens),
         };
         let token = token.ok_or(Error::NoToken)?;
         let now = Instant::now();
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
         self.append(token)?;
         // Asked here alone: what is forced may be monotonous.
-        if !self.finished && self.cycles.endless() {
+        if !self.run.finished && self.cycles.endless() {
             self.finish(Finish::Repetition);
         }
         Ok(())
@@ -123,7 +114,7 @@ impl Sequence {
 
     /// Appends what needs no draw: tokens that the grammar forces, and the end of reasoning that is out of budget.
     fn follow(&mut self) -> Result<()> {
-        while !self.finished {
+        while !self.run.finished {
             let mut next = match &mut self.constraint {
                 Some(constraint) => constraint.forced()?,
                 None => Vec::new(),
@@ -135,7 +126,7 @@ impl Sequence {
                 break;
             }
             for token in next {
-                if self.finished {
+                if self.run.finished {
                     break;
                 }
                 self.append(token)?;
@@ -165,8 +156,8 @@ impl Sequence {
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(token)?;
         }
-        self.tokens.push(token);
-        self.cycles.note(&self.tokens[self.prompt..]);
+        self.run.tokens.push(token);
+        self.cycles.note(&self.run.tokens[self.run.prompt..]);
         if self.tokenizer.is_end_of_turn(token) {
             self.finish(Finish::Stop);
             return Ok(());
@@ -184,7 +175,7 @@ impl Sequence {
             self.finish(Finish::Repetition);
         } else if stopped {
             self.finish(Finish::Stop);
-        } else if self.tokens.len() >= self.limit {
+        } else if self.run.tokens.len() >= self.limit {
             self.finish(Finish::Length);
         }
         Ok(())
@@ -201,18 +192,36 @@ impl Sequence {
     }
 
     fn end(&mut self, finish: Finish) {
-        self.finished = true;
+        self.run.finished = true;
         let finish = if finish == Finish::Stop && self.calls.any() { Finish::ToolCalls } else { finish };
         let (first, last) = self.drawn.unwrap_or_else(|| (Instant::now(), Instant::now()));
         let usage = Usage {
-            prompt_tokens: self.prompt,
-            cached_tokens: self.cached,
-            completion_tokens: self.tokens.len() - self.prompt,
+            prompt_tokens: self.run.prompt,
+            cached_tokens: self.run.found.as_ref().map_or(0, |found| found.cached),
+            miss: self.miss(),
+            completion_tokens: self.run.tokens.len() - self.run.prompt,
             time_to_first_token: first - self.started,
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
         };
         let _ = self.events.send(Ok(Event::Done { finish, usage }));
+    }
+
+    /// Why no more of the prompt was found in the cache.
+    fn miss(&self) -> Option<Miss> {
+        let Found { cached, stop } = self.run.found.as_ref()?;
+        let at = *cached;
+        let text = |tokens: &[u32]| self.tokenizer.decode(tokens, true);
+        Some(match stop.as_ref()? {
+            Stop::Diverged { kept } => {
+                let before = &self.run.tokens[at.saturating_sub(SHOWN_BEFORE)..at];
+                let prompt = &self.run.tokens[at..self.run.tokens.len().min(at + kept.len())];
+                let prompt = text(&[before, prompt].concat());
+                Miss::Diverged { at, prompt, kept: text(&[before, kept.as_slice()].concat()) }
+            }
+            Stop::Evicted { tokens } => Miss::Evicted { at, tokens: *tokens },
+            Stop::NoState { tokens } => Miss::NoState { at, tokens: *tokens },
+        })
     }
 
     /// Sends events, up to a call that ends the turn.

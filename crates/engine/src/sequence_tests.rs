@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use serde_json::json;
 
 use super::*;
+use crate::cache::Prefix;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -37,10 +38,7 @@ impl Stage {
         let tokenizer = self.tokenizer.clone();
         let constraint = self.grammar.constraint(turn, &|text| tokenizer.id(text)).unwrap();
         let sequence = Sequence {
-            tokens: vec![1, 2, 3],
-            table: Table::default(),
-            prompt: 3,
-            cached: 0,
+            run: Run::new(vec![1, 2, 3], Prefix::default()),
             limit: 4000,
             sampler: Sampler::new(&Sampling::default()),
             constraint,
@@ -62,7 +60,6 @@ impl Stage {
             writing: false,
             json: false,
             digits: Digits::default(),
-            finished: false,
         };
         let mut play = Play { sequence, events, draws: 0 };
         play.sequence.begin();
@@ -87,13 +84,13 @@ impl Play {
     /// The model wants to go on with `text`.
     fn say_more(&mut self, text: &str) {
         let more = self.sequence.tokenizer.encode_within(text).unwrap();
-        self.aim_for(&[&self.sequence.tokens[self.sequence.prompt..], &more].concat());
+        self.aim_for(&[&self.sequence.run.tokens[self.sequence.run.prompt..], &more].concat());
     }
 
     fn aim_for(&mut self, target: &[u32]) {
         let tokenizer = self.sequence.tokenizer.clone();
-        while !self.sequence.finished {
-            let said = &self.sequence.tokens[self.sequence.prompt..];
+        while !self.sequence.run.finished {
+            let said = &self.sequence.run.tokens[self.sequence.run.prompt..];
             assert!(target.starts_with(said), "{said:?} {:?}, not {target:?}", tokenizer.decode(said, true));
             let Some(&next) = target.get(said.len()) else { return };
             self.draw(next);
@@ -105,7 +102,7 @@ impl Play {
     }
 
     fn said(&self) -> String {
-        self.sequence.tokenizer.decode(&self.sequence.tokens[self.sequence.prompt..], true)
+        self.sequence.tokenizer.decode(&self.sequence.run.tokens[self.sequence.run.prompt..], true)
     }
 
     /// Reasoning, text, calls, and how it ended.
@@ -158,12 +155,12 @@ fn forced_tokens_need_no_draw_and_are_computed_together() {
     let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Never), None);
     // Only one tool: everything up to the number stands beside the prompt before it is computed.
     assert_eq!(play.said(), "<tool_call>\n{\"name\": \"count\", \"arguments\": {\"n\":");
-    let forced = play.sequence.tokens.len() - play.sequence.prompt;
-    assert_eq!(play.sequence.pending(), play.sequence.prompt + forced);
+    let forced = play.sequence.run.tokens.len() - play.sequence.run.prompt;
+    assert_eq!(play.sequence.run.pending(), play.sequence.run.prompt + forced);
     play.say(&call(5));
     assert_eq!(play.said(), call(5));
     let draws = play.draws;
-    let generated = play.sequence.tokens.len() - play.sequence.prompt;
+    let generated = play.sequence.run.tokens.len() - play.sequence.run.prompt;
     play.end();
     let (_, _, calls, end) = play.outcome();
     let (finish, usage) = end.unwrap();
@@ -177,7 +174,7 @@ fn forced_tokens_need_no_draw_and_are_computed_together() {
 fn a_cycle_without_end_ends_the_turn() {
     let stage = Stage::new();
     let mut play = stage.play(&free(), None);
-    while !play.sequence.finished {
+    while !play.sequence.run.finished {
         play.draw(100 + play.draws as u32 % 4);
     }
     assert_eq!(play.draws, 256);
@@ -186,7 +183,7 @@ fn a_cycle_without_end_ends_the_turn() {
     // Whitespace is one too, also where the grammar permits it.
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     let newline = stage.tokenizer.encode_within("\n").unwrap()[0];
-    while !play.sequence.finished {
+    while !play.sequence.run.finished {
         play.draw(newline);
     }
     assert_eq!((play.draws, finish(play.outcome().3)), (256, Finish::Repetition));
@@ -199,7 +196,7 @@ fn a_number_without_end_ends_the_turn() {
     play.say(call(1).split_once(" 1}}").unwrap().0);
     play.say_more(" 7");
     let mut state = 7u32;
-    while !play.sequence.finished {
+    while !play.sequence.run.finished {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         play.say_more(&(1 + (state >> 24) % 9).to_string());
     }
@@ -232,10 +229,10 @@ fn a_failing_constraint_ends_the_turn_with_an_error() {
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     play.say("so far");
     play.sequence.constraint.as_mut().unwrap().break_down();
-    let before = play.sequence.tokens.len();
+    let before = play.sequence.run.tokens.len();
     play.draw(100);
-    assert!(play.sequence.finished);
-    assert_eq!(play.sequence.tokens.len(), before, "nothing is drawn");
+    assert!(play.sequence.run.finished);
+    assert_eq!(play.sequence.run.tokens.len(), before, "nothing is drawn");
     let (_, answer, _, end) = play.outcome();
     assert_eq!(answer, "so far");
     assert!(end.unwrap_err().to_string().contains("the constraint failed"));

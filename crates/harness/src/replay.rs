@@ -43,7 +43,9 @@ impl Replay {
         for entry in entries {
             let records = scopes.entry(&entry.scope).or_default();
             let reply = match &*entry.record {
-                Record::Assistant { message, finish, usage } => Some(Ok(events(message, *finish, *usage))),
+                Record::Assistant { message, finish, usage } => {
+                    Some(Ok(events(message, *finish, usage.clone())))
+                }
                 Record::End { outcome: Outcome::Failed { error } } => {
                     error.strip_prefix(MODEL_FAILED).map(|error| Err(error.to_owned()))
                 }

@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 
-use alara_kernels::{Activations, Cpu, Format, Isa, Rows, Threads, matmul};
+use alara_kernels::{Activations, Cpu, Format, Isa, Product, Rows, Threads, matmul};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// Rows and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
@@ -32,7 +32,7 @@ fn products(c: &mut Criterion) {
                         next = (next + 1) % matrices;
                         activations.prepare(&cpu, format, &x, WIDTH);
                         let w = Rows { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
-                        matmul(&cpu, w, &mut activations, &mut y);
+                        matmul(&cpu, &mut activations, &[Product::new(w, &mut y)]);
                     });
                 });
             }

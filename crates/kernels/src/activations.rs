@@ -120,11 +120,11 @@ impl Activations {
         self.form == Form::of(format)
     }
 
-    /// These rows in blocks of sixteen: all of them, or those that `picks` take, in that order.
+    /// These rows in blocks of sixteen: all of them, or those that `rows` names, in that order.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, picks: Option<&[(u32, u32)]>) -> &Blocks {
+    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, rows: Option<&[u32]>) -> &Blocks {
         let mut blocks = std::mem::take(&mut self.blocks);
-        blocks.take(cpu, self, picks);
+        blocks.take(cpu, self, rows);
         self.blocks = blocks;
         &self.blocks
     }

@@ -54,6 +54,38 @@ pub fn add_row(cpu: &Cpu, x: &mut [f32], row: &[f32]) {
     });
 }
 
+/// `x[t] += table[rows[t]]` for every row of `x: [rows.len(), width]` and rows of a table of that width.
+///
+/// # Panics
+/// If `x` is no whole number of rows, or a row is not in the table.
+pub fn add_rows(cpu: &Cpu, x: &mut [f32], table: &[f32], rows: &[u32]) {
+    let width = x.len().checked_div(rows.len()).unwrap_or(0);
+    assert_eq!(x.len(), width * rows.len(), "add_rows");
+    over_pieces(cpu, x, width, &|range, x| {
+        for (x, &row) in x.chunks_exact_mut(width).zip(&rows[range.start / width..]) {
+            add_all(cpu.isa, x, &table[row as usize * width..][..width]);
+        }
+    });
+}
+
+/// `y[t] = Σ weights[t, i] x[rows[t, i]]`, in the order of `i`, for rows of `width` numbers; `weights` and `rows` are as
+/// many for each row of `y`.
+///
+/// # Panics
+/// If lengths don't fit each other, or a row is not in `x`.
+pub fn weigh_rows(cpu: &Cpu, x: &[f32], width: usize, rows: &[u32], weights: &[f32], y: &mut [f32]) {
+    let used = (rows.len() * width).checked_div(y.len()).unwrap_or(0);
+    assert!(rows.len() == weights.len() && rows.len() * width == used * y.len(), "weigh_rows");
+    over_pieces(cpu, y, width, &|range, y| {
+        for (t, y) in (range.start / width..).zip(y.chunks_exact_mut(width)) {
+            y.fill(0.0);
+            for (&row, &weight) in rows[t * used..][..used].iter().zip(&weights[t * used..]) {
+                add_weighed(cpu.isa, y, &x[row as usize * width..][..width], weight);
+            }
+        }
+    });
+}
+
 /// `x[t] *= factors[t]` for every row of `x: [T, width]`.
 ///
 /// # Panics
@@ -71,6 +103,12 @@ for_each_isa! {
     fn add_all(x: &mut [f32], y: &[f32]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
+        }
+    }
+
+    fn add_weighed(y: &mut [f32], x: &[f32], weight: f32) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y += weight * x;
         }
     }
 

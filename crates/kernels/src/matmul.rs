@@ -58,53 +58,73 @@ impl Rows<'_> {
     }
 }
 
-/// y[t, o] = w[o] . x[t], for `y` of `[x.rows(), w.rows()]`.
-///
-/// # Panics
-/// If the shapes differ, or `x` was prepared for another form of weights.
-pub fn matmul(cpu: &Cpu, w: Rows, x: &mut Activations, y: &mut [f32]) {
-    assert_eq!(y.len(), x.rows() * w.rows(), "outputs of a matmul");
-    let rows = Picks::All(x.rows());
-    multiply(cpu, w, x, rows, y);
+/// A matrix of weights times rows of activations.
+pub struct Product<'a> {
+    w: Rows<'a>,
+    /// Rows of weights.
+    out: usize,
+    x: Taken<'a>,
+    y: Disjoint<'a, f32>,
+    /// The length of `y`.
+    len: usize,
 }
 
-/// For each pick (from, to): `y[to] = w x[from]`, with `y` of `[.., w.rows()]`. Other rows of `y` stay; of picks with
-/// the same `to` the last counts.
-///
-/// # Panics
-/// If the shapes differ, a pick is out of range, or `x` was prepared for another form of weights.
-pub fn matmul_picked(cpu: &Cpu, w: Rows, x: &mut Activations, picks: &[(u32, u32)], y: &mut [f32]) {
-    let out = w.rows();
-    let rows = y.len().checked_div(out).unwrap_or(0);
-    assert_eq!(y.len(), rows * out, "outputs of a matmul in rows of {out}");
-    for &(from, to) in picks {
-        assert!((from as usize) < x.rows(), "row {from} of {} of activations", x.rows());
-        assert!(out == 0 || (to as usize) < rows, "row {to} of {rows} of outputs");
+impl<'a> Product<'a> {
+    /// `y[i, o] = w[o] . x[i]`, for `y` of `[x.rows(), w.rows()]`.
+    pub fn new(w: Rows<'a>, y: &'a mut [f32]) -> Self {
+        Product { w, out: w.rows(), x: Taken::All, len: y.len(), y: Disjoint::new(y) }
     }
-    multiply(cpu, w, x, Picks::Some(picks), y);
+
+    /// `y[i, o] = w[o] . x[rows[i]]`, for `y` of `[rows, w.rows()]`.
+    pub fn of_rows(w: Rows<'a>, rows: &'a [u32], y: &'a mut [f32]) -> Self {
+        Product { w, out: w.rows(), x: Taken::Some(rows), len: y.len(), y: Disjoint::new(y) }
+    }
 }
 
-/// Which row of activations makes which row of outputs.
+/// Computes some products with the same activations, all at once.
+///
+/// # Panics
+/// If shapes differ, a row is out of range, or `x` was prepared for another form of weights.
+pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &[Product]) {
+    for Product { w, out, x: taken, len, .. } in products {
+        assert!(x.suits(w.format), "activations were prepared for other weights than {}", w.format.name());
+        assert_eq!(x.width(), w.width, "width of activations and weights");
+        if let Taken::Some(rows) = *taken {
+            let most = rows.iter().copied().max().map_or(0, |row| row as usize + 1);
+            assert!(most <= x.rows(), "row {} of {} of activations", most - 1, x.rows());
+        }
+        assert_eq!(*len, taken.len(x) * out, "outputs of a matmul");
+    }
+    #[cfg(target_arch = "x86_64")]
+    for product in products {
+        if product.is_blocked(cpu, x) {
+            blocked::multiply(cpu, product.w, x, product.x, &product.y);
+        }
+    }
+    few_rows(cpu, x, products);
+}
+
+/// Which rows of activations a product takes.
 #[derive(Clone, Copy)]
-enum Picks<'a> {
-    All(usize),
-    Some(&'a [(u32, u32)]),
+enum Taken<'a> {
+    All,
+    Some(&'a [u32]),
 }
 
-impl Picks<'_> {
-    fn len(self) -> usize {
+impl Taken<'_> {
+    fn len(self, x: &Activations) -> usize {
         match self {
-            Picks::All(len) => len,
-            Picks::Some(picks) => picks.len(),
+            Taken::All => x.rows(),
+            Taken::Some(rows) => rows.len(),
         }
     }
 
-    /// From, to.
+    /// Which row of activations makes row `i` of the outputs.
     #[inline(always)]
-    fn get(self, i: usize) -> (usize, usize) {
+    fn get(self, i: usize) -> usize {
         match self {
-            Picks::All(_) => (i, i),
-            Picks::Some(picks) => (picks[i].0 as usize, picks[i].1 as usize),
+            Taken::All => i,
+            Taken::Some(rows) => rows[i] as usize,
         }
     }
 }
@@ -117,47 +137,67 @@ const TILE: usize = 16;
 /// don't wait for themselves.
 const MAX_GROUP: usize = 4;
 
-/// The parts of a product that all tasks share.
+/// What a task of a product with few rows works with.
 #[derive(Clone, Copy)]
-struct Product<'a> {
+struct Few<'a> {
     w: &'a [u8],
     row_bytes: usize,
     out: usize,
     x: &'a Activations,
-    picks: Picks<'a>,
+    taken: Taken<'a>,
+    tokens: usize,
     y: &'a Disjoint<'a, f32>,
 }
 
-fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &mut [f32]) {
-    assert!(x.suits(w.format), "activations were prepared for other weights than {}", w.format.name());
-    assert_eq!(x.width(), w.width, "width of activations and weights");
-    let out = w.rows();
-    if out == 0 || picks.len() == 0 {
-        return;
+impl Product<'_> {
+    fn is_blocked(&self, cpu: &Cpu, x: &Activations) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.out > 0 && blocked::pays(cpu.isa.level(), self.w.format, self.x.len(x));
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
     }
-    #[cfg(target_arch = "x86_64")]
-    if blocked::pays(cpu.isa.level(), w.format, picks.len()) {
-        return blocked::multiply(cpu, w, x, picks, &Disjoint::new(y));
+
+    /// The rows of weights in a task, where there are few rows of activations.
+    fn chunk(&self) -> usize {
+        (TASK_BYTES * self.out / self.w.bytes.len().max(1)).clamp(1, 64)
     }
-    let x = &*x;
-    let row_bytes = w.bytes.len() / out;
-    let chunk = (TASK_BYTES / row_bytes).clamp(1, 64);
-    let product = Product { w: w.bytes, row_bytes, out, x, picks, y: &Disjoint::new(y) };
-    cpu.threads.run(out.div_ceil(chunk), &|task| {
-        let rows = task * chunk..((task + 1) * chunk).min(out);
-        // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
-        unsafe {
-            match (cpu.isa.level(), w.format) {
-                (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(product, rows)),
-                #[cfg(target_arch = "x86_64")]
-                (Level::Avx512 | Level::Amx, Format::Q4_K) => few::some_rows::<k::Q4_K>(product, rows),
-                #[cfg(target_arch = "x86_64")]
-                (Level::Avx512 | Level::Amx, Format::Q5_K) => few::some_rows::<k::Q5_K>(product, rows),
-                #[cfg(target_arch = "x86_64")]
-                (Level::Avx512 | Level::Amx, Format::Q6_K) => few::some_rows::<k::Q6_K>(product, rows),
-                #[cfg(target_arch = "x86_64")]
-                (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(product, rows)),
+
+    fn tasks(&self, cpu: &Cpu, x: &Activations) -> usize {
+        if self.x.len(x) == 0 || self.is_blocked(cpu, x) { 0 } else { self.out.div_ceil(self.chunk()) }
+    }
+}
+
+/// The products whose weights are used as they lie, in one go.
+fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
+    let tasks = products.iter().map(|product| product.tasks(cpu, x)).sum();
+    cpu.threads.run(tasks, &|task| {
+        let mut task = task;
+        for product in products {
+            let tasks = product.tasks(cpu, x);
+            if task >= tasks {
+                task -= tasks;
+                continue;
             }
+            let Product { w, out, x: taken, ref y, .. } = *product;
+            let chunk = product.chunk();
+            let (row_bytes, tokens) = (w.bytes.len() / out, taken.len(x));
+            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y };
+            let rows = task * chunk..((task + 1) * chunk).min(out);
+            // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
+            unsafe {
+                match (cpu.isa.level(), w.format) {
+                    (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(few, rows)),
+                    #[cfg(target_arch = "x86_64")]
+                    (Level::Avx512 | Level::Amx, Format::Q4_K) => few::some_rows::<k::Q4_K>(few, rows),
+                    #[cfg(target_arch = "x86_64")]
+                    (Level::Avx512 | Level::Amx, Format::Q5_K) => few::some_rows::<k::Q5_K>(few, rows),
+                    #[cfg(target_arch = "x86_64")]
+                    (Level::Avx512 | Level::Amx, Format::Q6_K) => few::some_rows::<k::Q6_K>(few, rows),
+                    #[cfg(target_arch = "x86_64")]
+                    (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(few, rows)),
+                }
+            }
+            return;
         }
     });
 }
@@ -182,7 +222,7 @@ fn fetch(at: *const u8, bytes: usize) {
 /// As [`some_rows`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn some_rows_avx2<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
+unsafe fn some_rows_avx2<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
     // SAFETY: as the caller vouches.
     unsafe { some_rows::<C>(p, rows) }
 }
@@ -190,11 +230,11 @@ unsafe fn some_rows_avx2<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
 /// # Safety
 /// The codec's instruction set is there, and no other task has these rows of weights.
 #[inline(always)]
-unsafe fn some_rows<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
+unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
     let mut lanes = [[0.0; LANES]; TILE];
     let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
-    for first in (0..p.picks.len()).step_by(TILE) {
-        let tile = TILE.min(p.picks.len() - first);
+    for first in (0..p.tokens).step_by(TILE) {
+        let tile = TILE.min(p.tokens - first);
         let group = (TILE / tile).min(MAX_GROUP);
         for start in rows.clone().step_by(group) {
             let group = group.min(rows.end - start);
@@ -212,7 +252,7 @@ unsafe fn some_rows<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
                     // SAFETY: as the caller vouches.
                     let panel = unsafe { C::unpack(bytes) };
                     for (i, lanes) in lanes.iter_mut().enumerate() {
-                        let (from, _) = p.picks.get(first + i);
+                        let from = p.taken.get(first + i);
                         // SAFETY: as the caller vouches.
                         unsafe { C::dot(&panel, p.x, from, index, lanes) };
                     }
@@ -220,9 +260,8 @@ unsafe fn some_rows<C: Codec>(p: Product, rows: std::ops::Range<usize>) {
             }
             for (row, lanes) in lanes.chunks_exact(tile).take(group).enumerate() {
                 for (i, &lanes) in lanes.iter().enumerate() {
-                    let (_, to) = p.picks.get(first + i);
                     // SAFETY: no other task writes this column of outputs.
-                    unsafe { p.y.slice(to * p.out + start + row, 1)[0] = lanes::sum(lanes) };
+                    unsafe { p.y.slice((first + i) * p.out + start + row, 1)[0] = lanes::sum(lanes) };
                 }
             }
         }

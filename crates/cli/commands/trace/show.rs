@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut usage = Usage::default();
     for line in &lines {
         if let Record::Assistant { usage: turn, .. } = &*line.entry.record {
-            usage += *turn;
+            usage += turn.clone();
         }
         let text = text(&line.entry);
         let indent = "    ".repeat(depth(&line.entry.scope));
@@ -75,8 +75,11 @@ fn text(entry: &Entry) -> String {
             text
         }
         Record::User { text } => format!("user: {text}"),
-        Record::Assistant { message, .. } => {
+        Record::Assistant { message, usage, .. } => {
             let mut text = String::new();
+            if let Some(miss) = &usage.miss {
+                text += &format!("prefix cache: {miss}\n");
+            }
             if let Some(reasoning) = &message.reasoning_content {
                 text += &format!("thinks: {}\n", reasoning.trim());
             }

@@ -93,6 +93,8 @@ pub struct Span {
     pub windowed: Vec<u32>,
     /// Where the sequence's recurrent state lies. It counts as zero while `past` is 0.
     pub slot: SlotId,
+    /// After how many of its rows, ascending, the recurrent state is copied to which other slot too.
+    pub saves: Vec<(usize, SlotId)>,
 }
 
 /// What one forward pass computes: T tokens of S sequences, each at its own positions.
@@ -133,6 +135,14 @@ pub struct AttentionShape {
 }
 
 impl Span {
+    /// Its rows in runs that end where state is saved: how many, and the slot that gets it.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, Option<SlotId>)> + '_ {
+        let ends = self.saves.iter().map(|(rows, slot)| (*rows, Some(*slot))).chain([(self.rows, None)]);
+        let mut before = 0;
+        ends.map(move |(end, slot)| (end - std::mem::replace(&mut before, end), slot))
+            .filter(|(rows, slot)| *rows > 0 || slot.is_some())
+    }
+
     /// The blocks of a layer with `window`.
     pub fn blocks_for(&self, window: Option<usize>) -> &[u32] {
         if window.is_some() { &self.windowed } else { &self.blocks }
@@ -254,6 +264,22 @@ pub struct DeltaWeights<V> {
     pub dt: V,
 }
 
+/// `f` of each, or the first error.
+pub(crate) fn try_map<T, U, const N: usize>(
+    items: [T; N],
+    mut f: impl FnMut(T) -> Result<U>,
+) -> Result<[U; N]> {
+    let mut error = None;
+    let all = items.map(|item| match error {
+        None => f(item).map_err(|e| error = Some(e)).ok(),
+        Some(_) => None,
+    });
+    match error {
+        Some(error) => Err(error),
+        None => Ok(all.map(|item| item.expect("there was no error"))),
+    }
+}
+
 /// The verbs. Each takes and gives activations; a mistake in shapes is an error of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
@@ -320,17 +346,33 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend fails.
     fn copy_block(&mut self, kv: &mut Self::Kv, from: BlockId, to: BlockId) -> Result<()>;
 
+    /// Copies the recurrent state of slot `from` to slot `to`.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
+
     /// Rows of `table` by token. `[T, D]`
     ///
     /// # Errors
     /// If the backend fails; so for all verbs below.
     fn embed(&mut self, table: &Self::Matrix, tokens: &[u32]) -> Result<Self::Array>;
 
+    /// `x wᵀ` for some `w` at once. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn matmuls<const N: usize>(&mut self, x: &Self::Array, w: [&Self::Matrix; N])
+    -> Result<[Self::Array; N]>;
+
     /// `x wᵀ`. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn matmul(&mut self, x: &Self::Array, w: &Self::Matrix) -> Result<Self::Array>;
+    fn matmul(&mut self, x: &Self::Array, w: &Self::Matrix) -> Result<Self::Array> {
+        let [y] = self.matmuls(x, [w])?;
+        Ok(y)
+    }
 
     /// Every matrix of the stack by its own part of each row. `x: [T, count * in]`, `w: [count, out, in]` ->
     /// `[T, count * out]`
@@ -420,7 +462,7 @@ pub trait Backend: std::fmt::Debug {
         shape: &AttentionShape,
     ) -> Result<Self::Array>;
 
-    /// Convolves each sequence's rows, applies the gated delta rule to its state. Gives `[T, value_heads * value_width]`.
+    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that where the span says so. Gives `[T, value_heads * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].

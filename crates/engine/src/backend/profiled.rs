@@ -13,7 +13,7 @@ use super::{
 };
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 
 /// What one kind of operation took.
@@ -128,14 +128,22 @@ impl Backend for Profiled {
         self.inner.copy_block(kv, from, to)
     }
 
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        self.inner.copy_state(state, from, to)
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
         self.timed("embed", (0, 0), |inner| inner.embed(table, tokens))
     }
 
-    fn matmul(&mut self, x: &Array, w: &Matrix) -> Result<Array> {
-        let (rows, format) = (w.rows(), w.rows().format);
-        let cost = (rows.bytes.len() as u64, 2 * (x.rows() * w.out() * w.width()) as u64);
-        self.timed(&format!("matmul {}", format.name()), cost, |inner| inner.matmul(x, w))
+    fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
+        let mut names: Vec<&str> = w.iter().map(|w| w.rows().format.name()).collect();
+        names.dedup();
+        let cost = w.iter().fold((0, 0), |(bytes, operations), w| {
+            let products = 2 * x.rows() * w.out() * w.width();
+            (bytes + w.rows().bytes.len() as u64, operations + products as u64)
+        });
+        self.timed(&format!("matmul {}", names.join(", ")), cost, |inner| inner.matmuls(x, w))
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {

@@ -13,11 +13,16 @@ pub struct Layout {
     pub block_tokens: usize,
 }
 
-/// The blocks and how many tables hold each of them.
+/// The blocks and how many hold each of them.
+///
+/// Who writes after all that is written in a block disturbs none of its holders, so a block is copied only if somebody else
+/// has written on in it.
 #[derive(Debug)]
 pub struct Blocks {
     layout: Layout,
     holders: Vec<u32>,
+    /// Tokens of each block that are written or about to be.
+    written: Vec<u32>,
     free: Vec<BlockId>,
 }
 
@@ -26,7 +31,7 @@ impl Blocks {
     pub fn new(layout: Layout) -> Self {
         // Popped from the end, so that a lone sequence gets ascending neighbours, which backends read without a copy.
         let free = (0..layout.blocks as u32).rev().map(BlockId).collect();
-        Blocks { layout, holders: vec![0; layout.blocks], free }
+        Blocks { layout, holders: vec![0; layout.blocks], written: vec![0; layout.blocks], free }
     }
 
     /// How the cache is cut.
@@ -39,8 +44,8 @@ impl Blocks {
         self.free.len()
     }
 
-    /// Makes room for `tokens` tokens in `table`, and makes the block that the next token goes into this table's
-    /// own. Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the blocks run out.
+    /// Makes room for `tokens` tokens in `table`, which are about to be written; a tail in which somebody else wrote on is
+    /// copied. Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the blocks run out.
     pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
         let size = self.layout.block_tokens;
         let (missing, shared_tail) = self.lacks(table, tokens);
@@ -59,6 +64,10 @@ impl Blocks {
             let block = self.take()?;
             table.blocks.push(block);
         }
+        let new = if tokens > table.len { table.len / size..tokens.div_ceil(size) } else { 0..0 };
+        for at in new {
+            self.written[table.blocks[at].0 as usize] = (tokens - at * size).min(size) as u32;
+        }
         Some(copies)
     }
 
@@ -68,11 +77,13 @@ impl Blocks {
         missing + usize::from(shared_tail) <= self.free.len()
     }
 
-    /// Blocks that `table` lacks to hold `tokens` tokens, and whether its tail is another table's too.
+    /// Blocks that `table` lacks to hold `tokens` tokens, and whether its tail must be copied.
     fn lacks(&self, table: &BlockTable, tokens: usize) -> (usize, bool) {
         let size = self.layout.block_tokens;
         let shared_tail = match table.blocks.get(table.len / size) {
-            Some(tail) if tokens > table.len => self.holders[tail.0 as usize] > 1,
+            Some(BlockId(tail)) if tokens > table.len => {
+                self.holders[*tail as usize] > 1 && self.written[*tail as usize] as usize > table.len % size
+            }
             _ => false,
         };
         (tokens.div_ceil(size).saturating_sub(table.blocks.len()), shared_tail)
@@ -103,12 +114,35 @@ impl Blocks {
         BlockTable { blocks, forgotten, len: tokens }
     }
 
-    /// Gives up `table`.
-    pub fn release(&mut self, table: BlockTable) {
+    /// A holder of `blocks`, in which `tokens` tokens are written.
+    pub fn table(&mut self, blocks: Vec<BlockId>, tokens: usize) -> BlockTable {
+        self.hold(&blocks);
+        BlockTable { blocks, forgotten: 0, len: tokens }
+    }
+
+    /// One holder more of each of `blocks`.
+    pub fn hold(&mut self, blocks: &[BlockId]) {
+        for block in blocks {
+            self.holders[block.0 as usize] += 1;
+        }
+    }
+
+    /// One holder less of each of `blocks`.
+    pub fn drop_all(&mut self, blocks: &[BlockId]) {
         // From the end, so that the first block is the next to be taken and neighbours stay neighbours.
-        for block in table.blocks.into_iter().skip(table.forgotten).rev() {
+        for &block in blocks.iter().rev() {
             self.drop_one(block);
         }
+    }
+
+    /// How many hold `block`.
+    pub fn holders(&self, block: BlockId) -> u32 {
+        self.holders[block.0 as usize]
+    }
+
+    /// Gives up `table`.
+    pub fn release(&mut self, mut table: BlockTable) {
+        self.drop_all(&table.blocks.split_off(table.forgotten));
     }
 
     fn take(&mut self) -> Option<BlockId> {
@@ -163,17 +197,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_shared_tail_is_copied_on_write_and_full_blocks_are_not() {
+    fn a_tail_is_copied_if_somebody_else_wrote_on_in_it() {
         let mut blocks = Blocks::new(Layout { blocks: 4, block_tokens: 4 });
         let mut first = BlockTable::default();
         assert_eq!(blocks.reserve(&mut first, 6), Some(vec![]));
         first.advance(6);
         let mut second = blocks.share(&first, 5);
         assert_eq!(second.blocks(), first.blocks());
+        let kept = blocks.share(&first, 6);
+        assert_eq!(blocks.reserve(&mut first, 7), Some(vec![]), "after all that is written");
+        first.advance(1);
         assert_eq!(blocks.reserve(&mut second, 6), Some(vec![(BlockId(1), BlockId(2))]));
         assert_eq!(second.blocks(), [BlockId(0), BlockId(2)]);
-        assert_eq!(blocks.reserve(&mut first, 8), Some(vec![]), "its tail is its own again");
+        assert_eq!(blocks.reserve(&mut first, 8), Some(vec![]), "nobody else writes there");
         assert_eq!(blocks.reserve(&mut first, 13), None, "one block is free, two are needed");
+        blocks.release(kept);
         blocks.release(first);
         blocks.release(second);
         assert_eq!(blocks.free(), 4);

@@ -1,141 +1,237 @@
-//! Finished sequences whose keys and values the next request may share.
+//! What is kept of prompts and answers, and what a new prompt finds of it.
 
-use super::{Cache, Table};
+use super::tree::{NodeId, Tree, Walk};
+use super::{BlockId, Cache, Lack, SlotId, Snapshot, Table};
 
-/// Finished sequences, the latest last. A match compares tokens; a hit shares blocks and moves nothing.
+/// Tokens that a snapshot must save at least: fewer are computed again instead.
+pub const SNAPSHOT_GAIN: usize = 16;
+
+/// Tokens of what was kept that [`Stop::Diverged`] shows.
+const SHOWN: usize = 6;
+
+/// What a sequence asks of the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Prompts share with those of the same salt only.
+    pub salt: String,
+    /// Where others may part from it, in tokens, ascending: the ends of static segments, the start of the turn. There the state of a
+    /// model that has one is kept.
+    pub boundaries: Vec<usize>,
+    /// Tokens of static text that it begins with.
+    pub pinned: usize,
+}
+
+impl Prefix {
+    /// One boundary more.
+    pub fn add(&mut self, boundary: usize) {
+        if let Err(at) = self.boundaries.binary_search(&boundary) {
+            self.boundaries.insert(at, boundary);
+        }
+    }
+}
+
+/// Why no more of a prompt was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// What was kept goes on otherwise.
+    Diverged {
+        /// Its next tokens.
+        kept: Vec<u32>,
+    },
+    /// What follows was kept once.
+    Evicted {
+        /// How many tokens.
+        tokens: usize,
+    },
+    /// What follows is kept, but not the state that it takes to go on from there.
+    NoState {
+        /// How many tokens.
+        tokens: usize,
+    },
+}
+
+/// What the cache has of a prompt.
+#[derive(Debug, Default)]
+pub struct Hit {
+    path: Vec<NodeId>,
+    /// Tokens that need not be computed.
+    pub len: usize,
+    /// Whose snapshot it goes on from.
+    snapshot: Option<NodeId>,
+    /// Tokens up to which it is one of the prompts that were seen before.
+    pub seen: usize,
+    /// Why it is no more; `None` if nothing that was kept goes on after it.
+    pub stop: Option<Stop>,
+}
+
+/// The radix tree, as sequences see it. A hit shares blocks and moves nothing; many can hold one at once.
 #[derive(Debug, Default)]
 pub struct Prefixes {
-    kept: Vec<(Vec<u32>, Table)>,
+    tree: Tree,
 }
 
 impl Prefixes {
-    /// A table that holds the longest kept prefix of `prompt`, at most `limit` tokens; empty if there is none.
-    pub fn attach(&mut self, cache: &mut Cache, prompt: &[u32], limit: usize) -> Table {
-        let common = |kept: &[u32]| kept.iter().zip(prompt).take(limit).take_while(|(a, b)| a == b).count();
-        let usable = self.kept.iter().map(|(tokens, table)| cache.usable(table, common(tokens)));
-        let best = usable.enumerate().map(|(at, length)| (length, at)).max();
-        let Some((length @ 1.., at)) = best else { return Table::default() };
-        let hit = self.kept.remove(at);
-        match cache.share(&hit.1, length) {
-            Some(table) => {
-                self.kept.push(hit);
-                table
+    /// The longest kept prefix of `prompt`, at most `limit` tokens.
+    pub fn find(&self, cache: &Cache, salt: &str, prompt: &[u32], limit: usize) -> Hit {
+        let Walk { path, len: seen } = self.tree.walk(salt, &prompt[..limit.min(prompt.len())]);
+        let there = path.iter().take_while(|id| self.tree.node(**id).is_kept()).count();
+        let kept = path[..there].last().map_or(0, |id| self.tree.node(*id).end().min(seen));
+        let (len, snapshot) = match cache.has_state() {
+            false => (kept, None),
+            true => self.state(cache, &path[..there], kept),
+        };
+        let stop = if seen > kept {
+            Some(Stop::Evicted { tokens: seen - len })
+        } else if kept > len {
+            Some(Stop::NoState { tokens: kept - len })
+        } else {
+            self.otherwise(salt, &path, seen).filter(|_| seen < limit).map(|kept| Stop::Diverged { kept })
+        };
+        Hit { path, len, snapshot, seen, stop }
+    }
+
+    /// The last point of `path`, at most after `kept` tokens, that a snapshot serves.
+    fn state(&self, cache: &Cache, path: &[NodeId], kept: usize) -> (usize, Option<NodeId>) {
+        let ends = path.iter().rev().filter(|id| {
+            let node = self.tree.node(**id);
+            node.snapshot.is_some() && node.end() <= kept
+        });
+        let before = ends.clone().next().map_or((0, None), |id| (self.tree.node(*id).end(), Some(*id)));
+        if before.0 == kept || cache.recurrent() {
+            return before;
+        }
+        // A window that was kept further on may still reach back to here.
+        let mut open: Vec<NodeId> = path.last().copied().into_iter().collect();
+        while let Some(id) = open.pop() {
+            let node = self.tree.node(id);
+            let serves = |snapshot: &Snapshot| cache.serves(snapshot, node.end(), kept);
+            if node.end() >= kept && node.snapshot.as_ref().is_some_and(serves) {
+                return (kept, Some(id));
             }
-            // State that can't be shared goes over to the sequence that goes on.
-            None => hit.1,
+            open.extend(&node.children);
+        }
+        before
+    }
+
+    /// The next tokens of what was kept beyond the first `seen` tokens of `path`.
+    fn otherwise(&self, salt: &str, path: &[NodeId], seen: usize) -> Option<Vec<u32>> {
+        let last = path.last().copied().or(self.tree.root(salt))?;
+        let node = self.tree.node(last);
+        let rest = &node.tokens[seen - node.start..];
+        let rest = match rest.is_empty() {
+            false => rest,
+            true => {
+                let children = node.children.iter().map(|id| self.tree.node(*id));
+                &children.max_by_key(|child| child.used)?.tokens
+            }
+        };
+        Some(rest[..rest.len().min(SHOWN)].to_vec())
+    }
+
+    /// A table that holds `hit`, which must be the latest that was found, and the copy of recurrent state that the backend must do.
+    pub fn attach(&mut self, cache: &mut Cache, hit: &Hit) -> (Table, Option<(SlotId, SlotId)>) {
+        self.tree.clock += 1;
+        for &id in &hit.path {
+            self.tree.node_mut(id).used = self.tree.clock;
+        }
+        if hit.len == 0 {
+            return (Table::default(), None);
+        }
+        let size = cache.layout().block_tokens;
+        let blocks: Vec<BlockId> = self.tree.blocks(&hit.path, hit.len, size);
+        let Some(id) = hit.snapshot else {
+            return cache.resume(blocks, hit.len, None).unwrap_or_default();
+        };
+        self.tree.node_mut(id).resumed = self.tree.clock;
+        loop {
+            let snapshot = self.tree.node(id).snapshot.as_ref();
+            if let Some(resumed) = cache.resume(blocks.clone(), hit.len, snapshot) {
+                return resumed;
+            }
+            match self.tree.least_snapshot(Some(id)) {
+                Some(other) => self.give_up_snapshot(cache, other),
+                // All other slots are those of running sequences.
+                None => return (Table::default(), None),
+            }
         }
     }
 
-    /// Keeps the computed `tokens` of a finished sequence; sequences that it extends are given up.
-    pub fn keep(&mut self, cache: &mut Cache, mut tokens: Vec<u32>, table: Table) {
-        tokens.truncate(table.len());
-        let mut at = 0;
-        while at < self.kept.len() {
-            if tokens.starts_with(&self.kept[at].0) {
-                cache.release(self.kept.remove(at).1);
-            } else {
-                at += 1;
+    /// Learns what a sequence has computed of `tokens`, so that others can share it from now on.
+    pub fn learn(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: &Table) {
+        self.tree.extend(cache, &prefix.salt, tokens, table);
+        for &boundary in prefix.boundaries.iter().filter(|boundary| **boundary <= table.len()) {
+            if let Some(id) = self.tree.cut(cache, &prefix.salt, tokens, boundary)
+                && boundary <= prefix.pinned
+            {
+                self.tree.node_mut(id).pinned = true;
             }
         }
-        self.kept.push((tokens, table));
+        self.tree.forget_beyond(cache.capacity());
     }
 
-    /// Gives up the sequence that was not used for the longest time; false if there is none.
-    pub fn evict(&mut self, cache: &mut Cache) -> bool {
-        if self.kept.is_empty() {
-            return false;
+    /// Keeps the state after the first `at` tokens, of which the latest step computed the last; `slot` has its recurrent part.
+    pub fn keep_state(
+        &mut self,
+        cache: &mut Cache,
+        prefix: &Prefix,
+        tokens: &[u32],
+        table: &Table,
+        (at, slot): (usize, Option<SlotId>),
+    ) {
+        self.learn(cache, prefix, tokens, table);
+        let snapshot = cache.snapshot(table, at, slot);
+        self.put(cache, &prefix.salt, &tokens[..at], snapshot);
+    }
+
+    /// Keeps what a sequence that goes no further has computed of `tokens`.
+    pub fn keep(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: Table) {
+        self.tree.clock += 1;
+        self.learn(cache, prefix, tokens, &table);
+        let computed = &tokens[..tokens.len().min(table.len())];
+        let snapshot = cache.into_snapshot(table);
+        match cache.has_state() && !computed.is_empty() {
+            true => self.put(cache, &prefix.salt, computed, snapshot),
+            false => cache.release_snapshot(snapshot),
         }
-        cache.release(self.kept.remove(0).1);
-        true
+    }
+
+    /// Puts `snapshot` after all of `tokens`, unless there is one.
+    fn put(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], snapshot: Snapshot) {
+        let clock = self.tree.clock;
+        let node = self.tree.cut(cache, salt, tokens, tokens.len()).map(|id| self.tree.node_mut(id));
+        match node.filter(|node| node.snapshot.is_none() && node.is_kept()) {
+            Some(node) => (node.snapshot, node.resumed) = (Some(snapshot), clock),
+            None => cache.release_snapshot(snapshot),
+        }
+    }
+
+    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have all.
+    pub fn slot(&mut self, cache: &mut Cache) -> Option<SlotId> {
+        loop {
+            if let Some(slot) = cache.take_slot() {
+                return Some(slot);
+            }
+            let least = self.tree.least_snapshot(None)?;
+            self.give_up_snapshot(cache, least);
+        }
+    }
+
+    /// Gives up the least of what holds `lack`; false if there is nothing that could be.
+    pub fn evict(&mut self, cache: &mut Cache, lack: Lack) -> bool {
+        match lack {
+            Lack::Blocks => self.tree.least_node(cache).map(|id| self.tree.evict(cache, id)),
+            Lack::State => self.tree.least_snapshot(None).map(|id| self.give_up_snapshot(cache, id)),
+        }
+        .is_some()
+    }
+
+    fn give_up_snapshot(&mut self, cache: &mut Cache, id: NodeId) {
+        if let Some(snapshot) = self.tree.node_mut(id).snapshot.take() {
+            cache.release_snapshot(snapshot);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::Room;
-
-    fn written(cache: &mut Cache, mut table: Table, tokens: usize) -> Table {
-        cache.reserve(&mut table, tokens).unwrap();
-        let more = tokens - table.len();
-        table.advance(more);
-        table
-    }
-
-    /// Keeps `tokens` as a finished sequence.
-    fn keep(cache: &mut Cache, prefixes: &mut Prefixes, tokens: &[u32]) {
-        let table = written(cache, Table::default(), tokens.len());
-        prefixes.keep(cache, tokens.to_vec(), table);
-    }
-
-    #[test]
-    fn the_longest_common_prefix_is_shared_and_the_least_recent_evicted() {
-        let mut cache = Cache::new(&Room::new(8 * 32, 1, 8, None), false);
-        let mut prefixes = Prefixes::default();
-        for tokens in [[1, 2, 3], [1, 2, 4], [9, 9, 9]] {
-            keep(&mut cache, &mut prefixes, &tokens);
-        }
-        let table = prefixes.attach(&mut cache, &[1, 2, 3, 4], 3);
-        assert_eq!((table.len(), cache.free().0), (3, 5));
-        cache.release(table);
-        assert_eq!(prefixes.attach(&mut cache, &[7], 1).len(), 0);
-        assert!(prefixes.evict(&mut cache), "1 2 4 goes first: 1 2 3 was used");
-        assert_eq!(prefixes.attach(&mut cache, &[1, 2, 4], 3).len(), 2);
-    }
-
-    #[test]
-    fn a_sequence_replaces_those_that_it_extends() {
-        let mut cache = Cache::new(&Room::new(4 * 32, 1, 8, None), false);
-        let mut prefixes = Prefixes::default();
-        for tokens in [&[1, 2][..], &[1, 2, 3, 4]] {
-            keep(&mut cache, &mut prefixes, tokens);
-        }
-        assert_eq!(cache.free().0, 3);
-    }
-
-    #[test]
-    fn recurrent_state_goes_on_from_its_end_only() {
-        let mut cache = Cache::new(&Room::new(8 * 32, 1, 8, None), true);
-        let mut prefixes = Prefixes::default();
-        keep(&mut cache, &mut prefixes, &[1, 2, 3]);
-        assert_eq!(prefixes.attach(&mut cache, &[1, 2, 4, 5], 3).len(), 0);
-        let table = prefixes.attach(&mut cache, &[1, 2, 3, 5], 3);
-        assert_eq!(table.len(), 3);
-        assert!(!prefixes.evict(&mut cache), "the state is the new sequence's now");
-        cache.release(table);
-        assert_eq!(cache.free().0, 8);
-    }
-
-    #[test]
-    fn slots_run_out_and_come_back() {
-        let mut cache = Cache::new(&Room::new(8 * 32, 1, 8, None), true);
-        let tables: Vec<Table> = (0..3).map(|_| written(&mut cache, Table::default(), 5)).collect();
-        assert_eq!(cache.reserve(&mut Table::default(), 5), None);
-        tables.into_iter().for_each(|table| cache.release(table));
-        assert!(cache.reserve(&mut Table::default(), 5).is_some());
-    }
-
-    #[test]
-    fn what_a_window_has_passed_is_forgotten() {
-        let mut cache = Cache::new(&Room::new(4096, 1, 64, Some(64)), false);
-        let blocks = cache.free().1;
-        let mut table = Table::default();
-        let mut prefixes = Prefixes::default();
-        for end in (64..=2048).step_by(64) {
-            table = written(&mut cache, table, end);
-            assert!(blocks - cache.free().1 <= (64 + 256 + 64) / 32 + 2, "{end} tokens");
-        }
-        let tokens: Vec<u32> = (0..2048).collect();
-        prefixes.keep(&mut cache, tokens.clone(), table);
-        let check = |cache: &mut Cache, prefixes: &mut Prefixes, common: usize, expected: usize| {
-            let mut prompt = tokens[..common].to_vec();
-            prompt.extend([9999, 9999]);
-            let table = prefixes.attach(cache, &prompt, prompt.len() - 1);
-            assert_eq!(table.len(), expected);
-            cache.release(table);
-        };
-        check(&mut cache, &mut prefixes, 2048, 2048);
-        check(&mut cache, &mut prefixes, 1900, 1900);
-        check(&mut cache, &mut prefixes, 1000, 0);
-    }
-}
+#[path = "prefixes_tests.rs"]
+mod tests;

@@ -20,25 +20,39 @@ pub struct Room {
     pub full: Layout,
     /// Of windowed layers.
     pub windowed: Layout,
-    /// Recurrent states.
+    /// Recurrent states: of running sequences, and of snapshots.
     pub slots: usize,
     /// Tokens that a windowed layer sees.
     pub window: Option<usize>,
+    /// Sequences that run at once.
+    pub sequences: usize,
+    /// Tokens that a step feeds at most.
+    step: usize,
 }
 
 impl Room {
-    /// Room for `tokens` tokens of up to `sequences` sequences that run at once, fed by up to `step` tokens a step.
+    /// Room for `tokens` tokens of up to `sequences` sequences that run at once, fed by up to `step` tokens a step, and for a
+    /// snapshot of each of them and one more.
     pub fn new(tokens: usize, sequences: usize, step: usize, window: Option<usize>) -> Self {
-        let layout = |blocks: usize| Layout { blocks: blocks.max(1), block_tokens: BLOCK_TOKENS };
-        let full = tokens.div_ceil(BLOCK_TOKENS);
-        // A finished sequence keeps its window for the next request.
-        let holders = sequences.saturating_mul(2).saturating_add(1);
-        let windowed = window.map_or(0, |window| {
-            let each = (window + WINDOW_SLACK + step).div_ceil(BLOCK_TOKENS) + 2;
-            full.min(each.saturating_mul(holders))
-        });
-        Room { full: layout(full), windowed: layout(windowed), slots: holders, window }
+        let full = layout(tokens.div_ceil(BLOCK_TOKENS));
+        let room = Room { full, windowed: layout(0), slots: 0, window, sequences, step };
+        room.keeping(sequences.saturating_add(1))
     }
+
+    /// The same with room for so many snapshots.
+    #[must_use]
+    pub fn keeping(self, snapshots: usize) -> Self {
+        let windowed = self.window.map_or(0, |window| {
+            let seen = |more: usize| (window + WINDOW_SLACK + more).div_ceil(BLOCK_TOKENS) + 2;
+            let running = seen(self.step).saturating_mul(self.sequences);
+            self.full.blocks.min(running.saturating_add(seen(0).saturating_mul(snapshots)))
+        });
+        Room { windowed: layout(windowed), slots: self.sequences.saturating_add(snapshots), ..self }
+    }
+}
+
+fn layout(blocks: usize) -> Layout {
+    Layout { blocks: blocks.max(1), block_tokens: BLOCK_TOKENS }
 }
 
 /// What one sequence holds. Made and given up by [`Cache`] only, which counts.
@@ -82,6 +96,23 @@ impl Table {
     }
 }
 
+/// What it takes, beside the blocks of layers that see everything, to go on from one point of a sequence: the last window of
+/// windowed layers, shared, and a copy of the recurrent state. Made and given up by [`Cache`] only.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    windowed: BlockTable,
+    slot: Option<SlotId>,
+}
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// Blocks of layers that see everything.
+    Blocks,
+    /// Blocks of windowed layers, or slots: what snapshots hold.
+    State,
+}
+
 /// Copies of blocks that the backend must do, `(from, to)`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Copies {
@@ -116,61 +147,139 @@ impl Cache {
         layout.blocks * layout.block_tokens
     }
 
-    /// Makes room for `tokens` tokens in `table`; `None`, and nothing taken, if there is none.
-    pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Option<Copies> {
-        if let Some((blocks, window)) = &mut self.windowed {
-            let seen = (table.len() + 1).saturating_sub(*window + WINDOW_SLACK);
-            blocks.forget(&mut table.windowed, seen);
-            if !blocks.has_room(&table.windowed, tokens) {
-                return None;
-            }
+    /// How layers that see everything are cut.
+    pub fn layout(&self) -> Layout {
+        self.full.layout()
+    }
+
+    /// Whether going on from a point takes a [`Snapshot`].
+    pub fn has_state(&self) -> bool {
+        self.windowed.is_some() || self.slots.is_some()
+    }
+
+    /// Whether there is recurrent state, which is copied.
+    pub fn recurrent(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Blocks of layers that see everything.
+    pub fn blocks(&mut self) -> &mut Blocks {
+        &mut self.full
+    }
+
+    /// How many hold a block of layers that see everything.
+    pub fn holders(&self, block: BlockId) -> u32 {
+        self.full.holders(block)
+    }
+
+    /// Makes room for `tokens` tokens in `table`.
+    ///
+    /// # Errors
+    /// What there is too little of; nothing is taken then.
+    pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<Copies, Lack> {
+        self.forget(table);
+        if self.windowed.as_ref().is_some_and(|(blocks, _)| !blocks.has_room(&table.windowed, tokens)) {
+            return Err(Lack::State);
         }
         if !self.full.has_room(&table.full, tokens) {
-            return None;
+            return Err(Lack::Blocks);
         }
-        if let Some(free) = &mut self.slots
-            && table.slot.is_none()
-        {
-            table.slot = Some(free.pop()?);
+        if self.slots.is_some() && table.slot.is_none() {
+            table.slot = Some(self.take_slot().ok_or(Lack::State)?);
         }
         let windowed = match &mut self.windowed {
-            Some((blocks, _)) => blocks.reserve(&mut table.windowed, tokens)?,
+            Some((blocks, _)) => blocks.reserve(&mut table.windowed, tokens).ok_or(Lack::State)?,
             None => Vec::new(),
         };
-        Some(Copies { full: self.full.reserve(&mut table.full, tokens)?, windowed })
+        let full = self.full.reserve(&mut table.full, tokens).ok_or(Lack::Blocks)?;
+        Ok(Copies { full, windowed })
     }
 
-    /// How many of the first `common` tokens of `table` another sequence can go on from: all or none where a window has
-    /// passed, or where recurrent state can't be cut back.
-    pub fn usable(&self, table: &Table, common: usize) -> usize {
-        let forgotten = self.windowed.as_ref().is_some_and(|(blocks, window)| {
-            blocks.first(&table.windowed) > (common + 1).saturating_sub(*window)
-        });
-        let behind = self.slots.is_some() && common != table.len();
-        if forgotten || behind { 0 } else { common }
-    }
-
-    /// A holder of the first `tokens` tokens of `table`, which stays: `None` where the state can't be shared.
-    pub fn share(&mut self, table: &Table, tokens: usize) -> Option<Table> {
-        if self.slots.is_some() {
-            return None;
+    /// Gives up what the window has passed.
+    fn forget(&mut self, table: &mut Table) {
+        if let Some((blocks, window)) = &mut self.windowed {
+            let seen = (table.windowed.len() + 1).saturating_sub(*window + WINDOW_SLACK);
+            blocks.forget(&mut table.windowed, seen);
         }
+    }
+
+    /// A slot that nobody has.
+    pub fn take_slot(&mut self) -> Option<SlotId> {
+        self.slots.as_mut()?.pop()
+    }
+
+    /// Gives up a slot.
+    pub fn release_slot(&mut self, slot: SlotId) {
+        if let Some(free) = &mut self.slots {
+            free.push(slot);
+        }
+    }
+
+    /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest step computed; `slot` holds the
+    /// recurrent state of that point.
+    pub fn snapshot(&mut self, table: &Table, at: usize, slot: Option<SlotId>) -> Snapshot {
         let windowed = match &mut self.windowed {
-            Some((blocks, _)) => blocks.share(&table.windowed, tokens),
+            Some((blocks, window)) => {
+                let mut shared = blocks.share(&table.windowed, at);
+                blocks.forget(&mut shared, (at + 1).saturating_sub(*window));
+                shared
+            }
             None => BlockTable::default(),
         };
-        Some(Table { full: self.full.share(&table.full, tokens), windowed, slot: None })
+        Snapshot { windowed, slot }
+    }
+
+    /// What is left of a sequence that goes no further: its state is the snapshot's now.
+    pub fn into_snapshot(&mut self, mut table: Table) -> Snapshot {
+        self.forget(&mut table);
+        self.full.release(table.full);
+        Snapshot { windowed: table.windowed, slot: table.slot }
+    }
+
+    /// Gives up a snapshot.
+    pub fn release_snapshot(&mut self, snapshot: Snapshot) {
+        if let Some((blocks, _)) = &mut self.windowed {
+            blocks.release(snapshot.windowed);
+        }
+        if let Some(slot) = snapshot.slot {
+            self.release_slot(slot);
+        }
+    }
+
+    /// Whether a snapshot that was taken after `taken` tokens serves to go on after `at`, not later. Recurrent state can't be cut
+    /// back; windows can as far as they reach.
+    pub fn serves(&self, snapshot: &Snapshot, taken: usize, at: usize) -> bool {
+        let reaches = self.windowed.as_ref().is_none_or(|(blocks, window)| {
+            blocks.first(&snapshot.windowed) <= (at + 1).saturating_sub(*window)
+        });
+        reaches && at <= taken && (at == taken || self.slots.is_none())
+    }
+
+    /// A table that goes on after `tokens` tokens, which lie in `blocks`, and the copy of recurrent state that the backend must do.
+    /// It holds what it needs of `snapshot`. `None` if it takes a slot and none is free.
+    pub fn resume(
+        &mut self,
+        blocks: Vec<BlockId>,
+        tokens: usize,
+        snapshot: Option<&Snapshot>,
+    ) -> Option<(Table, Option<(SlotId, SlotId)>)> {
+        let mut table = Table::default();
+        let mut copy = None;
+        if let Some(from) = snapshot.and_then(|snapshot| snapshot.slot) {
+            let to = self.take_slot()?;
+            (table.slot, copy) = (Some(to), Some((from, to)));
+        }
+        if let (Some((blocks, _)), Some(snapshot)) = (&mut self.windowed, snapshot) {
+            table.windowed = blocks.share(&snapshot.windowed, tokens);
+        }
+        table.full = self.full.table(blocks, tokens);
+        Some((table, copy))
     }
 
     /// Gives up `table`.
     pub fn release(&mut self, table: Table) {
-        self.full.release(table.full);
-        if let Some((blocks, _)) = &mut self.windowed {
-            blocks.release(table.windowed);
-        }
-        if let (Some(free), Some(slot)) = (&mut self.slots, table.slot) {
-            free.push(slot);
-        }
+        let snapshot = self.into_snapshot(table);
+        self.release_snapshot(snapshot);
     }
 
     /// Blocks that nobody holds, of layers that see everything and of windowed ones.

@@ -1,5 +1,6 @@
 //! The face of the engine: load a model, generate turns. One thread owns the model and serves all requests together.
 
+mod segments;
 mod template;
 
 use std::borrow::Cow;
@@ -17,7 +18,7 @@ use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::{Backend, Compute, Isa, KvType, default_threads};
-use crate::cache::{Room, Table};
+use crate::cache::Room;
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
@@ -25,16 +26,16 @@ use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
 use crate::listener::Listener;
-use crate::memory::Footprint;
-use crate::pool::{Part, Pool};
+use crate::memory::{self, Footprint};
+use crate::pool::{Pool, Run};
 use crate::repetition::{Calls, Cycles, Digits};
 use crate::request::{Event, Request, ToolChoice};
 use crate::sampler::Sampler;
-use crate::schedule;
 use crate::sequence::{ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+use segments::{Renderer, Segments};
 pub use template::{Chosen, chat_template};
 
 /// Most tokens that one forward pass computes. More makes prompts slightly faster and other sequences wait longer.
@@ -55,6 +56,9 @@ pub struct Options {
     pub kv: KvType,
     /// The tool-call format, instead of the one that the chat template shows.
     pub tool_format: Option<&'static Format>,
+    /// Bytes for snapshots of recurrent and windowed state, without which such models can't go on from where prompts part. Default
+    /// 512 MiB, and never fewer than four snapshots.
+    pub snapshot_bytes: u64,
     /// Who computes. Default: the native backend.
     pub compute: Compute,
     /// Threads that compute. Default: as many as the machine runs at once.
@@ -76,6 +80,7 @@ impl Default for Options {
             parallel: 1,
             kv: KvType::F16,
             tool_format: None,
+            snapshot_bytes: memory::SNAPSHOT_BYTES,
             compute: Compute::Native,
             threads: default_threads(),
             isa: Isa::best(),
@@ -99,6 +104,7 @@ pub struct Engine {
     control: Vec<String>,
     format: Option<&'static Format>,
     grammar: Grammar,
+    segments: Segments,
     context: usize,
     jobs: Option<mpsc::Sender<Sequence>>,
     thread: Option<JoinHandle<()>>,
@@ -154,6 +160,7 @@ impl Engine {
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
             control,
+            segments: Segments::default(),
             context,
             jobs: Some(jobs),
             thread: Some(thread),
@@ -208,8 +215,9 @@ impl Engine {
             request.to_mut().thinking = self.thinking;
         }
         let request = request.as_ref();
-        let prompt = self.template.render(request, &self.control, now)?;
-        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
+        let by =
+            Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now };
+        let (prompt, tokens) = by.prompt(request)?;
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
         }
@@ -218,16 +226,14 @@ impl Engine {
         }
         let format = self.format.unwrap_or(Format::house());
         let asked = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
+        let prefix = self.segments.prefix(by, request, &prompt, &tokens);
         let room = self.context - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
         let sequence = |turn: &Turn| -> Result<Sequence> {
             Ok(Sequence {
-                prompt: tokens.len(),
+                run: Run::new(tokens.clone(), prefix.clone()),
                 limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
-                tokens: tokens.clone(),
-                table: Table::default(),
-                cached: 0,
                 sampler: Sampler::new(&request.sampling),
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 parser: Parser::new(turn),
@@ -250,7 +256,6 @@ impl Engine {
                 writing: false,
                 json: turn.schema.is_some(),
                 digits: Digits::default(),
-                finished: false,
             })
         };
         let mut first = sequence(&asked)?;
@@ -338,7 +343,8 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
         return Err(Error::InvalidRequest { reason });
     }
     let parallel = options.parallel.max(1);
-    Ok((context, Room::new(context.saturating_mul(parallel), parallel, STEP_TOKENS, sizes.window)))
+    let room = memory::room(gguf, architecture, (context, parallel), options.kv, options.snapshot_bytes)?;
+    Ok((context, room))
 }
 
 /// Whether the vocabulary has what calls in `format` need.
@@ -366,12 +372,12 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
     loop {
         if running.is_empty() {
             match jobs.recv() {
-                Ok(sequence) => admit(&mut pool, sequence, &mut running),
+                Ok(sequence) => admit(sequence, &mut running),
                 Err(_) => return,
             }
         }
         while let Ok(sequence) = jobs.try_recv() {
-            admit(&mut pool, sequence, &mut running);
+            admit(sequence, &mut running);
         }
         if let Err(error) = step(&mut pool, &mut running) {
             let message = error.to_string();
@@ -379,62 +385,35 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
                 sequence.fail(Error::Backend { operation: "step".into(), message: message.clone() });
             }
         }
-        let (finished, rest): (Vec<_>, Vec<_>) = running.into_iter().partition(|sequence| sequence.finished);
+        let (finished, rest): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|sequence| sequence.run.finished);
         running = rest;
         for mut sequence in finished {
-            let other = sequence.events.take_other();
-            pool.keep(sequence.tokens, sequence.table);
-            if let Some(other) = other {
-                admit(&mut pool, other, &mut running);
+            pool.finish(&mut sequence.run);
+            if let Some(other) = sequence.events.take_other() {
+                admit(other, &mut running);
             }
         }
     }
 }
 
-fn admit<B: Backend>(pool: &mut Pool<B>, mut sequence: Sequence, running: &mut Vec<Sequence>) {
-    sequence.table = pool.attach(&sequence.tokens);
-    sequence.cached = sequence.table.len();
+fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
     sequence.begin();
     running.push(sequence);
 }
 
-/// One forward pass for all sequences that have room, and the next token of those whose prompt is through.
+/// One forward pass, and the next token of those whose prompt is through.
 fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
-    let mut pending = Vec::with_capacity(running.len());
     for sequence in running.iter_mut() {
-        sequence.finished |= sequence.cancelled.load(Ordering::Relaxed);
-        pending.push(if sequence.finished { 0 } else { sequence.pending() });
+        sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
     }
-    let mut rows = schedule::plan(&pending, STEP_TOKENS);
-    for (sequence, rows) in running.iter_mut().zip(&mut rows) {
-        if *rows > 0 && !pool.reserve(&mut sequence.table, *rows)? {
-            // It waits until another sequence is through.
-            *rows = 0;
-        }
+    let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
+    let mut stepped = pool.step(&mut runs, STEP_TOKENS)?;
+    for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks_mut(pool.vocabulary())) {
+        running[at].advance(logits);
     }
-    if rows.iter().all(|&rows| rows == 0) {
-        let capacity = pool.capacity();
-        if let Some(last) = running.iter_mut().rev().find(|sequence| !sequence.finished) {
-            last.fail(Error::OutOfBlocks { capacity });
-        }
-        return Ok(());
-    }
-    let mut parts = Vec::new();
-    let mut ready = Vec::new();
-    for (sequence, &rows) in running.iter_mut().zip(&rows).filter(|(_, rows)| **rows > 0) {
-        let Sequence { table, tokens, .. } = sequence;
-        let start = table.len();
-        let through = start + rows == tokens.len();
-        ready.push(through);
-        parts.push(Part { tokens: &tokens[start..start + rows], table, outputs: usize::from(through) });
-    }
-    let mut logits = pool.forward(&mut parts)?;
-    let mut lines = logits.chunks_mut(pool.vocabulary());
-    let computed = running.iter_mut().zip(&rows).filter(|(_, rows)| **rows > 0);
-    for ((sequence, _), _) in computed.zip(ready).filter(|(_, ready)| *ready) {
-        if let Some(line) = lines.next() {
-            sequence.advance(line);
-        }
+    if let Some(at) = stepped.too_long {
+        running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
+use crate::request::{Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, Usage};
 
 const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -111,6 +111,67 @@ fn a_second_turn_reuses_the_first_one() {
     assert!(cached.usage.cached_tokens >= answer.usage.prompt_tokens, "{:?}", cached.usage);
     let fresh = turn(&super::tests::engine(512, 1), &second);
     assert_eq!((fresh.usage.cached_tokens, &fresh.text), (0, &cached.text));
+}
+
+#[test]
+fn a_miss_is_explained() {
+    let engine = engine(512, 1);
+    let first = turn(&engine, &request("tell me about the house", 4)).usage;
+    assert_eq!((first.cached_tokens, &first.miss), (0, &None));
+    let usage = turn(&engine, &request("tell me about a kitchen", 4)).usage;
+    let Some(Miss::Diverged { at, prompt, kept }) = &usage.miss else { panic!("{usage:?}") };
+    assert_eq!(*at, usage.cached_tokens);
+    assert!(*at > 0 && prompt != kept && prompt.chars().next() == kept.chars().next(), "{prompt:?} {kept:?}");
+    let words = usage.miss.as_ref().unwrap().to_string();
+    assert_eq!(words, format!("diverged at token {at}: {prompt:?} against {kept:?}"));
+    let another = Request { salt: "another tenant".into(), ..request("tell me about the house", 4) };
+    assert_eq!(turn(&engine, &another).usage.cached_tokens, 0);
+    assert!(turn(&engine, &another).usage.cached_tokens > 0);
+}
+
+/// Whatever state a model has: the static text of an agent is computed once, also for those who ask at the same time.
+#[test]
+fn the_same_skills_and_a_new_question_hit() {
+    for case in ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"] {
+        let gguf = Gguf::open(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../tests/fixtures/arch")
+                .join(case)
+                .join("model.gguf"),
+        );
+        let gguf = Writer::copy_of(&gguf.unwrap()).meta("tokenizer.chat_template", TEMPLATE);
+        let gguf = Gguf::from_vec("tiny", gguf.bytes().unwrap()).unwrap();
+        let options = Options { parallel: 3, threads: 2, ..Options::default() };
+        let load = || Engine::load(&gguf, &options).unwrap();
+        let skill =
+            |name: &str| Segment { name: name.into(), text: format!("# {name}\n\n{}", name.repeat(60)) };
+        let ask = |skills: &[&str], text: &str| Request {
+            system: skills.iter().map(|name| skill(name)).collect(),
+            ..request(text, 6)
+        };
+        let questions = [
+            ask(&["ab ", "cd "], "what is this"),
+            ask(&["ab ", "cd "], "and where"),
+            ask(&["ab ", "ef "], "or who"),
+            ask(&["ab ", "ef ", "gh "], "why"),
+            ask(&["ab ", "cd "], "how"),
+        ];
+        let fresh: Vec<Turn> = questions.iter().map(|question| turn(&load(), question)).collect();
+        let check = |turns: Vec<Turn>, how: &str| {
+            for (at, (turn, fresh)) in turns.iter().zip(&fresh).enumerate() {
+                assert_eq!(turn.text, fresh.text, "{case} {how} {at}");
+                let share = turn.usage.cached_tokens as f64 / fresh.usage.prompt_tokens as f64;
+                let expected = [0.0, 0.8, 0.4, 0.55, 0.8][at];
+                assert!(share >= expected, "{case} {how} {at}: {:?}", turn.usage);
+            }
+        };
+        let engine = load();
+        check(questions.iter().map(|question| turn(&engine, question)).collect(), "one by one");
+        let engine = load();
+        let running: Vec<Events> =
+            questions.iter().map(|question| engine.generate(question).unwrap()).collect();
+        check(running.into_iter().map(collect).collect(), "together");
+    }
 }
 
 fn picker() -> Tool {

@@ -107,14 +107,12 @@ impl<B: Backend> Attention<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let width = self.shape.key_width;
-        let mut q = self.q.apply(backend, x)?;
+        let [mut q, mut k, v] = Linear::apply_all([&self.q, &self.k, &self.v], backend, x)?;
         let mut gate = None;
         if self.gated {
             let (queries, gates) = backend.split(&q, 2 * width, width)?;
             (q, gate) = (queries, Some(gates));
         }
-        let mut k = self.k.apply(backend, x)?;
-        let v = self.v.apply(backend, x)?;
         if let Some(norm) = &self.q_norm {
             q = norm.apply(backend, &q)?;
         }

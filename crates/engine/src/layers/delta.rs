@@ -82,13 +82,11 @@ impl<B: Backend> Delta<B> {
         step: &Step,
         state: &mut B::State,
     ) -> Result<B::Array> {
-        let qkv = self.qkv.apply(backend, x)?;
-        let beta = self.beta.apply(backend, x)?;
-        let alpha = self.alpha.apply(backend, x)?;
+        let linears = [&self.qkv, &self.gate, &self.beta, &self.alpha];
+        let [qkv, gate, beta, alpha] = Linear::apply_all(linears, backend, x)?;
         let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
         let mixed = backend.delta(input, &self.weights, step, state, &self.shape)?;
         let mixed = self.norm.apply(backend, &mixed)?;
-        let gate = self.gate.apply(backend, x)?;
         let mixed = backend.gated(&gate, mixed, Activation::Silu)?;
         self.output.apply(backend, &mixed)
     }

@@ -44,8 +44,7 @@ impl<B: Backend> Ffn<B> {
     /// # Errors
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
-        let gate = self.gate.apply(backend, x)?;
-        let up = self.up.apply(backend, x)?;
+        let [gate, up] = Linear::apply_all([&self.gate, &self.up], backend, x)?;
         let hidden = backend.gated(&gate, up, self.activation)?;
         self.down.apply(backend, &hidden)
     }

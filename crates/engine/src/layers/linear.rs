@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Weights;
 use crate::Result;
-use crate::backend::Backend;
+use crate::backend::{Backend, try_map};
 
 /// `x wᵀ + b`.
 #[derive(Debug)]
@@ -44,10 +44,24 @@ impl<B: Backend> Linear<B> {
     /// # Errors
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
-        let y = backend.matmul(x, &self.weight)?;
-        match &self.bias {
+        let [y] = Linear::apply_all([self], backend, x)?;
+        Ok(y)
+    }
+
+    /// As [`Linear::apply`], several at once.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn apply_all<const N: usize>(
+        all: [&Self; N],
+        backend: &mut B,
+        x: &B::Array,
+    ) -> Result<[B::Array; N]> {
+        let products = backend.matmuls(x, all.map(|linear| &linear.weight))?;
+        let mut linears = all.into_iter();
+        try_map(products, |y| match linears.next().and_then(|linear| linear.bias.as_ref()) {
             Some(bias) => backend.bias(y, bias),
             None => Ok(y),
-        }
+        })
     }
 }

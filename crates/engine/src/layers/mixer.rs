@@ -3,7 +3,7 @@
 use super::{Attention, Delta, Mla, Rotation, Weights};
 use crate::Result;
 use crate::backend::{AttentionShape, Backend, KvType, Step};
-use crate::cache::{BlockId, Room};
+use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::Sizes;
 
 /// A layer that mixes tokens; which one it is, is seen from the tensors.
@@ -76,6 +76,17 @@ impl<B: Backend> Mixer<B> {
         match self {
             Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => backend.copy_block(kv, from, to),
             Mixer::Delta(..) => Ok(()),
+        }
+    }
+
+    /// Copies the recurrent state of slot `from` to slot `to`, if the layer has one.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn copy_state(&mut self, backend: &mut B, from: SlotId, to: SlotId) -> Result<()> {
+        match self {
+            Mixer::Delta(_, state) => backend.copy_state(state, from, to),
+            Mixer::Attention(..) | Mixer::Mla(..) => Ok(()),
         }
     }
 

@@ -89,7 +89,7 @@ impl<B: Backend> Mla<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let Mla { head, rope, rank, .. } = *self;
-        let q = self.q_down.apply(backend, x)?;
+        let [q, k] = Linear::apply_all([&self.q_down, &self.kv_down], backend, x)?;
         let q = self.q_norm.apply(backend, &q)?;
         let q = self.q_up.apply(backend, &q)?;
         let (plain, rotated) = backend.split(&q, head, head - rope)?;
@@ -97,7 +97,6 @@ impl<B: Backend> Mla<B> {
         let absorbed = backend.stacked(&plain, &self.keys)?; // [T, H * rank]
         let q = backend.join(&absorbed, rank, &rotated, rope)?;
 
-        let k = self.kv_down.apply(backend, x)?;
         let (compressed, rotated) = backend.split(&k, rank + rope, rank)?;
         let compressed = self.kv_norm.apply(backend, &compressed)?;
         let rotated = rotation.apply(backend, rotated, rope)?;
@@ -146,7 +145,7 @@ mod tests {
         };
         let (keys, values) = (floats("attn_k_b"), floats("attn_v_b"));
         let (rows, heads) = (13, sizes.heads);
-        let span = Span { rows, past: 0, blocks: vec![0], windowed: vec![], slot: SlotId(0) };
+        let span = Span { rows, past: 0, blocks: vec![0], windowed: vec![], slot: SlotId(0), saves: vec![] };
         let step = Step { tokens: (0..13).collect(), spans: vec![span], outputs: vec![] };
         let rotation = rope.at(&mut backend, &step).unwrap();
         let table = Weights { facts: &facts, backend: &backend }.matrix("token_embd.weight", 512, 64);

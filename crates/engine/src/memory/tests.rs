@@ -34,10 +34,9 @@ fn what_is_kept_is_what_is_made() {
     ] {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
-        let window = Sizes::of(&Facts::new(&gguf, &architecture).unwrap()).unwrap().window;
         for (context, sequences) in [(1, 1), (100, 1), (700, 3)] {
             for kv in [KvType::F32, KvType::F16, KvType::Q8_0] {
-                let room = Room::new(context * sequences, sequences, STEP_TOKENS, window);
+                let room = room(&gguf, &architecture, (context, sequences), kv, SNAPSHOT_BYTES).unwrap();
                 let decoder = Decoder::load(&gguf, Native::with_threads(1), &room, kv);
                 let found = Footprint::of(&gguf, context, sequences, kv);
                 match (decoder, found) {
@@ -148,4 +147,22 @@ fn what_is_wrong_with_a_tensor_is_said() {
         }),
         &error,
     );
+}
+
+#[test]
+fn snapshots_fill_their_budget() {
+    let check = |case: &str, bytes: u64, expected: usize| {
+        let gguf = model(case);
+        let architecture = Architecture::of(&gguf).unwrap();
+        let room = room(&gguf, &architecture, (4096, 2), KvType::F16, bytes).unwrap();
+        assert_eq!(room.slots - 2, expected, "{case}");
+    };
+    check("qwen35moe-fused-gate-up-exact", 0, 4);
+    check("qwen35moe-fused-gate-up-exact", 1 << 40, 64);
+    // Two delta layers of a tiny model.
+    let gguf = model("qwen35moe-fused-gate-up-exact");
+    let (_, state) =
+        Decoder::load(&gguf, Native::with_threads(1), &Room::new(1, 1, 1, None), KvType::F16).unwrap().made();
+    check("qwen35moe-fused-gate-up-exact", state / 3 * 9, 9);
+    check("gemma3-exact", 1 << 40, 64);
 }

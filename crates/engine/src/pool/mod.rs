@@ -1,9 +1,12 @@
-//! A decoder with its block bookkeeping: tables in, logits out.
+//! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it together.
+
+mod run;
 
 use crate::backend::{Backend, Span, Step};
-use crate::cache::{Cache, Prefixes, Room, Table};
+use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
 use crate::{Error, Result};
+pub use run::{Found, Run};
 
 /// The part of a step that one sequence asks for.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub struct Part<'a> {
     pub tokens: &'a [u32],
     /// How many of the last rows' logits are wanted.
     pub outputs: usize,
+    /// After how many of the tokens, ascending, the recurrent state is copied to which other slot.
+    pub saves: Vec<(usize, SlotId)>,
 }
 
 /// A decoder, its blocks, and the finished sequences whose blocks may be shared.
@@ -22,13 +27,15 @@ pub struct Pool<B: Backend> {
     decoder: Decoder<B>,
     cache: Cache,
     prefixes: Prefixes,
+    /// How many runs have finished.
+    finished: u64,
 }
 
 impl<B: Backend> Pool<B> {
     /// Takes a decoder that was loaded with `room`.
     pub fn new(decoder: Decoder<B>, room: &Room) -> Self {
         let cache = Cache::new(room, decoder.recurrent());
-        Pool { decoder, cache, prefixes: Prefixes::default() }
+        Pool { decoder, cache, prefixes: Prefixes::default(), finished: 0 }
     }
 
     /// V, the number of logits in a row.
@@ -41,14 +48,31 @@ impl<B: Backend> Pool<B> {
         self.cache.capacity()
     }
 
-    /// A table that shares what is kept of `prompt`, at most all but its last token, whose logits are needed.
-    pub fn attach(&mut self, prompt: &[u32]) -> Table {
-        self.prefixes.attach(&mut self.cache, prompt, prompt.len().saturating_sub(1))
+    /// What is kept of `tokens`, at most all but the last, whose logits are needed.
+    pub fn find(&self, salt: &str, tokens: &[u32]) -> Hit {
+        self.prefixes.find(&self.cache, salt, tokens, tokens.len().saturating_sub(1))
     }
 
-    /// Keeps a finished sequence for later requests.
-    pub fn keep(&mut self, tokens: Vec<u32>, table: Table) {
-        self.prefixes.keep(&mut self.cache, tokens, table);
+    /// A table that shares the latest hit.
+    ///
+    /// # Errors
+    /// If the backend fails to copy recurrent state.
+    pub fn attach(&mut self, hit: &Hit) -> Result<Table> {
+        let (table, copy) = self.prefixes.attach(&mut self.cache, hit);
+        if let Some((from, to)) = copy {
+            self.decoder.copy_state(from, to)?;
+        }
+        Ok(table)
+    }
+
+    /// Keeps what a sequence that goes no further has computed, for later requests.
+    fn keep(&mut self, prefix: &Prefix, tokens: &[u32], table: Table) {
+        self.prefixes.keep(&mut self.cache, prefix, tokens, table);
+    }
+
+    /// Gives up the least of what is kept and holds `lack`. False if there is nothing.
+    pub fn evict(&mut self, lack: Lack) -> bool {
+        self.prefixes.evict(&mut self.cache, lack)
     }
 
     /// Gives up a table.
@@ -62,13 +86,18 @@ impl<B: Backend> Pool<B> {
     /// If the backend fails to copy a shared tail.
     pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<bool> {
         loop {
-            if let Some(copies) = self.cache.reserve(table, table.len() + tokens) {
-                for (copies, windowed) in [(copies.full, false), (copies.windowed, true)] {
-                    copies.iter().try_for_each(|&(from, to)| self.decoder.copy_block(from, to, windowed))?;
+            let lack = match self.cache.reserve(table, table.len() + tokens) {
+                Ok(copies) => {
+                    for (copies, windowed) in [(copies.full, false), (copies.windowed, true)] {
+                        copies
+                            .iter()
+                            .try_for_each(|&(from, to)| self.decoder.copy_block(from, to, windowed))?;
+                    }
+                    return Ok(true);
                 }
-                return Ok(true);
-            }
-            if !self.prefixes.evict(&mut self.cache) {
+                Err(lack) => lack,
+            };
+            if !self.evict(lack) {
                 return Ok(false);
             }
         }
@@ -98,6 +127,7 @@ impl<B: Backend> Pool<B> {
                 blocks: part.table.full().iter().map(|block| block.0).collect(),
                 windowed: part.table.windowed().iter().map(|block| block.0).collect(),
                 slot: part.table.slot(),
+                saves: part.saves.clone(),
             });
         }
         let logits = self.decoder.forward(&step, observer)?;
@@ -115,9 +145,11 @@ impl<B: Backend> Pool<B> {
         if !self.reserve(table, tokens.len())? {
             return Err(Error::OutOfBlocks { capacity: self.capacity() });
         }
-        self.forward(&mut [Part { table, tokens, outputs }])
+        self.forward(&mut [Part { table, tokens, outputs, saves: Vec::new() }])
     }
 }
 
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 pub mod tests;

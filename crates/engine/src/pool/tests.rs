@@ -46,6 +46,11 @@ fn alone(case: &str, tokens: &[u32]) -> Vec<f32> {
     pool.forward_one(&mut Table::default(), tokens, 1).unwrap()
 }
 
+fn attach(pool: &mut Pool<Native>, tokens: &[u32]) -> Table {
+    let hit = pool.find("", tokens);
+    pool.attach(&hit).unwrap()
+}
+
 fn check_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -73,7 +78,12 @@ fn sequences_of_one_step_have_their_own_positions() {
         let mut parts: Vec<Part> = tables
             .iter_mut()
             .zip(&all)
-            .map(|(table, tokens)| Part { table, tokens: &tokens[tokens.len() - 1..], outputs: 1 })
+            .map(|(table, tokens)| Part {
+                table,
+                tokens: &tokens[tokens.len() - 1..],
+                outputs: 1,
+                saves: vec![],
+            })
             .collect();
         let logits = pool.forward(&mut parts).unwrap();
         for (row, tokens) in logits.chunks(pool.vocabulary()).zip(&all) {
@@ -88,17 +98,17 @@ fn a_prefix_is_shared_wherever_two_prompts_part() {
     let first = tokens(5, 75);
     let mut table = Table::default();
     pool.forward_one(&mut table, &first, 1).unwrap();
-    pool.keep(first.clone(), table);
+    pool.keep(&Prefix::default(), &first, table);
     for common in [1, 31, 32, 33, 64, 74] {
         let second: Vec<u32> = first[..common].iter().copied().chain(tokens(6, 20)).collect();
-        let mut table = pool.attach(&second);
+        let mut table = attach(&mut pool, &second);
         assert_eq!(table.len(), common);
         let logits = pool.forward_one(&mut table, &second[common..], 1).unwrap();
         check_close(&logits, &alone("qwen3", &second), 1e-3, &format!("{common} common tokens"));
         pool.release(table);
     }
     // The first sequence is as it was.
-    let mut table = pool.attach(&first);
+    let mut table = attach(&mut pool, &first);
     assert_eq!(table.len(), 74);
     let logits = pool.forward_one(&mut table, &first[74..], 1).unwrap();
     check_close(&logits, &alone("qwen3", &first), 1e-3, "the first again");
@@ -160,7 +170,7 @@ pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f
             if start < end {
                 assert!(pool.reserve(table, end - start).unwrap());
                 let outputs = if parts.is_empty() { end - start } else { 0 };
-                parts.push(Part { table, tokens: &tokens[start..end], outputs });
+                parts.push(Part { table, tokens: &tokens[start..end], outputs, saves: vec![] });
             }
         }
         logits.extend(pool.forward(&mut parts).unwrap());
@@ -232,8 +242,8 @@ fn a_finished_turn_of_any_model_is_gone_on_from() {
         for piece in long[..600].chunks(50) {
             pool.forward_one(&mut table, piece, 0).unwrap();
         }
-        pool.keep(long[..600].to_vec(), table);
-        let mut table = pool.attach(&long);
+        pool.keep(&Prefix::default(), &long[..600], table);
+        let mut table = attach(&mut pool, &long);
         assert_eq!(table.len(), 600, "{case}");
         let found = pool.forward_one(&mut table, &long[600..], 100).unwrap();
         pool.release(table);

@@ -114,7 +114,10 @@ impl Probe {
                 return Err(crate::Error::OutOfBlocks { capacity: pool.capacity() });
             }
             let mut observer = |_, rows| layers.push(rows);
-            pool.forward_observed(&mut [Part { table, tokens, outputs: 0 }], Some(&mut observer))?;
+            pool.forward_observed(
+                &mut [Part { table, tokens, outputs: 0, saves: Vec::new() }],
+                Some(&mut observer),
+            )?;
             Ok(layers)
         }
         match &mut self.decoder {

@@ -424,6 +424,28 @@ fn skills_of_a_team() {
     );
 }
 
+/// What NPCs share stands first, in one order, however their files list it: so they share keys and values too.
+#[test]
+fn static_segments_are_in_canonical_order() {
+    let skill = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nHow to {name}.\n");
+    let (a, b, c) = (skill("a"), skill("b"), skill("c"));
+    let (team, _) = load(&[
+        ("team.ctx", "forenpc: one\ncontext: Ours.\n"),
+        ("one.npc", "directive: first\nskills: {inline: [b, a]}\n"),
+        ("two.npc", "directive: second\nskills: {inline: [c, a]}\n"),
+        ("three.npc", "directive: third\nskills: {inline: [a, b]}\n"),
+        ("jinxes/skills/a/SKILL.md", &a),
+        ("jinxes/skills/b/SKILL.md", &b),
+        ("jinxes/skills/c/SKILL.md", &c),
+    ]);
+    let names = |name: &str| -> Vec<String> {
+        agent::system(&team, npc(&team, name)).into_iter().map(|segment| segment.name).collect()
+    };
+    assert_eq!(names("one"), ["context", "skill:a", "skill:b", "directive"]);
+    assert_eq!(names("two"), ["context", "skill:a", "skill:c", "directive"]);
+    assert_eq!(names("three"), names("one"));
+}
+
 /// Compatibility: "agents.md / agents/".
 #[test]
 fn agents_in_markdown() {

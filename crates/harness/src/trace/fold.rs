@@ -86,7 +86,7 @@ pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
     let mut total = Usage::default();
     for record in records {
         if let Record::Assistant { usage, .. } = record {
-            total += *usage;
+            total += usage.clone();
         }
     }
     total

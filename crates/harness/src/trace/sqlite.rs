@@ -341,7 +341,7 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
             }
             Record::Assistant { usage: turn, .. } => {
                 run.turns += 1;
-                usage += *turn;
+                usage += turn.clone();
             }
             Record::ToolCall { .. } => run.calls += 1,
             Record::End { outcome } if line.entry.is_the_users() => run.outcome = tag(outcome),

@@ -38,7 +38,7 @@ pub(crate) struct RunBlock {
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// Of which rows: `None` if nothing is up to date, an empty list means all.
-    taken: Option<Vec<(u32, u32)>>,
+    taken: Option<Vec<u32>>,
     count: usize,
     /// `[panels, count]`
     supers: Vec<SuperBlock>,
@@ -67,14 +67,14 @@ impl Blocks {
         &self.runs[panel * self.count..][..self.count]
     }
 
-    /// Takes the rows of `x`: all, or the picked ones.
-    pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, picks: Option<&[(u32, u32)]>) {
-        let wanted = picks.unwrap_or(&[]);
+    /// Takes the rows of `x`: all, or those named.
+    pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, named: Option<&[u32]>) {
+        let wanted = named.unwrap_or(&[]);
         if self.taken.as_deref() == Some(wanted) {
             return;
         }
-        let rows = picks.map_or(x.rows(), <[_]>::len);
-        let from = |i: usize| picks.map_or(i, |picks| picks[i].0 as usize);
+        let rows = named.map_or(x.rows(), <[_]>::len);
+        let from = |i: usize| named.map_or(i, |rows| rows[i] as usize);
         self.count = rows.div_ceil(TOKENS);
         let (count, panels) = (self.count, x.panels());
         if x.has_supers() {

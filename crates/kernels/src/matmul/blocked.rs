@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use super::panel::{Part, ROWS, RunPanel, SUMS, SuperPanel};
 use super::side_by_side::{runs_avx2, runs_avx512, runs_avxvnni, supers_avx2, supers_avx512, supers_avxvnni};
 use super::vector::{Avx2, Avx512, AvxVnni};
-use super::{Picks, Rows, tiles};
+use super::{Rows, Taken, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -40,14 +40,15 @@ pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
     level != Level::Scalar && format.block_len() > 1 && rows >= 8
 }
 
-/// As [`super::multiply`].
-pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y: &Disjoint<f32>) {
+/// As [`super::matmul`].
+pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y: &Disjoint<f32>) {
     let panels = x.panels();
+    let tokens = taken.len(x);
     let blocks = x.in_blocks(
         cpu,
-        match picks {
-            Picks::All(_) => None,
-            Picks::Some(picks) => Some(picks),
+        match taken {
+            Taken::All => None,
+            Taken::Some(rows) => Some(rows),
         },
     );
     let out = w.rows();
@@ -61,7 +62,7 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, picks: Picks, y:
             panels,
             level,
         };
-        let to = Outputs { y, picks, out, first, rows: part.rows() };
+        let to = Outputs { y, tokens, out, first, rows: part.rows() };
         SCRATCH.with_borrow_mut(|scratch| {
             // SAFETY: this CPU has AVX2 and what `level` says.
             unsafe {
@@ -199,7 +200,7 @@ impl Part<'_> {
 /// Where a task's numbers go.
 struct Outputs<'a> {
     y: &'a Disjoint<'a, f32>,
-    picks: Picks<'a>,
+    tokens: usize,
     /// Numbers in a row of `y`.
     out: usize,
     /// The first column that is this task's.
@@ -212,9 +213,9 @@ impl Outputs<'_> {
     /// The tokens of a block, and where their numbers begin.
     #[inline(always)]
     fn places(&self, block: usize) -> impl Iterator<Item = usize> {
-        let start = (block * TOKENS).min(self.picks.len());
-        let end = (start + TOKENS).min(self.picks.len());
-        (start..end).map(|row| self.picks.get(row).1 * self.out + self.first)
+        let start = (block * TOKENS).min(self.tokens);
+        let end = (start + TOKENS).min(self.tokens);
+        (start..end).map(|token| token * self.out + self.first)
     }
 
     /// Asks for the memory of a block's numbers: rows of `y` are far apart, and a CPU has few stores that wait.

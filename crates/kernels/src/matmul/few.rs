@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{Product, fetch};
+use super::{Few, fetch};
 use crate::lanes::LANES;
 use crate::quant::Super;
 use crate::quant::avx2::each;
@@ -46,21 +46,20 @@ pub(super) trait Four: Super {
 /// # Safety
 /// The CPU has AVX-512, and no other task has these rows of weights.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn some_rows<F: Four>(p: Product, rows: Range<usize>) {
+pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
     let bytes = F::FORMAT.block_bytes();
     for start in rows.clone().step_by(ROWS) {
         let count = ROWS.min(rows.end - start);
         // What is missing of four is the last row once more, whose results aren't used.
         let row = |i: usize| p.w[(start + i.min(count - 1)) * p.row_bytes..][..p.row_bytes].as_ptr();
         let w = [row(0), row(1), row(2), row(3)];
-        for pick in 0..p.picks.len() {
-            let (from, to) = p.picks.get(pick);
-            let (codes, sums, scales) = p.x.all_supers(from);
+        for token in 0..p.tokens {
+            let (codes, sums, scales) = p.x.all_supers(p.taken.get(token));
             assert!(scales.len() * bytes == p.row_bytes && codes.len() == 256 * scales.len());
             let mut lanes = [_mm_setzero_ps(); LANES];
             for (index, &scale) in scales.iter().enumerate() {
                 let at = index * bytes;
-                if pick == 0 {
+                if token == 0 {
                     // The rows that come next.
                     w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
                 }
@@ -76,7 +75,7 @@ pub(super) unsafe fn some_rows<F: Four>(p: Product, rows: Range<usize>) {
             let odd = _mm_add_ps(_mm_add_ps(lanes[1], lanes[5]), _mm_add_ps(lanes[3], lanes[7]));
             let mut numbers = [0f32; ROWS];
             _mm_storeu_ps(numbers.as_mut_ptr(), _mm_add_ps(even, odd));
-            p.y.slice(to * p.out + start, count).copy_from_slice(&numbers[..count]);
+            p.y.slice(token * p.out + start, count).copy_from_slice(&numbers[..count]);
         }
     }
 }

@@ -56,7 +56,7 @@ fn product(cpu: &Cpu, w: Rows, x: &[f32]) -> Vec<f32> {
     let mut activations = Activations::default();
     activations.prepare(cpu, w.format, x, w.width);
     let mut y = vec![f32::NAN; activations.rows() * w.rows()];
-    matmul(cpu, w, &mut activations, &mut y);
+    matmul(cpu, &mut activations, &[Product::new(w, &mut y)]);
     y
 }
 
@@ -129,7 +129,7 @@ proptest! {
         let mut x = Activations::default();
         x.prepare(&cpu, case.format, &case.x(), case.width);
         let mut y = vec![0.0; case.tokens * case.rows];
-        matmul(&cpu, w, &mut x, &mut y);
+        matmul(&cpu, &mut x, &[Product::new(w, &mut y)]);
         let mut numbers = vec![0.0; case.rows * case.width];
         dequantize(case.format, &bytes, &mut numbers);
         for (token, y) in y.chunks_exact(case.rows).enumerate() {
@@ -144,41 +144,47 @@ proptest! {
         }
     }
 
-    /// Picked rows are the same rows of the whole product, and no others are written.
+    /// Products of a call give what each gives alone, also of some rows, in any order, or of none.
     #[test]
-    fn picks_are_rows_of_the_whole(case in cases(), threads in 1..3usize) {
+    fn products_do_not_depend_on_company(case in cases(), threads in 1..3usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
         let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        let row_bytes = bytes.len() / case.rows;
+        let fewer = Rows { bytes: &bytes[..case.rows.div_ceil(2) * row_bytes], ..w };
         for isa in Isa::available() {
             let cpu = Cpu::new(isa, Threads::new(threads));
             let all = product(&cpu, w, &case.x());
             let mut x = Activations::default();
             x.prepare(&cpu, case.format, &case.x(), case.width);
-            // Every third row goes to two places, from the last place down.
-            let picks: Vec<(u32, u32)> = (0..case.tokens as u32)
-                .step_by(3)
-                .flat_map(|from| [(from, 2 * (case.tokens as u32 - from)), (from, 2 * (case.tokens as u32 - from) - 1)])
-                .collect();
-            let mut y = vec![7.0; (2 * case.tokens + 2) * case.rows];
-            matmul_picked(&cpu, w, &mut x, &picks, &mut y);
-            for (to, y) in y.chunks_exact(case.rows).enumerate() {
-                match picks.iter().find(|pick| pick.1 as usize == to) {
-                    Some(&(from, _)) => prop_assert_eq!(y, &all[from as usize * case.rows..][..case.rows]),
-                    None => prop_assert!(y.iter().all(|&y| y == 7.0)),
-                }
+            // Every third row twice, from the last one down.
+            let rows: Vec<u32> = (0..case.tokens as u32).step_by(3).rev().flat_map(|row| [row, row]).collect();
+            let (mut whole, mut some) = (vec![7.0; all.len()], vec![7.0; rows.len() * case.rows]);
+            let mut half = vec![7.0; case.tokens * fewer.rows()];
+            matmul(&cpu, &mut x, &[
+                Product::new(w, &mut whole),
+                Product::of_rows(w, &[], &mut []),
+                Product::of_rows(w, &rows, &mut some),
+                Product::new(fewer, &mut half),
+            ]);
+            prop_assert_eq!(&whole, &all);
+            for (row, y) in rows.iter().zip(some.chunks_exact(case.rows)) {
+                prop_assert_eq!(y, &all[*row as usize * case.rows..][..case.rows]);
+            }
+            for (y, all) in half.chunks_exact(fewer.rows()).zip(all.chunks_exact(case.rows)) {
+                prop_assert_eq!(y, &all[..fewer.rows()]);
             }
         }
     }
 }
 
 #[test]
-#[should_panic(expected = "row 2 of 2 of outputs")]
-fn a_pick_is_in_range() {
+#[should_panic(expected = "row 2 of 2 of activations")]
+fn a_row_is_in_range() {
     let cpu = Cpu::new(Isa::SCALAR, Threads::new(1));
     let mut x = Activations::default();
     x.prepare(&cpu, Format::F32, &[1.0; 4], 2);
     let w = Rows { format: Format::F32, bytes: &[0; 8], width: 2 };
-    matmul_picked(&cpu, w, &mut x, &[(0, 1), (1, 2)], &mut [0.0; 2]);
+    matmul(&cpu, &mut x, &[Product::of_rows(w, &[0, 2], &mut [0.0; 2])]);
 }
 
 #[test]
@@ -188,5 +194,5 @@ fn activations_suit_the_weights() {
     let mut x = Activations::default();
     x.prepare(&cpu, Format::Q8_0, &[1.0; 256], 256);
     let w = Rows { format: Format::Q4_K, bytes: &[0; 144], width: 256 };
-    matmul(&cpu, w, &mut x, &mut [0.0]);
+    matmul(&cpu, &mut x, &[Product::new(w, &mut [0.0])]);
 }

@@ -5,6 +5,7 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use candle_nn::ops;
 
 use crate::backend::{DeltaInput, DeltaShape, DeltaWeights, Step};
+use crate::cache::SlotId;
 
 /// The recurrent state of one layer, in slots.
 #[derive(Debug)]
@@ -36,6 +37,11 @@ impl State {
         };
         Ok(State { slots: vec![empty.clone(); slots], empty })
     }
+
+    /// Slot `to` holds what slot `from` does.
+    pub fn copy(&mut self, from: SlotId, to: SlotId) {
+        self.slots[to.0 as usize] = self.slots[from.0 as usize].clone();
+    }
 }
 
 /// `[T, value_heads * value_width]`
@@ -53,13 +59,22 @@ pub fn delta(
     let mut row = 0;
     for span in &step.spans {
         let slot = span.slot.0 as usize;
-        let memory = if span.past == 0 { &state.empty } else { &state.slots[slot] };
-        let part = |x: &Tensor| x.narrow(0, row, span.rows);
-        let (convolved, history) = convolve(&part(input.qkv)?, &memory.history, &weights.conv, shape)?;
-        let (y, matrices) = recur(&convolved, &part(&beta)?, &part(&decay)?, memory.matrices.clone(), shape)?;
-        state.slots[slot] = Memory { history, matrices };
-        mixed.push(y);
-        row += span.rows;
+        if span.past == 0 {
+            state.slots[slot] = state.empty.clone();
+        }
+        for (rows, save) in span.runs() {
+            let memory = &state.slots[slot];
+            let part = |x: &Tensor| x.narrow(0, row, rows);
+            let (convolved, history) = convolve(&part(input.qkv)?, &memory.history, &weights.conv, shape)?;
+            let (y, matrices) =
+                recur(&convolved, &part(&beta)?, &part(&decay)?, memory.matrices.clone(), shape)?;
+            state.slots[slot] = Memory { history, matrices };
+            mixed.push(y);
+            row += rows;
+            if let Some(to) = save {
+                state.copy(span.slot, to);
+            }
+        }
     }
     Tensor::cat(&mixed, 0)
 }

@@ -11,10 +11,10 @@ use candle_nn::{ops, rotary_emb};
 
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
-    StackShape, Step,
+    StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Error, Result};
 
@@ -86,12 +86,17 @@ impl Backend for Candle {
         kv.copy_block(from, to).during("copy a KV block")
     }
 
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        state.copy(from, to);
+        Ok(())
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Tensor> {
         table.rows(tokens, &self.device).during("embed")
     }
 
-    fn matmul(&mut self, x: &Tensor, w: &Matrix) -> Result<Tensor> {
-        w.product(x).during("matmul")
+    fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&Matrix; N]) -> Result<[Tensor; N]> {
+        try_map(w, |w| w.product(x).during("matmul"))
     }
 
     fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {

@@ -48,7 +48,7 @@ fn step(spans: Vec<Span>) -> Step {
 }
 
 fn span(rows: usize, past: usize, blocks: &[u32], slot: u32) -> Span {
-    Span { rows, past, blocks: blocks.to_vec(), windowed: blocks.to_vec(), slot: SlotId(slot) }
+    Span { rows, past, blocks: blocks.to_vec(), windowed: blocks.to_vec(), slot: SlotId(slot), saves: vec![] }
 }
 
 #[test]

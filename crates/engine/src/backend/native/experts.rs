@@ -1,13 +1,54 @@
 //! A layer of experts: rows are grouped by expert, so that an expert's weights are read once a step.
 
-use alara_kernels as kernels;
+use std::ops::Range;
+
+use alara_kernels::{self as kernels, Product};
 
 use super::{Array, Native, Stack};
 use crate::Result;
 use crate::backend::{Backend, ExpertStacks, Routes};
 
-/// A row and the place in `Routes` that asks for it.
-type Pick = (u32, u32);
+/// The places in [`Routes`], those of one expert after those of another.
+struct Grouped {
+    /// The places.
+    places: Vec<u32>,
+    /// Where each place is in `places`.
+    at: Vec<u32>,
+    /// The expert of each of `places`.
+    experts: Vec<u32>,
+    /// Each expert that is used, and its range of `places`.
+    groups: Vec<(usize, Range<usize>)>,
+}
+
+impl Grouped {
+    fn new(routes: &Routes) -> Self {
+        let mut places: Vec<u32> = (0..routes.experts.len() as u32).collect();
+        places.sort_unstable_by_key(|&place| (routes.experts[place as usize], place));
+        let experts: Vec<u32> = places.iter().map(|&place| routes.experts[place as usize]).collect();
+        let mut at = vec![0; places.len()];
+        for (i, &place) in places.iter().enumerate() {
+            at[place as usize] = i as u32;
+        }
+        let mut groups = Vec::new();
+        let mut start = 0;
+        for group in experts.chunk_by(|a, b| a == b) {
+            groups.push((group[0] as usize, start..start + group.len()));
+            start += group.len();
+        }
+        Grouped { places, at, experts, groups }
+    }
+
+    /// The products of experts with the rows that are meant for them: row `rows[i]` for place `i` of `places`.
+    fn products<'a>(&self, stack: &'a Stack, rows: &'a [u32], y: &'a mut Array) -> Vec<Product<'a>> {
+        let mut rest = y.numbers_mut();
+        let products = self.groups.iter().map(|(expert, range)| {
+            let (y, later) = std::mem::take(&mut rest).split_at_mut(range.len() * stack.out());
+            rest = later;
+            Product::of_rows(stack.rows(*expert), &rows[range.clone()], y)
+        });
+        products.collect()
+    }
+}
 
 impl Native {
     /// As [`Backend::experts`].
@@ -17,56 +58,49 @@ impl Native {
         routes: &Routes,
         stacks: &ExpertStacks<Stack, Vec<f32>>,
     ) -> Result<Array> {
-        let places = routes.experts.len();
-        let mut picks: Vec<Vec<Pick>> = vec![Vec::new(); stacks.gate.count()];
-        for (place, &expert) in routes.experts.iter().enumerate() {
-            picks[expert as usize].push(((place / routes.used) as u32, place as u32));
+        let grouped = Grouped::new(routes);
+        let count = routes.experts.len();
+        let rows: Vec<u32> = grouped.places.iter().map(|&place| place / routes.used as u32).collect();
+        let mut gate = self.arena.array(count, stacks.gate.out());
+        let mut up = self.arena.array(count, stacks.up.out());
+        let mut products = grouped.products(&stacks.gate, &rows, &mut gate);
+        let of_up = grouped.products(&stacks.up, &rows, &mut up);
+        self.prepare(x, stacks.gate.format(), x.width());
+        if self.activations.suits(stacks.up.format()) {
+            products.extend(of_up);
+            kernels::matmul(&self.cpu, &mut self.activations, &products);
+        } else {
+            kernels::matmul(&self.cpu, &mut self.activations, &products);
+            self.prepare(x, stacks.up.format(), x.width());
+            kernels::matmul(&self.cpu, &mut self.activations, &of_up);
         }
-        let mut gate = self.picked(x, &stacks.gate, &picks, places);
-        add_bias(&mut gate, stacks.gate_bias.as_deref(), routes);
-        let mut up = self.picked(x, &stacks.up, &picks, places);
-        add_bias(&mut up, stacks.up_bias.as_deref(), routes);
+        drop(products);
+        let bias = |native: &Native, y: &mut Array, bias: &Option<Vec<f32>>| {
+            if let Some(bias) = bias {
+                kernels::add_rows(&native.cpu, y.numbers_mut(), bias, &grouped.experts);
+            }
+        };
+        bias(self, &mut gate, &stacks.gate_bias);
+        bias(self, &mut up, &stacks.up_bias);
         let hidden = self.gated(&gate, up, stacks.activation)?;
-        for (row, place) in picks.iter_mut().flatten() {
-            *row = *place;
-        }
-        let mut each = self.picked(&hidden, &stacks.down, &picks, places);
-        add_bias(&mut each, stacks.down_bias.as_deref(), routes);
+
+        let own: Vec<u32> = (0..count as u32).collect();
+        let mut each = self.arena.array(count, x.width());
+        self.prepare(&hidden, stacks.down.format(), hidden.width());
+        let products = grouped.products(&stacks.down, &own, &mut each);
+        kernels::matmul(&self.cpu, &mut self.activations, &products);
+        drop(products);
+        bias(self, &mut each, &stacks.down_bias);
 
         let mut y = self.arena.array(x.rows(), x.width());
-        y.numbers_mut().fill(0.0);
-        let results = each.numbers().chunks_exact(x.width()).zip(&routes.weights);
-        for (place, (result, &weight)) in results.enumerate() {
-            let start = place / routes.used * x.width();
-            for (y, value) in y.numbers_mut()[start..].iter_mut().zip(result) {
-                *y += weight * value;
-            }
-        }
+        kernels::weigh_rows(
+            &self.cpu,
+            each.numbers(),
+            x.width(),
+            &grouped.at,
+            &routes.weights,
+            y.numbers_mut(),
+        );
         Ok(y)
-    }
-
-    /// Rows of `x` by the experts that they are picked for. `[places, out]`
-    fn picked(&mut self, x: &Array, stack: &Stack, picks: &[Vec<Pick>], places: usize) -> Array {
-        let mut y = self.arena.array(places, stack.out());
-        self.prepare(x, stack.format(), x.width());
-        for (expert, picks) in picks.iter().enumerate().filter(|(_, picks)| !picks.is_empty()) {
-            kernels::matmul_picked(
-                &self.cpu,
-                stack.rows(expert),
-                &mut self.activations,
-                picks,
-                y.numbers_mut(),
-            );
-        }
-        y
-    }
-}
-
-fn add_bias(y: &mut Array, bias: Option<&[f32]>, routes: &Routes) {
-    let Some(bias) = bias else { return };
-    let width = y.width();
-    for (row, &expert) in y.numbers_mut().chunks_exact_mut(width).zip(&routes.experts) {
-        let bias = &bias[expert as usize * width..][..width];
-        row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
     }
 }

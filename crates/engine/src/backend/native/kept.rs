@@ -3,7 +3,7 @@
 use alara_kernels::{Cpu, KvFormat, KvRows};
 
 use crate::backend::{AttentionShape, DeltaShape, KvType, Span};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::{Error, Result};
 
 /// The keys and values of one layer.
@@ -93,15 +93,25 @@ impl State {
         size_of_val(&self.history[..]) + size_of_val(&self.matrices[..])
     }
 
-    /// History and matrices of the sequence of `span`, zero if it begins with it.
-    pub fn of(&mut self, span: &Span) -> (&mut [f32], &mut [f32]) {
-        let slot = span.slot.0 as usize;
+    /// History and matrices of a slot.
+    pub fn of(&mut self, slot: SlotId) -> (&mut [f32], &mut [f32]) {
+        let slot = slot.0 as usize;
         let history = &mut self.history[slot * self.widths.0..][..self.widths.0];
-        let matrices = &mut self.matrices[slot * self.widths.1..][..self.widths.1];
-        if span.past == 0 {
-            history.fill(0.0);
-            matrices.fill(0.0);
+        (history, &mut self.matrices[slot * self.widths.1..][..self.widths.1])
+    }
+
+    /// Makes a slot what every sequence begins with.
+    pub fn clear(&mut self, slot: SlotId) {
+        let (history, matrices) = self.of(slot);
+        history.fill(0.0);
+        matrices.fill(0.0);
+    }
+
+    /// Copies what slot `from` holds to slot `to`.
+    pub fn copy(&mut self, from: SlotId, to: SlotId) {
+        let (from, to) = (from.0 as usize, to.0 as usize);
+        for (numbers, width) in [(&mut self.history, self.widths.0), (&mut self.matrices, self.widths.1)] {
+            numbers.copy_within(from * width..(from + 1) * width, to * width);
         }
-        (history, matrices)
     }
 }

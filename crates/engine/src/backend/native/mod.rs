@@ -7,7 +7,7 @@ mod kept;
 mod weights;
 
 use alara_kernels::{
-    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Threads,
+    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Product, Threads,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     StackShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
-use crate::cache::{BlockId, Layout};
+use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Error, Result};
 
@@ -115,6 +115,11 @@ impl Backend for Native {
         Ok(())
     }
 
+    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+        state.copy(from, to);
+        Ok(())
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
         let mut x = self.arena.array(tokens.len(), table.width());
         for (row, &token) in x.numbers_mut().chunks_exact_mut(table.width()).zip(tokens) {
@@ -123,24 +128,41 @@ impl Backend for Native {
         Ok(x)
     }
 
-    fn matmul(&mut self, x: &Array, w: &Matrix) -> Result<Array> {
-        let mut y = self.arena.array(x.rows(), w.out());
-        self.prepare(x, w.rows().format, x.width());
-        kernels::matmul(&self.cpu, w.rows(), &mut self.activations, y.numbers_mut());
-        Ok(y)
+    fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
+        let mut all = w.map(|w| self.arena.array(x.rows(), w.out()));
+        let mut first = 0;
+        while first < N {
+            let format = w[first].rows().format;
+            self.prepare(x, format, x.width());
+            // Those that multiply with the same form of activations go together.
+            let suit = |w: &&&Matrix| self.activations.suits(w.rows().format);
+            let end = first + w[first..].iter().take_while(suit).count();
+            let some = w[first..end].iter().zip(&mut all[first..end]);
+            let products: Vec<Product> = some.map(|(w, y)| Product::new(w.rows(), y.numbers_mut())).collect();
+            kernels::matmul(&self.cpu, &mut self.activations, &products);
+            first = end;
+        }
+        Ok(all)
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
-        let mut y = self.arena.array(x.rows(), w.count() * w.out());
+        let (rows, count, out) = (x.rows(), w.count(), w.out());
         self.prepare(x, w.format(), w.width());
-        let mut picks = Vec::with_capacity(x.rows());
-        for at in 0..w.count() {
-            picks.clear();
-            picks.extend((0..x.rows()).map(|row| {
-                let place = (row * w.count() + at) as u32;
-                (place, place)
-            }));
-            kernels::matmul_picked(&self.cpu, w.rows(at), &mut self.activations, &picks, y.numbers_mut());
+        let parts: Vec<u32> =
+            (0..count).flat_map(|at| (0..rows).map(move |row| (row * count + at) as u32)).collect();
+        let mut by_matrix = self.arena.array(count * rows, out);
+        let results = by_matrix.numbers_mut().chunks_exact_mut(rows * out);
+        let products: Vec<Product> = results
+            .zip(parts.chunks_exact(rows))
+            .enumerate()
+            .map(|(at, (y, parts))| Product::of_rows(w.rows(at), parts, y))
+            .collect();
+        kernels::matmul(&self.cpu, &mut self.activations, &products);
+        drop(products);
+        let mut y = self.arena.array(rows, count * out);
+        for (part, y) in y.numbers_mut().chunks_exact_mut(out).enumerate() {
+            let from = (part % count * rows + part / count) * out;
+            y.copy_from_slice(&by_matrix.numbers()[from..from + out]);
         }
         Ok(y)
     }
@@ -277,26 +299,34 @@ impl Backend for Native {
         };
         let mut row = 0;
         for span in &step.spans {
-            let rows = |width: usize| row * width..(row + span.rows) * width;
-            let (history, matrices) = state.of(span);
-            let channels = rows(qkv.width());
-            let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
-            kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
-            let heads = rows(shape.value_heads);
-            let out = rows(y.width());
-            kernels::delta(
-                &self.cpu,
-                &rule,
-                self.delta,
-                after,
-                &beta.numbers()[heads.clone()],
-                &alpha.numbers()[heads],
-                &weights.a,
-                &weights.dt,
-                matrices,
-                &mut y.numbers_mut()[out],
-            );
-            row += span.rows;
+            if span.past == 0 {
+                state.clear(span.slot);
+            }
+            for (run, save) in span.runs() {
+                let rows = |width: usize| row * width..(row + run) * width;
+                let (history, matrices) = state.of(span.slot);
+                let channels = rows(qkv.width());
+                let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
+                kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
+                let heads = rows(shape.value_heads);
+                let out = rows(y.width());
+                kernels::delta(
+                    &self.cpu,
+                    &rule,
+                    self.delta,
+                    after,
+                    &beta.numbers()[heads.clone()],
+                    &alpha.numbers()[heads],
+                    &weights.a,
+                    &weights.dt,
+                    matrices,
+                    &mut y.numbers_mut()[out],
+                );
+                row += run;
+                if let Some(slot) = save {
+                    state.copy(span.slot, slot);
+                }
+            }
         }
         Ok(y)
     }

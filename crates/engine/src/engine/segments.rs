@@ -1,0 +1,151 @@
+//! Where the static segments of a prompt end, in tokens.
+//!
+//! A template renders one string, and a tokenizer joins what stands side by side, so no piece of text has tokens of its own. A
+//! boundary is the last token that is the same whatever follows: the static part is rendered before two different tails, and
+//! what both begin with does not depend on them. What is left over joins what comes next. Owns what was found, since it is the same
+//! for all requests of an agent.
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::civil::DateTime;
+
+use crate::Result;
+use crate::cache::Prefix;
+use crate::chat::{ChatTemplate, Prompt};
+use crate::request::{Message, Request, Segment, Tool};
+use crate::tokenizer::Tokenizer;
+
+/// Tails that no tokenizer joins with what stands before them in the same way.
+const PROBES: [&str; 2] = ["Probe", "7 of them"];
+
+/// How many static parts are remembered.
+const REMEMBERED: usize = 64;
+
+/// Finds boundaries with a model's template and tokenizer.
+#[derive(Debug, Default)]
+pub struct Segments {
+    known: Mutex<Vec<Known>>,
+}
+
+/// The boundaries of one static part.
+#[derive(Debug)]
+struct Known {
+    system: Vec<Segment>,
+    tools: Vec<Tool>,
+    thinking: Option<bool>,
+    /// Up to the last boundary.
+    tokens: Vec<u32>,
+    ends: Vec<usize>,
+}
+
+/// Who renders and tokenizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Renderer<'a> {
+    /// The template.
+    pub template: &'a ChatTemplate,
+    /// The tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Texts that message contents must not forge.
+    pub control: &'a [String],
+    /// The time that templates print.
+    pub now: DateTime,
+}
+
+impl Renderer<'_> {
+    /// The prompt for `request`, and its tokens.
+    ///
+    /// # Errors
+    /// If the template refuses the request, or the vocabulary has no tokens for it.
+    pub fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
+        let prompt = self.template.render(request, self.control, self.now)?;
+        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
+        Ok((prompt, tokens))
+    }
+}
+
+impl Segments {
+    /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each static segment, after the tools, and
+    /// where the turn begins.
+    pub fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
+        let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
+        for end in self.ends(by, request, tokens) {
+            prefix.add(end);
+            prefix.pinned = end;
+        }
+        let turn = by.tokenizer.encode_prompt(&prompt.generation_prompt, &[]).unwrap_or_default();
+        let turn = turn.strip_prefix(by.tokenizer.bos().as_slice()).unwrap_or(&turn);
+        if !turn.is_empty() && tokens.ends_with(turn) && tokens.len() > turn.len() {
+            prefix.add(tokens.len() - turn.len());
+        }
+        prefix
+    }
+
+    /// The ends of the static segments, ascending.
+    fn ends(&self, by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
+        if let Some(ends) = self.known(request, tokens) {
+            return ends;
+        }
+        let ends = ends(by, request, tokens);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() == REMEMBERED {
+            known.remove(0);
+        }
+        known.push(Known {
+            system: request.system.clone(),
+            tools: request.tools.clone(),
+            thinking: request.thinking,
+            tokens: tokens[..ends.last().copied().unwrap_or(0)].to_vec(),
+            ends: ends.clone(),
+        });
+        ends
+    }
+
+    fn known(&self, request: &Request, tokens: &[u32]) -> Option<Vec<usize>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = known.iter().position(|known| {
+            known.system == request.system
+                && known.tools == request.tools
+                && known.thinking == request.thinking
+                && tokens.starts_with(&known.tokens)
+        })?;
+        let found = known.remove(at);
+        let ends = found.ends.clone();
+        known.push(found);
+        Some(ends)
+    }
+}
+
+fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
+    let alone = |system: Vec<Segment>, said: &str| Request {
+        system,
+        messages: vec![Message::user(said)],
+        tools: request.tools.clone(),
+        thinking: request.thinking,
+        ..Request::default()
+    };
+    // What a template refuses has no boundaries.
+    let end = |tails: [Request; 2]| {
+        let [one, other] = tails.map(|tail| by.prompt(&tail).map(|(_, tokens)| tokens));
+        Some(common(&one.ok()?, tokens).min(common(&other.ok()?, tokens)))
+    };
+    let within = (1..=request.system.len()).filter_map(|count| {
+        end(PROBES.map(|probe| {
+            let tail = Segment { name: String::new(), text: probe.to_owned() };
+            alone(request.system[..count].iter().cloned().chain([tail]).collect(), "")
+        }))
+    });
+    let last = end(PROBES.map(|probe| alone(request.system.clone(), probe)));
+    let mut ends: Vec<usize> = within.chain(last).filter(|end| *end > 0).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// Number of tokens that both begin with.
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+#[path = "segments_tests.rs"]
+mod tests;

@@ -1,0 +1,160 @@
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::*;
+use crate::gguf::Gguf;
+
+const NOON: DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
+
+fn segment(name: &str, text: &str) -> Segment {
+    Segment { name: name.into(), text: text.into() }
+}
+
+fn tool(name: &str) -> Tool {
+    let parameters =
+        json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    Tool { name: name.into(), description: format!("Does {name}."), parameters }
+}
+
+/// A conversation with skills A and `second`, and with tools.
+fn request(second: &str, messages: Vec<Message>) -> Request {
+    Request {
+        system: vec![
+            segment("directive", "You are terse. Answer in one line"),
+            segment("skill:a", "# A\n\nHow one does a: carefully, and then `again`"),
+            segment("skill:b", second),
+        ],
+        tools: vec![tool("read_file"), tool("write_file")],
+        messages,
+        ..Request::default()
+    }
+}
+
+/// What may follow the static part.
+fn tails() -> Vec<Vec<Message>> {
+    let said = [" led by a space", "\n\nby lines", "'s <|im_end|>"];
+    let mut tails: Vec<_> = said.map(|text| vec![Message::user(text)]).into();
+    tails.push(vec![Message::user("one"), Message::assistant("two", Vec::new()), Message::user("three")]);
+    tails
+}
+
+fn templates() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders = vec![root.join("models/templates")];
+    let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
+    let shared = shared.unwrap_or_else(|| root.join("../shared")).join("fixtures/chat/templates");
+    match shared.is_dir() {
+        true => folders.push(shared),
+        false => println!("SKIPPED: no templates in {} (set ALARA_SHARED)", shared.display()),
+    }
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "jinja"));
+    files.sort();
+    files
+}
+
+fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
+    ["qwen3-exact", "gemma3-exact"]
+        .into_iter()
+        .map(|case| {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
+            let gguf = Gguf::open(&root.join(case).join("model.gguf")).unwrap();
+            (case, Tokenizer::from_gguf(&gguf).unwrap())
+        })
+        .collect()
+}
+
+/// The tokens of the prompt for `request`, and what is said of it.
+fn place(by: Renderer, request: &Request) -> Option<(Vec<u32>, Prefix)> {
+    let (prompt, tokens) = by.prompt(request).ok()?;
+    let prefix = Segments::default().prefix(by, request, &prompt, &tokens);
+    Some((tokens, prefix))
+}
+
+#[test]
+fn ids_of_segments_never_depend_on_what_follows() {
+    let tokenizers = tokenizers();
+    let (mut held, mut refused, mut shorter) = (0, 0, Vec::new());
+    for file in templates() {
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let source = std::fs::read_to_string(&file).unwrap();
+        for (vocabulary, tokenizer) in &tokenizers {
+            let control: Vec<String> = tokenizer.control_texts().map(String::from).collect();
+            let Ok(template) = ChatTemplate::new(&source, "<s>", "</s>") else { continue };
+            let by = Renderer { template: &template, tokenizer, control: &control, now: NOON };
+            let b = "# B\n\nHow one does b";
+            let placed: Vec<_> =
+                tails().into_iter().filter_map(|tail| place(by, &request(b, tail))).collect();
+            let Some((tokens, prefix)) = placed.first() else {
+                refused += 1;
+                continue;
+            };
+            for (other, its) in &placed {
+                // Conversations that are rendered otherwise from the beginning have less in common, but never other ids.
+                let pinned = its.pinned.min(prefix.pinned);
+                assert_eq!(tokens[..pinned], other[..pinned], "{name} {vocabulary}");
+                if its.pinned != prefix.pinned {
+                    shorter.push(name.clone());
+                }
+            }
+            // Another second skill: what stands before it has the same ids and the same end.
+            let c = "Something else: another skill";
+            let (other, its) = place(by, &request(c, tails().remove(0))).unwrap();
+            let shared = common(tokens, &other);
+            let ends = |prefix: &Prefix| -> Vec<usize> {
+                prefix.boundaries.iter().copied().filter(|end| *end <= shared).collect()
+            };
+            assert_eq!(ends(prefix), ends(&its), "{name} {vocabulary}");
+            let text = tokenizer.decode(&tokens[..prefix.pinned], true);
+            if text.contains("How one does a") {
+                // Of the segment that both have, all but what its last letters may join is before its end.
+                let before = ends(prefix).last().copied().unwrap_or(0);
+                assert!(
+                    tokenizer.decode(&tokens[..before], true).contains("carefully, and then"),
+                    "{name} {vocabulary}: {:?} of {:?}",
+                    tokenizer.decode(&tokens[..before], true),
+                    tokenizer.decode(tokens, true),
+                );
+                held += 1;
+            } else {
+                shorter.push(name.clone());
+            }
+        }
+    }
+    shorter.sort();
+    shorter.dedup();
+    println!("{held} pairs of template and vocabulary hold, {refused} refuse the conversation");
+    println!("static parts that move with the conversation: {shorter:?}");
+    assert!(held > 10);
+}
+
+#[test]
+fn what_was_found_is_found_again_at_once() {
+    let (_, tokenizer) = tokenizers().remove(0);
+    let source = "<|im_start|>system\n{{ messages[0].content }}{{ strftime_now('%d') }}{% for m in messages[1:] %}{{ m.content }}{% endfor %}\n\
+         {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let template = ChatTemplate::new(source, "", "").unwrap();
+    let by = Renderer { template: &template, tokenizer: &tokenizer, control: &[], now: NOON };
+    let segments = Segments::default();
+    let find = |by: Renderer, said: &str| {
+        let request = Request { tools: Vec::new(), ..request("# B", vec![Message::user(said)]) };
+        let (prompt, tokens) = by.prompt(&request).unwrap();
+        let prefix = segments.prefix(by, &request, &prompt, &tokens);
+        let known = segments.known.lock().unwrap().len();
+        (prefix, tokens, known)
+    };
+    let (prefix, tokens, known) = find(by, "one");
+    // Directive, A, B with the day, and the turn.
+    assert_eq!((prefix.boundaries.len(), known), (5, 1), "{prefix:?}");
+    let turn = tokenizer.encode("<|im_start|>assistant\n", true).unwrap();
+    assert_eq!(prefix.boundaries[4], tokens.len() - turn.len());
+    assert_eq!(prefix.boundaries[3], prefix.pinned);
+    let (again, _, known) = find(by, "another question");
+    assert_eq!((again.pinned, known), (prefix.pinned, 1));
+    // Another day.
+    let tomorrow = Renderer { now: jiff::civil::datetime(2026, 7, 2, 12, 0, 0, 0), ..by };
+    let (_, _, known) = find(tomorrow, "one");
+    assert_eq!(known, 2);
+}

@@ -1,0 +1,343 @@
+//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits, forks, evictions, cancellations and
+//! batches gives, bit for bit, the logits that a fresh computation of the same tokens gives.
+//!
+//! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it takes seconds.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::architecture::Architecture;
+use crate::backend::KvType;
+use crate::backend::native::Native;
+use crate::facts::{Facts, Sizes};
+use crate::gguf::Gguf;
+
+/// Rows of a step: small, so that prompts take several.
+const BUDGET: usize = 48;
+
+/// Tokens that fit: a few sequences' worth, so that much is evicted.
+const ROOM: usize = 640;
+
+/// A seeded stream of numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+/// What a model gives after tokens, computed alone.
+struct Oracle {
+    pool: Pool<Native>,
+    known: HashMap<Vec<u32>, Vec<f32>>,
+}
+
+impl Oracle {
+    fn logits(&mut self, tokens: &[u32]) -> &[f32] {
+        let Oracle { pool, known } = self;
+        known.entry(tokens.to_vec()).or_insert_with(|| {
+            let mut table = Table::default();
+            let logits = pool.forward_one(&mut table, tokens, 1).unwrap();
+            pool.release(table);
+            logits
+        })
+    }
+}
+
+fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
+    let architecture = Architecture::of(gguf).unwrap();
+    let window = Sizes::of(&Facts::new(gguf, &architecture).unwrap()).unwrap().window;
+    let room = Room::new(tokens, 2, step, window).keeping(8);
+    Pool::new(Decoder::load(gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room)
+}
+
+/// A prompt made of segments of a small stock, and where they end.
+fn prompt(random: &mut Random, vocabulary: usize) -> (Vec<u32>, Prefix) {
+    let mut tokens = Vec::new();
+    let mut prefix = Prefix { salt: ["", "", "", "other"][random.below(4)].into(), ..Prefix::default() };
+    for _ in 0..1 + random.below(4) {
+        let (kind, len) = (random.below(4), [5, 31, 32, 40][random.below(4)]);
+        tokens.extend((0..len).map(|i| ((kind * 7919 + i * 31 + 11) % vocabulary) as u32));
+        if random.below(2) == 0 {
+            prefix.add(tokens.len());
+        }
+    }
+    prefix.pinned = if random.below(2) == 0 { prefix.boundaries.first().copied().unwrap_or(0) } else { 0 };
+    let tail = 1 + random.below(12);
+    tokens.extend((0..tail).map(|_| random.below(vocabulary) as u32));
+    (tokens, prefix)
+}
+
+/// The most likely token.
+fn best(logits: &[f32]) -> u32 {
+    (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
+}
+
+/// What happened in a run of the test.
+#[derive(Debug, Default)]
+struct Tally {
+    prompts: usize,
+    tokens: usize,
+    cached: usize,
+    compared: usize,
+    put_off: usize,
+    evicted: usize,
+}
+
+fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
+    let mut random = Random(seed);
+    let mut oracle = Oracle { pool: pool(gguf, 1024, 1024), known: HashMap::new() };
+    let mut pool = pool(gguf, ROOM, BUDGET);
+    let vocabulary = pool.vocabulary().min(400);
+    let mut runs: Vec<(Run, usize)> = Vec::new();
+    let mut finished: Vec<Vec<u32>> = Vec::new();
+    let mut tally = Tally::default();
+    for operation in 0..operations {
+        match random.below(10) {
+            0..=2 if runs.len() < 6 => {
+                let (mut tokens, prefix) = prompt(&mut random, vocabulary);
+                if let Some(before) = finished.get(random.below(8))
+                    && before.len() < 300
+                {
+                    // Goes on after an earlier one, sometimes from its middle.
+                    let common = [before.len(), random.below(before.len()) + 1][random.below(2)];
+                    tokens.splice(..tokens.len().min(30), before[..common].iter().copied());
+                }
+                tally.prompts += 1;
+                tally.tokens += tokens.len();
+                let limit = tokens.len() + 1 + random.below(6);
+                runs.push((Run::new(tokens, prefix), limit));
+            }
+            3 if !runs.is_empty() => {
+                let which = random.below(runs.len());
+                runs[which].0.finished = true;
+            }
+            4 => {
+                for _ in 0..random.below(3) {
+                    let lack = [Lack::Blocks, Lack::State][random.below(2)];
+                    tally.evicted += usize::from(pool.evict(lack));
+                }
+            }
+            _ => {}
+        }
+        let mut refs: Vec<&mut Run> = runs.iter_mut().map(|(run, _)| run).collect();
+        if refs.iter().all(|run| run.finished) {
+            // Nothing to compute.
+        } else {
+            let stepped = pool.step(&mut refs, BUDGET).unwrap();
+            assert_eq!(stepped.too_long, None, "{name} {operation}: everything fits");
+            tally.put_off += usize::from(stepped.ready.is_empty());
+            for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks(pool.vocabulary())) {
+                let (run, limit) = &mut runs[at];
+                let expected = oracle.logits(&run.tokens);
+                assert!(expected == logits, "{name} seed {seed} operation {operation}: {:?}", run.found);
+                tally.compared += 1;
+                run.tokens.push(best(logits));
+                run.finished |= run.tokens.len() >= *limit;
+            }
+        }
+        let mut at = 0;
+        while at < runs.len() {
+            if runs[at].0.finished {
+                let (mut run, _) = runs.swap_remove(at);
+                tally.cached += run.found.as_ref().map_or(0, |found| found.cached);
+                pool.finish(&mut run);
+                finished.insert(random.below(finished.len() + 1), run.tokens);
+                finished.truncate(8);
+            } else {
+                at += 1;
+            }
+        }
+    }
+    for (mut run, _) in runs {
+        pool.finish(&mut run);
+    }
+    while pool.evict(Lack::State) || pool.evict(Lack::Blocks) {}
+    assert_eq!(pool.cache.free().0, ROOM / 32, "{name}: nothing leaks");
+    tally
+}
+
+fn operations(default: usize) -> usize {
+    std::env::var("ALARA_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn models(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().join("model.gguf"));
+    let mut models: Vec<PathBuf> = entries.filter(|path| path.exists()).collect();
+    if let Some(only) = std::env::var_os("ALARA_CASE") {
+        models.retain(|path| path.to_string_lossy().contains(&*only.to_string_lossy()));
+    }
+    models.sort();
+    models
+}
+
+fn check_all(folder: &Path, default: usize) {
+    let (mut cached, mut tokens) = (0, 0);
+    for (seed, path) in models(folder).into_iter().enumerate() {
+        let name = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let tally = check(&name, &Gguf::open(&path).unwrap(), seed as u64, operations(default));
+        println!("{name}: {tally:?}");
+        cached += tally.cached;
+        tokens += tally.tokens;
+    }
+    assert!(cached > 0, "there must be hits to test: {cached} of {tokens} tokens");
+}
+
+#[test]
+fn any_mixture_gives_what_a_fresh_computation_gives() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tally = check("alara-tiny", &Gguf::open(&root.join("models/alara-tiny.gguf")).unwrap(), 1, 60);
+    println!("alara-tiny: {tally:?}");
+    check_all(&root.join("tests/fixtures/arch"), 50);
+}
+
+#[test]
+fn so_it_does_for_all_models_of_the_fixtures() {
+    let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
+    let shared = shared.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
+    let cases = shared.join("fixtures/arch");
+    if !cases.is_dir() {
+        println!("SKIPPED: no fixtures/arch in {} (set ALARA_SHARED)", shared.display());
+        return;
+    }
+    check_all(&cases, 20);
+}
+
+/// Steps until all runs are through their prompts; gives how many rows that took.
+fn rows(pool: &mut Pool<Native>, runs: &mut [&mut Run]) -> usize {
+    let mut rows = 0;
+    while runs.iter().any(|run| run.pending() > 0 && !run.finished) {
+        let before: usize = runs.iter().map(|run| run.pending()).sum();
+        pool.step(runs, BUDGET).unwrap();
+        rows += before - runs.iter().map(|run| run.pending()).sum::<usize>();
+    }
+    rows
+}
+
+fn fixture(case: &str) -> Gguf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
+    Gguf::open(&folder.join(case).join("model.gguf")).unwrap()
+}
+
+/// One model of each sort of state: none, a window, a window with sinks, recurrent.
+const SORTS: [&str; 4] =
+    ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"];
+
+fn text(kind: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|i| (kind * 61 + i * 7) % 400).collect()
+}
+
+#[test]
+fn requests_that_need_one_prefix_compute_it_once() {
+    for case in SORTS {
+        let mut pool = pool(&fixture(case), 1024, BUDGET);
+        let prefix = Prefix { boundaries: vec![200], pinned: 200, ..Prefix::default() };
+        let mut runs: Vec<Run> =
+            (1..4).map(|kind| Run::new([text(0, 200), text(kind, 10)].concat(), prefix.clone())).collect();
+        let mut refs: Vec<&mut Run> = runs.iter_mut().collect();
+        let computed = refs.iter().map(|run| run.pending()).sum::<usize>() - 400;
+        let sum = rows(&mut pool, &mut refs);
+        // Found rows are no longer pending either, so what was computed is what is left.
+        let cached: usize = refs.iter().map(|run| run.found.as_ref().unwrap().cached).sum();
+        assert_eq!((cached, sum - cached), (400, computed), "{case}");
+    }
+}
+
+#[test]
+fn who_waits_goes_on_alone_if_the_other_leaves() {
+    for case in SORTS {
+        let mut pool = pool(&fixture(case), 1024, BUDGET);
+        let run = |kind| Run::new([text(0, 200), text(kind, 10)].concat(), Prefix::default());
+        let (mut first, mut second) = (run(1), run(2));
+        for _ in 0..2 {
+            pool.step(&mut [&mut first, &mut second], BUDGET).unwrap();
+        }
+        assert_eq!((first.pending(), second.pending()), (210 - 2 * BUDGET, 210), "{case}");
+        pool.finish(&mut first);
+        rows(&mut pool, &mut [&mut second]);
+        assert_eq!(second.found.unwrap().cached, 2 * BUDGET, "{case}: it has what the first computed");
+    }
+}
+
+#[test]
+fn the_same_skills_and_a_new_question_hit_wherever_prompts_part() {
+    for case in SORTS {
+        let mut pool = pool(&fixture(case), 2048, BUDGET);
+        let mut ask = |parts: &[Vec<u32>], boundaries: &[usize]| {
+            let prefix = Prefix { boundaries: boundaries.to_vec(), ..Prefix::default() };
+            let mut run = Run::new(parts.concat(), prefix);
+            rows(&mut pool, &mut [&mut run]);
+            pool.finish(&mut run);
+            run.found.unwrap().cached
+        };
+        // A declared boundary.
+        assert_eq!(ask(&[text(0, 100), text(1, 40)], &[100]), 0, "{case}");
+        assert_eq!(ask(&[text(0, 100), text(2, 40)], &[100]), 100, "{case}");
+        // None was declared: the second miss keeps the state, and the third hits.
+        let long = 300;
+        assert_eq!(ask(&[text(5, 100), text(6, long)], &[]), 0, "{case}");
+        let second = ask(&[text(5, 100), text(7, long)], &[]);
+        assert!(second == 0 || case == "qwen3-exact" && second == 100, "{case}: {second}");
+        assert_eq!(ask(&[text(5, 100), text(8, long)], &[]), 100, "{case}");
+    }
+}
+
+/// What keeping state costs a prompt that finds nothing: no step more, and a copy of the recurrent state for each boundary.
+#[test]
+fn boundaries_cost_no_step() {
+    for case in SORTS {
+        let steps = |boundaries: &[usize]| {
+            let mut pool = pool(&fixture(case), 1024, BUDGET);
+            let mut run =
+                Run::new(text(0, 400), Prefix { boundaries: boundaries.to_vec(), ..Prefix::default() });
+            let mut steps = 0;
+            while run.pending() > 0 {
+                pool.step(&mut [&mut run], BUDGET).unwrap();
+                steps += 1;
+            }
+            steps
+        };
+        assert_eq!(steps(&[50, 75, 144, 200, 310]), steps(&[]), "{case}");
+    }
+}
+
+#[test]
+fn who_finds_no_room_waits_and_loses_nothing() {
+    for case in SORTS {
+        let gguf = fixture(case);
+        let mut oracle = Oracle { pool: pool(&gguf, 1024, 1024), known: HashMap::new() };
+        let mut pool = pool(&gguf, 320, BUDGET);
+        let mut runs: Vec<Run> = (0..4).map(|kind| Run::new(text(kind, 150), Prefix::default())).collect();
+        for _ in 0..400 {
+            let mut refs: Vec<&mut Run> = runs.iter_mut().collect();
+            let stepped = pool.step(&mut refs, BUDGET).unwrap();
+            assert_eq!(stepped.too_long, None, "{case}");
+            for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks(pool.vocabulary())) {
+                let run = &mut runs[at];
+                assert!(oracle.logits(&run.tokens) == logits, "{case}");
+                run.tokens.push(best(logits));
+                run.finished = run.tokens.len() == 170;
+            }
+            for run in runs.iter_mut().filter(|run| run.finished) {
+                pool.finish(run);
+            }
+            if runs.iter().all(|run| run.finished) {
+                break;
+            }
+        }
+        assert!(runs.iter().all(|run| run.tokens.len() == 170), "{case}");
+        let mut alone = Run::new(text(0, 330), Prefix::default());
+        let mut too_long = None;
+        while too_long.is_none() {
+            too_long = pool.step(&mut [&mut alone], BUDGET).unwrap().too_long;
+        }
+        assert_eq!(too_long, Some(0), "{case}");
+    }
+}

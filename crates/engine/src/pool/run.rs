@@ -1,0 +1,242 @@
+//! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
+
+use super::{Part, Pool};
+use crate::backend::Backend;
+use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
+use crate::{Result, schedule};
+
+/// A sequence that is being computed.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// The prompt and what was generated.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// What it asks of the cache.
+    pub prefix: Prefix,
+    /// What was found of the prompt, once it is known.
+    pub found: Option<Found>,
+    /// Whether nothing more is to be computed.
+    pub finished: bool,
+    table: Table,
+    /// Whether it has computed something since it was attached to what was found.
+    begun: bool,
+    /// Put off for want of room, when so many had finished: it waits for one more.
+    put_off: Option<u64>,
+}
+
+/// What was found of a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Tokens that were not computed again.
+    pub cached: usize,
+    /// Why no more.
+    pub stop: Option<Stop>,
+}
+
+/// What a step gave.
+#[derive(Debug, Default)]
+pub struct Stepped {
+    /// Numbers of the runs that are computed to their end.
+    pub ready: Vec<usize>,
+    /// The logits after the last token of each of these. `[ready, V]`
+    pub logits: Vec<f32>,
+    /// Number of a run that needs more room than there is.
+    pub too_long: Option<usize>,
+}
+
+impl Run {
+    /// A sequence that begins with `tokens`.
+    pub fn new(tokens: Vec<u32>, prefix: Prefix) -> Self {
+        Run { prompt: tokens.len(), tokens, prefix, ..Run::default() }
+    }
+
+    /// Tokens whose keys and values are not computed yet.
+    pub fn pending(&self) -> usize {
+        self.tokens.len() - self.table.len()
+    }
+
+    /// How many tokens it will have in common with a sequence that begins with `tokens`, and whether all of them are computed.
+    fn gives(&self, tokens: &[u32]) -> (usize, bool) {
+        let limit = tokens.len().saturating_sub(1);
+        let common = self.tokens.iter().zip(&tokens[..limit]).take_while(|(a, b)| a == b).count();
+        (common, self.table.len() >= common)
+    }
+}
+
+/// Whether a run holds what it was attached to and has computed nothing after it.
+fn runs_nothing(run: &Run) -> bool {
+    !run.begun && !run.finished && !run.table.is_empty()
+}
+
+impl<B: Backend> Pool<B> {
+    /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute
+    /// waits for it; so each prefix is computed once, however many need it.
+    ///
+    /// # Errors
+    /// If a token is out of range or the backend fails.
+    pub fn step(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped> {
+        if runs.iter().any(|run| !run.begun && !run.finished) {
+            for run in runs.iter().filter(|run| run.begun) {
+                self.prefixes.learn(&mut self.cache, &run.prefix, &run.tokens, &run.table);
+            }
+        }
+        let mut pending = Vec::with_capacity(runs.len());
+        for at in 0..runs.len() {
+            let (before, rest) = runs.split_at_mut(at);
+            let run = &mut *rest[0];
+            let ready = !run.finished && (run.begun || self.begin(before, run)?);
+            pending.push(if ready { run.pending() } else { 0 });
+        }
+        let mut rows = schedule::plan(&pending, budget);
+        self.make_room(runs, &mut rows)?;
+        if rows.iter().all(|&rows| rows == 0) {
+            return Ok(Stepped { too_long: self.put_off(runs), ..Stepped::default() });
+        }
+        let states: Vec<_> = runs.iter().zip(&rows).map(|(run, &rows)| self.states(run, rows)).collect();
+        self.compute(runs, &rows, &states)
+    }
+
+    /// Reserves the `rows` of each run, in their order; none for who has to wait until another is through.
+    fn make_room(&mut self, runs: &mut [&mut Run], rows: &mut [usize]) -> Result<()> {
+        for at in 0..runs.len() {
+            if rows[at] == 0 || self.reserve(&mut runs[at].table, rows[at])? {
+                continue;
+            }
+            // Whoever has not begun holds what could be evicted.
+            let mut released = false;
+            for later in at + 1..runs.len() {
+                let run = &mut *runs[later];
+                if runs_nothing(run) {
+                    self.release(std::mem::take(&mut run.table));
+                    (rows[later], released) = (0, true);
+                }
+            }
+            if released && self.reserve(&mut runs[at].table, rows[at])? {
+                continue;
+            }
+            rows[at] = 0;
+            if runs_nothing(runs[at]) {
+                self.release(std::mem::take(&mut runs[at].table));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attaches `run` to what is kept of its tokens. False if it waits for what one of those `before` it is about to compute.
+    fn begin(&mut self, before: &mut [&mut Run], run: &mut Run) -> Result<bool> {
+        if run.put_off == Some(self.finished) {
+            return Ok(false);
+        }
+        let hit = self.find(&run.prefix.salt, &run.tokens);
+        for other in before.iter_mut().filter(|other| !other.finished && other.prefix.salt == run.prefix.salt)
+        {
+            let (common, computed) = other.gives(&run.tokens);
+            // Not for one that decodes: it would take a step for each token.
+            if !computed && other.pending() > 1 && common > hit.len {
+                // Here the two part.
+                other.prefix.add(common);
+                return Ok(false);
+            }
+        }
+        run.table = self.attach(&hit)?;
+        let Hit { seen, stop, .. } = hit;
+        let cached = run.table.len();
+        if self.cache.has_state() && seen >= cached + SNAPSHOT_GAIN {
+            run.prefix.add(seen);
+        }
+        if run.put_off.is_none() {
+            run.found = Some(Found { cached: cached.min(run.prompt), stop });
+        }
+        Ok(true)
+    }
+
+    /// The points within the next `rows` rows of `run` after which its state is kept, and the slots for recurrent state.
+    fn states(&mut self, run: &Run, rows: usize) -> Vec<(usize, Option<SlotId>)> {
+        let (start, mut kept) = (run.table.len(), run.table.len());
+        let mut points = Vec::new();
+        if !self.cache.has_state() {
+            return points;
+        }
+        for &at in run.prefix.boundaries.iter().filter(|at| **at > start && **at <= start + rows) {
+            // What a later step begins with may be far from the last snapshot.
+            let known = !points.is_empty() || !run.begun && start > 0;
+            if known && at < kept + SNAPSHOT_GAIN {
+                continue;
+            }
+            let slot = self.cache.recurrent().then(|| self.prefixes.slot(&mut self.cache));
+            match slot {
+                Some(None) => break,
+                slot => points.push((at, slot.flatten())),
+            }
+            kept = at;
+        }
+        points
+    }
+
+    fn compute(
+        &mut self,
+        runs: &mut [&mut Run],
+        rows: &[usize],
+        states: &[Vec<(usize, Option<SlotId>)>],
+    ) -> Result<Stepped> {
+        let mut parts = Vec::with_capacity(runs.len());
+        let mut ready = Vec::new();
+        for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
+            let Run { table, tokens, .. } = &mut **run;
+            let start = table.len();
+            let through = start + rows[at] == tokens.len();
+            if through {
+                ready.push(at);
+            }
+            let saves = states[at].iter().filter_map(|(at, slot)| Some((at - start, (*slot)?))).collect();
+            let tokens = &tokens[start..start + rows[at]];
+            parts.push(Part { table, tokens, outputs: usize::from(through), saves });
+        }
+        let computed = self.forward(&mut parts);
+        let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
+        let logits = match computed {
+            Ok(logits) => logits,
+            Err(error) => {
+                slots.for_each(|slot| self.cache.release_slot(slot));
+                return Err(error);
+            }
+        };
+        for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
+            (run.begun, run.put_off) = (true, None);
+            for &state in &states[at] {
+                let Run { prefix, tokens, table, .. } = &**run;
+                self.prefixes.keep_state(&mut self.cache, prefix, tokens, table, state);
+            }
+        }
+        Ok(Stepped { ready, logits, too_long: None })
+    }
+
+    /// Nobody has room. The last that has begun gives up its place until another is through; what it computed stays in the tree as
+    /// long as nobody needs the room. Gives the number of a run for which all the room would not do.
+    fn put_off(&mut self, runs: &mut [&mut Run]) -> Option<usize> {
+        if runs.iter().any(|run| run.finished && !run.table.is_empty()) {
+            // There is more room when that is given up.
+            return None;
+        }
+        let mut begun =
+            runs.iter().enumerate().filter(|(_, run)| run.begun && !run.finished).map(|(at, _)| at);
+        let Some(first) = begun.next() else {
+            // The first of all waits for nobody.
+            return runs.iter().position(|run| !run.finished);
+        };
+        let Some(last) = begun.next_back() else { return Some(first) };
+        let run = &mut *runs[last];
+        (run.begun, run.put_off) = (false, Some(self.finished));
+        let table = std::mem::take(&mut run.table);
+        self.keep(&run.prefix, &run.tokens, table);
+        None
+    }
+
+    /// Keeps what a run has computed: it goes no further.
+    pub fn finish(&mut self, run: &mut Run) {
+        let table = std::mem::take(&mut run.table);
+        self.keep(&run.prefix, &run.tokens, table);
+        self.finished += 1;
+    }
+}
