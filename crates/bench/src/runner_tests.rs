@@ -248,6 +248,10 @@ fn what_is_not_the_agents_fault_is_an_error() {
         assert!(finished.reason.contains(words), "{}", finished.reason);
     };
     check(task("t", "echo broken; exit 3", "true", "true"), "the setup failed: broken");
+    let run = gold(&[task("t", "", "sleep 60", "true")], |_| {});
+    let finished = &run.finished[0];
+    assert_eq!((finished.verdict, finished.attempts), (Verdict::Error, 1));
+    assert_eq!(finished.reason, "a script of the task did not end within 30 seconds");
     // Without walls there is no private /tmp.
     check(task("t", "", "[ -f /tmp/x ]", "true"), "a private /tmp");
 }

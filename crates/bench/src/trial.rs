@@ -259,7 +259,7 @@ fn prepare(
     }
 }
 
-/// Runs bash. What it said is what it printed on stdout, or else on stderr.
+/// Runs bash that must come to an end, whatever the agent did. What it said is what it printed on stdout, or else on stderr.
 fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
     let output = sandbox.run(&Script {
         program: &["bash", "-c", text],
@@ -270,7 +270,8 @@ fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Inf
         output_limit: OUTPUT_BYTES,
     })?;
     if output.timed_out {
-        return Ok(Check::Failed(format!("It did not end within {} seconds.", timeout.as_secs())));
+        let seconds = timeout.as_secs();
+        return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));
     }
     let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(match output.exit {
