@@ -15,30 +15,17 @@ use crate::record::{Finished, Record};
 use crate::run_file::RunFile;
 use crate::{Error, Task, trial};
 
-/// Who works on the tasks.
-pub enum Solver<'a> {
-    /// The tasks' own gold solutions, which [`require_gold`] looks for: a test of the suite.
-    Gold,
-    /// An agent.
-    Agent {
-        /// Its team.
-        team: &'a Team,
-        /// Its role in the team.
-        npc: &'a Npc,
-        /// The model, shared by all threads.
-        model: &'a dyn ChatModel,
-        /// How tokens are drawn; the seed is replaced by each attempt's own.
-        sampling: Sampling,
-    },
-}
-
-impl<'a> Solver<'a> {
-    pub(crate) fn model(&self) -> Option<&'a dyn ChatModel> {
-        match self {
-            Solver::Gold => None,
-            Solver::Agent { model, .. } => Some(*model),
-        }
-    }
+/// Who works on the tasks: an agent.
+pub struct Solver<'a> {
+    /// Its team.
+    pub team: &'a Team,
+    /// Its role in the team.
+    pub npc: &'a Npc,
+    /// The model, shared by all threads; `None` = a script that plays the tasks' own gold solutions, which [`require_gold`] looks
+    /// for: a test of the suite.
+    pub model: Option<&'a dyn ChatModel>,
+    /// How tokens are drawn; the seed is replaced by each attempt's own.
+    pub sampling: Sampling,
 }
 
 /// What happens during a run, for display.
@@ -66,7 +53,7 @@ pub struct Options<'a> {
     /// What the temperature is raised to from the second attempt on: the most likely mistake would only be repeated.
     pub retry_temperature: f32,
     /// How many tasks run at a time, at least 1.
-    pub jobs: usize,
+    pub parallel: usize,
     /// How the tasks' programs are walled off.
     pub isolation: Isolation,
     /// Ends the run soon; tasks under way have no result then.
@@ -106,7 +93,7 @@ pub fn run(
         Ok(())
     };
     std::thread::scope(|scope| {
-        for _ in 0..options.jobs.clamp(1, tasks.len().max(1)) {
+        for _ in 0..options.parallel.clamp(1, tasks.len().max(1)) {
             scope.spawn(|| {
                 if let Err(error) = work() {
                     options.cancel.store(true, Ordering::Relaxed);
@@ -121,7 +108,7 @@ pub fn run(
     }
 }
 
-/// Checks that [`Solver::Gold`] can work on all `tasks`.
+/// Checks that all `tasks` have the gold solution that a [`Solver`] without a model plays.
 ///
 /// # Errors
 /// One has no gold solution.

@@ -9,7 +9,7 @@ use super::*;
 use crate::Suite;
 use crate::record::Verdict;
 use crate::run_file::{self, Run, tests::header};
-use crate::task::Difficulty;
+use crate::task::{Difficulty, Solution};
 
 /// A task whose verification is `verify` and whose gold solution is `gold`.
 fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
@@ -20,7 +20,9 @@ fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
         instruction: "Do it.\n".into(),
         setup: setup.into(),
         verify: verify.into(),
-        gold: Some(gold.into()),
+        jinxes: Vec::new(),
+        delegates: Vec::new(),
+        gold: Some(Solution::Bash(gold.into())),
         wrong: Vec::new(),
         timeout: None,
     }
@@ -36,7 +38,7 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
         timeout: Duration::from_secs(60),
         seed: 0,
         retry_temperature: 0.6,
-        jobs: 1,
+        parallel: 1,
         isolation: Isolation::Off,
         cancel: Arc::default(),
         observer: &|_| {},
@@ -47,15 +49,20 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
     run_file::read(&path).unwrap()
 }
 
+/// The stock team's worker with this model, or with the tasks' own gold solutions.
+fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
+    Solver { team, npc: team.npc(None).unwrap(), model, sampling: Sampling::default() }
+}
+
+/// Plays the gold solutions.
+fn gold(tasks: &[Task], change: impl FnOnce(&mut Options)) -> Run {
+    play(tasks, &worker(&Team::stock("alara").unwrap(), None), change)
+}
+
 /// Lets the script work on a task as the stock team's worker; also what it was asked last.
 fn script(task: &Task, replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> (Run, Vec<String>) {
     let (team, model) = (Team::stock("alara").unwrap(), Scripted::new(replies));
-    let solver = Solver::Agent {
-        team: &team,
-        npc: team.npc(None).unwrap(),
-        model: &model,
-        sampling: Sampling::default(),
-    };
+    let solver = worker(&team, Some(&model));
     let run = play(std::slice::from_ref(task), &solver, |options| options.timeout = timeout);
     let requests = model.requests();
     let last = requests.last().map(|request| request.messages.clone()).unwrap_or_default();
@@ -73,18 +80,23 @@ fn the_stock_suite_accepts_gold_and_nothing_else() {
     let suite = Suite::stock().unwrap();
     let mut tasks = Vec::new();
     for task in &suite.tasks {
-        let variant = |name: String, solution: &str| Task {
+        let variant = |name: String, solution| Task {
             id: format!("{}.{name}", task.id),
-            gold: Some(solution.to_owned()),
+            gold: Some(solution),
             ..task.clone()
         };
         tasks.push(task.clone());
-        tasks.push(variant("empty".into(), "true"));
-        tasks.extend(
-            task.wrong.iter().enumerate().map(|(index, text)| variant(format!("wrong{index}"), text)),
-        );
+        tasks.push(variant("empty".into(), Solution::Bash("true".into())));
+        tasks.push(variant("junk".into(), Solution::Bash(junk(task))));
+        let wrong = task.wrong.iter().enumerate();
+        tasks.extend(wrong.map(|(index, wrong)| variant(format!("wrong{index}"), wrong.clone())));
     }
-    let run = play(&tasks, &Solver::Gold, |options| (options.attempts, options.jobs) = (1, 2));
+    let mut team = Team::stock("alara").unwrap();
+    suite.furnish(&mut team);
+    // They wait as often as they compute.
+    let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+    let run =
+        play(&tasks, &worker(&team, None), |options| (options.attempts, options.parallel) = (1, threads));
     assert_eq!(run.finished.len(), tasks.len());
     for finished in &run.finished {
         let wanted = if finished.task.contains('.') { Verdict::Failed } else { Verdict::Solved };
@@ -95,6 +107,66 @@ fn the_stock_suite_accepts_gold_and_nothing_else() {
             finished.task
         );
     }
+}
+
+/// Makes the files that a task speaks of, as far as they aren't there, with a filler that depends on their ending.
+fn junk(task: &Task) -> String {
+    let mut text = String::from(
+        r#"make() {
+  [ ! -e "$1" ] && mkdir -p "./$(dirname "$1")" 2>/dev/null || return
+  case $1 in
+    *.py) printf 'print(%s)\n' 1 2 3 42 ;;
+    *.sh) printf 'echo %s\n' 1 2 3 42 ;;
+    *.json) echo '{"name": "example", "count": 42, "values": [1, 2, 3]}' ;;
+    *.csv) printf 'name,value\n'; printf 'row %s,42\n' 1 2 3 4 5 6 7 8 9 10 11 ;;
+    *) printf 'line %s of the result\n' 1 2 3 4 5 6 7 8 9 10 11 12 ;;
+  esac > "$1" 2>/dev/null
+  chmod +x "$1"
+}
+"#,
+    );
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let names = [&task.instruction, &task.verify].into_iter().flat_map(|text| text.split(|c| !is_part(c)));
+    let names = names.map(|name| name.trim_end_matches(['.', '/']).trim_start_matches("./"));
+    let is_file = |name: &&str| name.contains('.') && !name.contains("..") && !name.starts_with(['/', '-']);
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names.filter(is_file).filter(|name| seen.insert(*name)) {
+        text += &format!("make {name}\n");
+    }
+    text
+}
+
+#[test]
+fn who_must_work_is_told_by_the_trace() {
+    let delegated = Task {
+        jinxes: vec!["delegate".into()],
+        delegates: vec!["coder".into()],
+        ..task("t", "", "[ -f b ]", "touch b")
+    };
+    let give = |name: &str| Reply::call("delegate", json!({"npc_name": name, "task": "Make b."}));
+    let good = || Reply::text(r#"{"complete": true, "feedback": ""}"#);
+    let done = || Reply::text("Done.");
+    let not_worked = "The result is right, but coder has not worked on it.";
+    let first = |replies: Vec<Reply>| {
+        let (run, _) = script(&delegated, replies, MINUTE);
+        run.attempts[0].reason.clone()
+    };
+    assert_eq!(first(vec![give("coder"), shell("touch b"), done(), good(), done()]), "");
+    assert_eq!(first(vec![shell("touch b"), done()]), not_worked);
+    assert_eq!(first(vec![give("coder"), done(), good(), shell("touch b"), done()]), not_worked);
+    let other = Reply::call("write_file", json!({"path": "b", "content": ""}));
+    assert_eq!(first(vec![give("writer"), other, done(), good(), done()]), not_worked);
+}
+
+#[test]
+fn a_team_without_what_a_task_needs_is_no_failure() {
+    let plain = task("t", "", "true", "true");
+    let check = |task: Task, words: &str| {
+        let finished = &gold(&[task], |_| {}).finished[0];
+        assert_eq!((finished.verdict, finished.reason.as_str()), (Verdict::Error, words));
+    };
+    check(Task { jinxes: vec!["dig".into()], ..plain.clone() }, "the team alara has no jinx `dig`");
+    check(Task { delegates: vec!["miner".into()], ..plain }, "the team alara has no member `miner`");
 }
 
 #[test]
@@ -119,7 +191,7 @@ fn later_attempts_draw_otherwise() {
     let task = task("t", "", "false", "true");
     let (team, model) = (Team::stock("alara").unwrap(), Scripted::new((0..3).map(|_| Reply::text("Done."))));
     let sampling = Sampling { temperature: 0.1, ..Sampling::default() };
-    let solver = Solver::Agent { team: &team, npc: team.npc(None).unwrap(), model: &model, sampling };
+    let solver = Solver { sampling, ..worker(&team, Some(&model)) };
     play(std::slice::from_ref(&task), &solver, |options| options.attempts = 3);
     let requests = model.requests();
     let drawn: Vec<f32> = requests.iter().map(|request| request.sampling.temperature).collect();
@@ -131,7 +203,7 @@ fn later_attempts_draw_otherwise() {
 
 #[test]
 fn attempts_have_an_end() {
-    let run = play(&[task("t", "", "false", "true")], &Solver::Gold, |options| options.attempts = 3);
+    let run = gold(&[task("t", "", "false", "true")], |options| options.attempts = 3);
     assert_eq!((run.attempts.len(), run.finished[0].verdict), (3, Verdict::Failed));
 }
 
@@ -150,7 +222,7 @@ fn verification_runs_after_the_deadline() {
 #[test]
 fn a_task_may_have_its_own_time() {
     let short = Task { timeout: std::num::NonZeroU64::new(1), ..task("t", "", "false", "sleep 30") };
-    let run = play(&[short], &Solver::Gold, |_| {});
+    let run = gold(&[short], |_| {});
     assert!(run.finished[0].seconds < 10.0 && run.attempts.len() == 1, "{run:?}");
 }
 
@@ -170,12 +242,16 @@ fn verification_runs_after_an_error() {
 #[test]
 fn what_is_not_the_agents_fault_is_an_error() {
     let check = |task: Task, words: &str| {
-        let run = play(&[task], &Solver::Gold, |_| {});
+        let run = gold(&[task], |_| {});
         let finished = &run.finished[0];
         assert_eq!((finished.verdict, finished.attempts), (Verdict::Error, 0), "{run:?}");
         assert!(finished.reason.contains(words), "{}", finished.reason);
     };
     check(task("t", "echo broken; exit 3", "true", "true"), "the setup failed: broken");
+    let run = gold(&[task("t", "", "sleep 60", "true")], |_| {});
+    let finished = &run.finished[0];
+    assert_eq!((finished.verdict, finished.attempts), (Verdict::Error, 1));
+    assert_eq!(finished.reason, "a script of the task did not end within 30 seconds");
     // Without walls there is no private /tmp.
     check(task("t", "", "[ -f /tmp/x ]", "true"), "a private /tmp");
 }
@@ -201,13 +277,14 @@ fn a_cancelled_task_has_no_result() {
         timeout: MINUTE,
         seed: 0,
         retry_temperature: 0.6,
-        jobs: 1,
+        parallel: 1,
         isolation: Isolation::Off,
         cancel: cancel.clone(),
         observer: &observer,
     };
     let file = RunFile::create(&path, header()).unwrap();
-    let all = run(&tasks.iter().collect::<Vec<_>>(), &Solver::Gold, &options, &ground, file).unwrap();
+    let team = Team::stock("alara").unwrap();
+    let all = run(&tasks.iter().collect::<Vec<_>>(), &worker(&team, None), &options, &ground, file).unwrap();
     let run = run_file::read(&path).unwrap();
     assert_eq!((all, run.finished.len(), run.attempts.len()), (false, 1, 1));
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -215,9 +292,9 @@ fn a_cancelled_task_has_no_result() {
 
 #[test]
 fn git_has_an_identity_and_home_is_the_tasks_own() {
-    let gold = "git init -q . && git commit -q --allow-empty -m x && git log -1 --format='%an %D' > who; touch ~/seen";
+    let solution = "git init -q . && git commit -q --allow-empty -m x && git log -1 --format='%an %D' > who; touch ~/seen";
     let verify = r#"[ "$(cat who)" = "alara HEAD -> main" ] && [ -f ~/seen ]"#;
-    let tasks = [task("a", "", verify, gold), task("b", "[ ! -e ~/seen ]", verify, gold)];
-    let run = play(&tasks, &Solver::Gold, |options| options.attempts = 1);
+    let tasks = [task("a", "", verify, solution), task("b", "[ ! -e ~/seen ]", verify, solution)];
+    let run = gold(&tasks, |options| options.attempts = 1);
     assert!(run.finished.iter().all(|finished| finished.verdict == Verdict::Solved), "{run:?}");
 }

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use alara_harness::jinx;
+use alara_harness::source::Source;
+use alara_harness::{Jinx, Team};
 use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
@@ -10,14 +13,19 @@ use crate::{Error, Task, suite_csv};
 
 static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../benches/tasks");
 
+/// The jinx that gives what is found on the web when there is none.
+const CORPUS: &str = "web_corpus";
+
 /// A set of tasks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
     /// `alara` for the suite that ships, otherwise the name of the folder or file.
     pub name: String,
     /// The tasks, sorted by id; at least one.
     pub tasks: Vec<Task>,
-    /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON.
+    /// Jinxes that it brings along: they take the place of those of the team.
+    pub jinxes: Vec<Jinx>,
+    /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and over the files of the jinxes.
     pub hash: String,
 }
 
@@ -27,18 +35,15 @@ impl Suite {
     /// # Errors
     /// A task file of it is wrong; the tests exclude that.
     pub fn stock() -> Result<Self, Error> {
-        let mut tasks = Vec::new();
-        for folder in STOCK.dirs() {
-            for file in folder.files().filter(|file| is_yaml(file.path())) {
-                let place = file.path().display().to_string();
-                let text = file.contents_utf8().unwrap_or_default();
-                tasks.push((parse(&place, text)?, place));
-            }
-        }
-        Suite::new("alara".into(), Path::new("alara"), tasks)
+        let files = STOCK.dirs().flat_map(Dir::files);
+        let sources = files.map(|file| Source {
+            path: file.path().to_owned(),
+            text: file.contents_utf8().unwrap_or_default().to_owned(),
+        });
+        Suite::of("alara".into(), Path::new("alara"), sources)
     }
 
-    /// The suite at `path`: a folder of `.yaml` files, at any depth, one such file, or a `.csv` file.
+    /// The suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml` file, or a `.csv` file.
     ///
     /// # Errors
     /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and place.
@@ -46,23 +51,51 @@ impl Suite {
         let read_error = |source| Error::Read { path: path.to_owned(), source };
         let folder = std::fs::metadata(path).map_err(read_error)?.is_dir();
         let extension = path.extension().unwrap_or_default();
-        let tasks = if folder {
-            let mut files = Vec::new();
-            find(path, &mut files)?;
-            files.iter().map(|file| read(file)).collect::<Result<_, _>>()?
-        } else if is_yaml(path) {
-            vec![read(path)?]
-        } else if extension == "csv" {
-            suite_csv::read(path)?
-        } else {
-            return Err(Error::NotASuite { path: path.to_owned() });
-        };
         let full = path.canonicalize().map_err(read_error)?;
         let name = if folder { full.file_name() } else { full.file_stem() };
-        Suite::new(name.unwrap_or_default().to_string_lossy().into_owned(), path, tasks)
+        let name = name.unwrap_or_default().to_string_lossy().into_owned();
+        let mut files = Vec::new();
+        if folder {
+            find(path, &mut files)?;
+        } else if is_yaml(path) {
+            files.push(path.to_owned());
+        } else if extension == "csv" {
+            return Suite::new(name, path, suite_csv::read(path)?, Vec::new());
+        } else {
+            return Err(Error::NotASuite { path: path.to_owned() });
+        }
+        let sources = files.into_iter().map(|path| match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Source { path, text }),
+            Err(source) => Err(Error::Read { path, source }),
+        });
+        Suite::of(name, path, sources.collect::<Result<Vec<_>, _>>()?)
     }
 
-    fn new(name: String, path: &Path, tasks: Vec<(Task, String)>) -> Result<Self, Error> {
+    /// The suite that these files make.
+    fn of(name: String, path: &Path, files: impl IntoIterator<Item = Source>) -> Result<Self, Error> {
+        let (mut tasks, mut jinxes) = (Vec::new(), Vec::new());
+        for file in files {
+            let place = file.path.display().to_string();
+            if is_yaml(&file.path) {
+                tasks.push((parse(&place, &file.text)?, place));
+            } else if is_jinx(&file.path) {
+                let mut said = Vec::new();
+                let jinx = jinx::read(&file, &mut said).ok_or_else(|| Error::Yaml {
+                    place,
+                    message: said.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+                })?;
+                jinxes.push((jinx, file.text));
+            }
+        }
+        Suite::new(name, path, tasks, jinxes)
+    }
+
+    fn new(
+        name: String,
+        path: &Path,
+        tasks: Vec<(Task, String)>,
+        mut jinxes: Vec<(Jinx, String)>,
+    ) -> Result<Self, Error> {
         if tasks.is_empty() {
             return Err(Error::NoTasks { path: path.to_owned() });
         }
@@ -80,7 +113,27 @@ impl Suite {
             hash.update(serde_json::to_string(task).unwrap_or_default());
             hash.update("\n");
         }
-        Ok(Suite { name, tasks, hash: format!("{:x}", hash.finalize()) })
+        jinxes.sort_by(|(left, _), (right, _)| left.name.cmp(&right.name));
+        let jinxes = jinxes.into_iter().map(|(jinx, text)| {
+            hash.update(text);
+            jinx
+        });
+        let jinxes = jinxes.collect();
+        Ok(Suite { name, tasks, jinxes, hash: format!("{:x}", hash.finalize()) })
+    }
+
+    /// Gives its jinxes to a team and its sub-teams. If it brings a web along, that is the one that they search.
+    pub fn furnish(&self, team: &mut Team) {
+        for jinx in &self.jinxes {
+            match team.jinxes.iter_mut().find(|other| other.name == jinx.name) {
+                Some(other) => *other = jinx.clone(),
+                None => team.jinxes.push(jinx.clone()),
+            }
+            if jinx.name == CORPUS {
+                team.values.remove("web_search");
+            }
+        }
+        team.teams.iter_mut().for_each(|team| self.furnish(team));
     }
 
     /// The tasks of these categories and these ids; an empty list does not restrict.
@@ -119,7 +172,11 @@ fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// Adds all task files below `folder`.
+fn is_jinx(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jinx")
+}
+
+/// Adds all files of tasks and jinxes below `folder`.
 fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
     let error = |source| Error::Read { path: folder.to_owned(), source };
     for entry in std::fs::read_dir(folder).map_err(error)? {
@@ -128,19 +185,12 @@ fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<(), Error>
         // Links to folders are not followed: they may lead round in a circle.
         if entry.file_type().map_err(error)?.is_dir() {
             find(&path, files)?;
-        } else if is_yaml(&path) {
+        } else if is_yaml(&path) || is_jinx(&path) {
             files.push(path);
         }
     }
     files.sort();
     Ok(())
-}
-
-fn read(file: &Path) -> Result<(Task, String), Error> {
-    let text =
-        std::fs::read_to_string(file).map_err(|source| Error::Read { path: file.to_owned(), source })?;
-    let place = file.display().to_string();
-    Ok((parse(&place, &text)?, place))
 }
 
 /// Parses one task file.
@@ -160,8 +210,11 @@ fn parse(place: &str, text: &str) -> Result<Task, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::Difficulty;
 
     const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";
+    const CORPUS_FILE: &str =
+        "jinx_name: web_corpus\ndescription: Documents\neffect: none\nsteps:\n  - return: []\n";
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -174,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn stock_suite_has_two_tasks_in_each_category() {
+    fn stock_suite_has_its_tasks() {
         let suite = Suite::stock().unwrap();
-        let mut counts = BTreeMap::new();
+        let (mut counts, mut difficulties) = (BTreeMap::new(), BTreeMap::new());
         for task in &suite.tasks {
             *counts.entry(task.category.as_str()).or_insert(0) += 1;
             assert!(
@@ -185,20 +238,25 @@ mod tests {
                 task.id
             );
             assert!(
-                task.gold.is_some() && !task.wrong.is_empty(),
-                "{} lacks a gold or a wrong solution",
+                task.gold.is_some() && task.wrong.len() >= 2,
+                "{} lacks a gold or two wrong solutions",
                 task.id
             );
+            *difficulties.entry(task.difficulty).or_insert(0) += 1;
         }
-        let wanted = "data debug file-ops git multi-step python scripting shell system text tool-chain";
-        assert_eq!(counts, wanted.split(' ').map(|category| (category, 2)).collect());
+        let ten = "data debug file-ops git multi-step python scripting shell system text".split(' ');
+        let five = ["delegation", "tool-chain", "web-search"];
+        let wanted = ten.map(|category| (category, 10)).chain(five.map(|category| (category, 5)));
+        assert_eq!(counts, wanted.collect());
+        let wanted = [(Difficulty::Easy, 34), (Difficulty::Medium, 49), (Difficulty::Hard, 32)];
+        assert_eq!(difficulties, wanted.into());
     }
 
     #[test]
     fn the_same_suite_from_the_disk_has_the_same_hash() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/tasks");
         let (stock, disk) = (Suite::stock().unwrap(), Suite::load(&path).unwrap());
-        assert_eq!((stock.hash, stock.tasks), (disk.hash, disk.tasks));
+        assert_eq!((stock.hash, stock.tasks, stock.jinxes.len()), (disk.hash, disk.tasks, disk.jinxes.len()));
     }
 
     #[test]
@@ -212,10 +270,25 @@ mod tests {
             hash(&[("deep/er/z.yml", &format!("# a remark\n{TASK}")), ("README.md", "no task")])
         );
         assert_ne!(known, hash(&[("x.yaml", &TASK.replace("Do it.", "Do that."))]));
+        assert_ne!(known, hash(&[("x.yaml", TASK), ("web_corpus.jinx", CORPUS_FILE)]));
         assert_eq!(
             hash(&[("x.yaml", TASK), ("y.yaml", &second)]),
             hash(&[("b.yaml", TASK), ("a.yaml", &second)])
         );
+    }
+
+    #[test]
+    fn a_suite_brings_jinxes_along() {
+        let folder = folder(&[("x.yaml", TASK), ("deep/web_corpus.jinx", CORPUS_FILE)]);
+        let suite = Suite::load(folder.path()).unwrap();
+        let mut team = Team::stock("alara").unwrap();
+        team.values.insert("web_search".into(), "elsewhere".into());
+        let count = team.jinxes.len();
+        suite.furnish(&mut team);
+        for team in [&team, &team.teams[0]] {
+            assert_eq!((team.jinx(CORPUS), team.jinxes.len()), (Some(&suite.jinxes[0]), count));
+            assert!(!team.values.contains_key("web_search"));
+        }
     }
 
     #[test]
@@ -235,6 +308,8 @@ mod tests {
         check(&[("x.yaml", &TASK.replace("a-1", "a/1"))], &["x.yaml:1", "`a/1` is no id"]);
         check(&[("x.yaml", TASK), ("y.yaml", TASK)], &["`a-1` occurs twice", "x.yaml", "y.yaml"]);
         check(&[("x.yaml", "id: [")], &["x.yaml"]);
+        check(&[("x.yaml", &format!("{TASK}gold: {{a: b}}\n"))], &["x.yaml", "bash, or a list of turns"]);
+        check(&[("x.yaml", TASK), ("y.jinx", "jinx_name: y\n")], &["y.jinx"]);
         check(&[("x.yaml", &format!("{TASK}timeout: 0\n"))], &["x.yaml", "6:"]);
     }
 
@@ -261,7 +336,11 @@ mod tests {
                 (found, expected) => panic!("{found:?} instead of {expected:?}"),
             }
         };
-        check(&["git"], &[], Ok("git-01 git-02"));
+        check(
+            &["web-search"],
+            &["web-search-05", "git-01", "web-search-02"],
+            Ok("web-search-02 web-search-05"),
+        );
         check(&["git", "text"], &["git-02", "text-01"], Ok("git-02 text-01"));
         check(&["gitt"], &[], Err("no category `gitt`"));
         check(&[], &["git-99"], Err("no task `git-99`"));

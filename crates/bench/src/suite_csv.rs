@@ -39,6 +39,8 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
             instruction,
             setup,
             verify,
+            jinxes: Vec::new(),
+            delegates: Vec::new(),
             gold: None,
             wrong: Vec::new(),
             timeout: None,

@@ -1,16 +1,19 @@
 //! One task: what the agent is told, what lies ready, and how to tell that it is solved.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
 
+use alara_harness::model::Reply;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::Error;
 
 /// A task of a suite.
 ///
 /// The order of the fields, and that absent ones are left out, is part of the suite's hash.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Unique in its suite; `[A-Za-z0-9._-]+`, since files are named after it.
@@ -27,15 +30,59 @@ pub struct Task {
     /// Bash that runs in the work directory after each attempt. Exit code 0 means solved; what it prints otherwise is
     /// the feedback for the next attempt.
     pub verify: String,
-    /// Bash that solves the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gold: Option<String>,
-    /// Bash texts that look like solutions and must not pass.
+    /// Jinxes that the agent gets beside its own, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub wrong: Vec<String>,
+    pub jinxes: Vec<String>,
+    /// Members of the team, each of which must have done a part of the work: the trace tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delegates: Vec<String>,
+    /// What solves the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gold: Option<Solution>,
+    /// What looks like a solution and must not pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrong: Vec<Solution>,
     /// Seconds that all attempts together may take; `None` = the run's limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<NonZeroU64>,
+}
+
+/// What a model does about a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "bash, or a list of turns, each with a text or calls of a name with arguments")]
+pub enum Solution {
+    /// It calls the jinx `shell` with this.
+    Bash(String),
+    /// These are its turns, and those of whom it gives work to, in the order in which they are taken.
+    Turns(Vec<Reply>),
+}
+
+impl Solution {
+    /// The turns of the model that does it.
+    pub fn turns(&self) -> Vec<Reply> {
+        match self {
+            Solution::Bash(text) => {
+                vec![Reply::call("shell", json!({"command": text})), Reply::text("Done.")]
+            }
+            Solution::Turns(turns) => turns.clone(),
+        }
+    }
+
+    /// What it consists of, as one text.
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Solution::Bash(text) => text.into(),
+            // Turns are made of texts and lists, which always become JSON.
+            Solution::Turns(turns) => serde_json::to_string(turns).unwrap_or_default().into(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Solution::Bash(text) => text.trim().is_empty(),
+            Solution::Turns(turns) => turns.is_empty(),
+        }
+    }
 }
 
 /// How hard a task is.
@@ -63,10 +110,8 @@ impl fmt::Display for Difficulty {
 impl Task {
     /// Whether a text of the task names an absolute path below `/tmp`, so that it can run only with a private one.
     pub fn uses_tmp(&self) -> bool {
-        [&self.instruction, &self.setup, &self.verify]
-            .into_iter()
-            .chain(&self.gold)
-            .any(|text| text.contains("/tmp/"))
+        let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
+        [&self.instruction, &self.setup, &self.verify, &*gold].iter().any(|text| text.contains("/tmp/"))
     }
 
     /// The programs beside bash that the task's own scripts need.
@@ -74,7 +119,8 @@ impl Task {
         let names = |text: &str, name: &str| {
             text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
         };
-        let scripts: Vec<_> = [&self.setup, &self.verify].into_iter().chain(&self.gold).collect();
+        let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
+        let scripts = [&self.setup, &self.verify, &*gold];
         ["python3", "git"].into_iter().filter(|name| scripts.iter().any(|text| names(text, name))).collect()
     }
 
@@ -86,12 +132,11 @@ impl Task {
             ("instruction", &self.instruction),
             ("verify", &self.verify),
         ];
-        let optional =
-            self.gold.iter().map(|text| ("gold", text)).chain(self.wrong.iter().map(|text| ("wrong", text)));
-        for (field, text) in texts.into_iter().chain(optional) {
-            if text.trim().is_empty() {
-                return Err(Error::EmptyField { place: place(field), field });
-            }
+        let mut empty: Vec<_> = texts.iter().map(|(field, text)| (*field, text.trim().is_empty())).collect();
+        empty.extend(self.gold.iter().map(|gold| ("gold", gold.is_empty())));
+        empty.extend(self.wrong.iter().map(|wrong| ("wrong", wrong.is_empty())));
+        if let Some((field, _)) = empty.into_iter().find(|(_, empty)| *empty) {
+            return Err(Error::EmptyField { place: place(field), field });
         }
         for (field, name) in &texts[..2] {
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) || name.starts_with('.')
@@ -120,6 +165,8 @@ mod tests {
             instruction: instruction.into(),
             setup: String::new(),
             verify: verify.into(),
+            jinxes: Vec::new(),
+            delegates: Vec::new(),
             gold: None,
             wrong: Vec::new(),
             timeout: None,

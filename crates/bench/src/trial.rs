@@ -5,18 +5,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Request, Sampling};
+use alara_engine::Request;
 use alara_harness::agent::{Agent, Outcome};
 use alara_harness::error::chain;
-use alara_harness::model::{ChatModel, Events, ModelError, Single};
+use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
 use alara_harness::sandbox::{Policy, Sandbox, Script};
 use alara_harness::session::Session;
+use alara_harness::team::Npc;
 use alara_harness::trace::{Record, Trace, usage};
 use sha2::{Digest, Sha256};
 
 use crate::place::Place;
 use crate::record::{Attempt, Cost, Finished, Verdict};
 use crate::runner::{Options, Progress, Solver};
+use crate::task::Solution;
 use crate::{Error, Task};
 
 /// Longest time of the setup.
@@ -27,9 +29,8 @@ const VERIFY: Duration = Duration::from_secs(30);
 const FEEDBACK_BYTES: usize = 2000;
 /// Most bytes that are kept of what a script prints.
 const OUTPUT_BYTES: usize = 16 * 1024;
-/// Git's identity and default branch. `HOME` is the task's own, so nobody's own settings come in.
-const GIT_CONFIG: &str =
-    "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n";
+/// Git's identity and default branch; what it writes need not outlive the machine. `HOME` is the task's own, so nobody's own settings come in.
+const GIT_CONFIG: &str = "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n[core]\n\tfsync = none\n";
 
 /// Something that is not the agent's fault, as a person should read it.
 struct Infrastructure(String);
@@ -57,8 +58,8 @@ struct Did {
     give_up: bool,
 }
 
-/// Works on the task once, given the number of the attempt and what to say to an agent.
-type Work<'a> = Box<dyn FnMut(u32, &str) -> Result<Did, Infrastructure> + 'a>;
+/// Works on the task once, given what to say to the agent.
+type Work<'a> = Box<dyn FnMut(&str) -> Result<Did, Infrastructure> + 'a>;
 
 /// Runs `task` in `place`. `missing` names programs that this machine lacks; the conversation is written to `trace`;
 /// `record` gets each attempt at its end. `None` if the run was cancelled meanwhile.
@@ -81,22 +82,24 @@ pub fn run(
         Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64())))
     };
     let ready = place.map_err(Infrastructure::from).and_then(|place| {
+        let npc = equip(task, solver)?;
         let sandbox = prepare(task, options, &place, missing)?;
-        Ok((place, sandbox))
+        Ok((place, npc, sandbox))
     });
-    let (place, sandbox) = match ready {
+    let (place, npc, sandbox) = match ready {
         Ok(ready) => ready,
         Err(_) if cancelled() => return Ok(None),
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
-    let drawn = solver.model().map(|model| Drawn { model, draw: Mutex::default() });
-    let source = drawn.as_ref().map(|drawn| Single(drawn));
-    let session = source.as_ref().map(|source| session(source, solver, &sandbox, trace)).transpose();
-    let session = match session {
+    let gold = task.gold.as_ref().map(Solution::turns).unwrap_or_default();
+    let gold = Scripted::new((0..options.attempts).flat_map(|_| gold.clone()));
+    let drawn = Drawn { model: solver.model.unwrap_or(&gold), draw: Mutex::default() };
+    let source = Single(&drawn);
+    let session = match session(&source, solver, &sandbox, trace) {
         Ok(session) => session,
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
-    let mut work = match worker(task, solver, session.as_ref(), &sandbox, deadline) {
+    let mut work = match worker(solver, &npc, &session, deadline) {
         Ok(work) => work,
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
@@ -107,16 +110,17 @@ pub fn run(
         (options.observer)(Progress::Attempt { task, number });
         let started = Instant::now();
         let seed = seed(options.seed, &task.id, number);
-        if let Some(drawn) = &drawn {
-            let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
-            *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
-        }
-        let done = work(number, &message);
+        let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
+        *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
+        let done = work(&message);
         if cancelled() {
             return Ok(None);
         }
         // Whatever stopped the solver: what counts is what lies there now.
-        let checked = script(&sandbox, &task.verify, VERIFY);
+        let checked = script(&sandbox, &task.verify, VERIFY).map(|check| match check {
+            Check::Passed => delegated(task, solver, &session.trace),
+            failed => failed,
+        });
         if cancelled() {
             return Ok(None);
         }
@@ -143,8 +147,7 @@ pub fn run(
                 )
             }
         };
-        let file = trace.file_name().filter(|_| drawn.is_some());
-        let folder = trace.parent().and_then(Path::file_name);
+        let (folder, file) = (trace.parent().and_then(Path::file_name), trace.file_name());
         record(Attempt {
             task: task.id.clone(),
             attempt: number,
@@ -185,6 +188,45 @@ fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
+/// The agent's NPC, with the jinxes of the task beside its own. That the team lacks whom or what the task needs is not the agent's fault.
+fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
+    let team = solver.team;
+    if let Some(name) = task.jinxes.iter().find(|name| team.jinx(name).is_none()) {
+        return Err(Infrastructure(format!("the team {} has no jinx `{name}`", team.name)));
+    }
+    if let Some(name) = task.delegates.iter().find(|name| team.member(name).is_none()) {
+        return Err(Infrastructure(format!("the team {} has no member `{name}`", team.name)));
+    }
+    let mut npc = solver.npc.clone();
+    let new = task.jinxes.iter().filter(|name| !solver.npc.jinxes.contains(name));
+    npc.jinxes.extend(new.cloned());
+    Ok(npc)
+}
+
+/// Whether each member that the task names has worked: in a conversation that was begun for it, one of its calls succeeded.
+fn delegated(task: &Task, solver: &Solver, trace: &Trace) -> Check {
+    let entries = trace.entries();
+    let has_worked = |name: &str| {
+        let meant = |record: &Record| match record {
+            Record::Start(start) if start.team == solver.team.name => start.npc == name,
+            Record::Start(start) => start.team == name,
+            _ => false,
+        };
+        let begun = entries.iter().filter(|entry| !entry.scope.is_empty() && meant(&entry.record));
+        let done = |scope: &str| {
+            entries.iter().any(|entry| {
+                entry.scope == scope
+                    && matches!(&*entry.record, Record::ToolResult { result, .. } if result.ok)
+            })
+        };
+        begun.into_iter().any(|entry| done(&entry.scope))
+    };
+    match task.delegates.iter().find(|name| !has_worked(name)) {
+        Some(name) => Check::Failed(format!("The result is right, but {name} has not worked on it.")),
+        None => Check::Passed,
+    }
+}
+
 /// The sandbox of a task, with the setup done.
 fn prepare(
     task: &Task,
@@ -217,7 +259,7 @@ fn prepare(
     }
 }
 
-/// Runs bash. What it said is what it printed on stdout, or else on stderr.
+/// Runs bash that must come to an end, whatever the agent did. What it said is what it printed on stdout, or else on stderr.
 fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
     let output = sandbox.run(&Script {
         program: &["bash", "-c", text],
@@ -228,7 +270,8 @@ fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Inf
         output_limit: OUTPUT_BYTES,
     })?;
     if output.timed_out {
-        return Ok(Check::Failed(format!("It did not end within {} seconds.", timeout.as_secs())));
+        let seconds = timeout.as_secs();
+        return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));
     }
     let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(match output.exit {
@@ -250,34 +293,17 @@ fn session<'a>(
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let sampling = match solver {
-        Solver::Agent { sampling, .. } => sampling.clone(),
-        Solver::Gold => Sampling::default(),
-    };
-    Ok(Session::new(source, sandbox).sampled(sampling).traced(Trace::create(trace)?))
+    Ok(Session::new(source, sandbox).sampled(solver.sampling.clone()).traced(Trace::create(trace)?))
 }
 
 fn worker<'a, 's: 'a>(
-    task: &'a Task,
     solver: &'a Solver,
-    session: Option<&'a Session<'s>>,
-    sandbox: &'a Sandbox,
+    npc: &'a Npc,
+    session: &'a Session<'s>,
     deadline: Instant,
 ) -> Result<Work<'a>, Infrastructure> {
-    let (Solver::Agent { team, npc, .. }, Some(session)) = (solver, session) else {
-        let gold = task.gold.as_deref().unwrap_or_default();
-        return Ok(Box::new(move |_, _| {
-            let left = deadline.saturating_duration_since(Instant::now());
-            Ok(match script(sandbox, gold, left)? {
-                Check::Passed => Did::default(),
-                Check::Failed(said) => {
-                    Did { note: format!("the gold solution fails: {said}"), ..Did::default() }
-                }
-            })
-        }));
-    };
-    let mut agent = Agent::new(session, team, npc, None)?.until(deadline);
-    Ok(Box::new(move |_, message| {
+    let mut agent = Agent::new(session, solver.team, npc, None)?.until(deadline);
+    Ok(Box::new(move |message| {
         let before = session.trace.entries().len();
         let outcome = agent.run(message);
         let entries = session.trace.entries();

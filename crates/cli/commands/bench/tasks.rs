@@ -68,7 +68,7 @@ pub struct Args {
     retry_temperature: f32,
     /// How many tasks run at a time
     #[arg(long, default_value = "1", value_name = "N")]
-    jobs: NonZeroUsize,
+    parallel: NonZeroUsize,
     /// Where to write the run, one JSON record a line; the traces lie beside it [default: runs/DATE-TIME.jsonl]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -81,8 +81,8 @@ pub struct Args {
     /// List the tasks and the suite's hash, and run nothing
     #[arg(long)]
     list: bool,
-    /// Run the tasks' own gold solutions instead of an agent: a test of the suite
-    #[arg(long, conflicts_with_all = ["model", "list"])]
+    /// Play the tasks' own gold solutions instead of asking a model: a test of the suite
+    #[arg(long, conflicts_with_all = ["model", "team", "npc", "list"])]
     gold: bool,
 }
 
@@ -90,7 +90,8 @@ pub struct Args {
 struct Crew {
     team: Team,
     npc: Npc,
-    model: Arc<dyn ChatModel>,
+    /// `None` = the gold solutions.
+    model: Option<Arc<dyn ChatModel>>,
     /// The model's name and its file's hash.
     named: Named,
 }
@@ -111,13 +112,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.gold {
         runner::require_gold(&tasks)?;
     }
-    let crew = (!args.gold).then(|| crew(args)).transpose()?;
-    let header = header(args, &suite, &tasks, crew.as_ref())?;
-    let solver = match &crew {
-        None => Solver::Gold,
-        Some(Crew { team, npc, model, .. }) => {
-            Solver::Agent { team, npc, model: model.as_ref(), sampling: header.sampling.clone() }
-        }
+    let crew = crew(args, &suite)?;
+    let header = header(args, &suite, &tasks, &crew)?;
+    let solver = Solver {
+        team: &crew.team,
+        npc: &crew.npc,
+        model: crew.model.as_deref(),
+        sampling: header.sampling.clone(),
     };
     let (file, before) = match &args.resume {
         Some(path) => {
@@ -169,7 +170,7 @@ fn work(
         timeout: Duration::from_secs(args.timeout.get()),
         seed: args.seed,
         retry_temperature: args.retry_temperature,
-        jobs: args.jobs.get(),
+        parallel: args.parallel.get(),
         isolation: Isolation::Auto,
         cancel,
         observer: &observer,
@@ -179,13 +180,18 @@ fn work(
     Ok(ended)
 }
 
-fn crew(args: &Args) -> anyhow::Result<Crew> {
-    let team = match &args.team {
+fn crew(args: &Args, suite: &Suite) -> anyhow::Result<Crew> {
+    let mut team = match &args.team {
         Some(name) => crate::agent::find(Some(name), false)?,
         None => crate::agent::built_in()?,
     };
+    suite.furnish(&mut team);
     let npc = team.npc(args.npc.as_deref())?.clone();
-    let model = args.model.load(npc.model.model.as_deref(), args.jobs.get())?;
+    if args.gold {
+        let named = Named { name: "gold".into(), hash: String::new() };
+        return Ok(Crew { team, npc, model: None, named });
+    }
+    let model = args.model.load(npc.model.model.as_deref(), args.parallel.get())?;
     let wanted = args.model.model.as_deref().or(npc.model.model.as_deref());
     let file = |name: &str| match name.strip_prefix("script:") {
         Some(script) => Ok(script.into()),
@@ -202,25 +208,18 @@ fn crew(args: &Args) -> anyhow::Result<Crew> {
         }
         None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
     };
-    Ok(Crew { team, npc, model, named })
+    Ok(Crew { team, npc, model: Some(model), named })
 }
 
-fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: Option<&Crew>) -> anyhow::Result<Header> {
-    let (model, engine, team, npc) = match crew {
-        None => {
-            (Named { name: "gold".into(), hash: String::new() }, json!({}), Named::default(), String::new())
-        }
-        Some(Crew { team, npc, named, .. }) => {
-            let told = serde_json::to_vec(&(agent::system(team, npc), agent::tools(team, npc)))?;
-            (named.clone(), args.model.record(), Named::of(&team.name, &told), npc.name.clone())
-        }
-    };
+fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: &Crew) -> anyhow::Result<Header> {
+    let Crew { team, npc, model, named } = crew;
+    let told = serde_json::to_vec(&(agent::system(team, npc), agent::tools(team, npc)))?;
     Ok(Header {
         suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
-        model,
-        engine,
-        team,
-        npc,
+        model: named.clone(),
+        engine: if model.is_some() { args.model.record() } else { json!({}) },
+        team: Named::of(&team.name, &told),
+        npc: npc.name.clone(),
         sampling: Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() },
         retry_temperature: args.retry_temperature,
         attempts: args.attempts.get(),
