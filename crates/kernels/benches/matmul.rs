@@ -32,7 +32,7 @@ fn products(c: &mut Criterion) {
                         next = (next + 1) % matrices;
                         activations.prepare(&cpu, format, &x, WIDTH);
                         let w = Rows { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
-                        matmul(&cpu, &mut activations, &[Product::new(w, &mut y)]);
+                        matmul(&cpu, &mut activations, &mut [Product::new(w, &mut y)]);
                     });
                 });
             }

@@ -11,8 +11,9 @@ use crate::Isa;
 /// The queries of a unit on their way through a split.
 pub(super) struct Pass<'a> {
     pub isa: Isa,
-    /// `[n, width]`, scaled; of the first key head, then of the next. Many are side by side.
+    /// `[n, width]`, scaled; of the first key head, then of the next.
     pub queries: &'a [f32],
+    /// Whether `queries` are those of one key head, side by side.
     pub many: bool,
     /// `[n]`, of the current tile.
     pub scores: &'a mut [[f32; TILE]],

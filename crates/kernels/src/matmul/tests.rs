@@ -56,7 +56,7 @@ fn product(cpu: &Cpu, w: Rows, x: &[f32]) -> Vec<f32> {
     let mut activations = Activations::default();
     activations.prepare(cpu, w.format, x, w.width);
     let mut y = vec![f32::NAN; activations.rows() * w.rows()];
-    matmul(cpu, &mut activations, &[Product::new(w, &mut y)]);
+    matmul(cpu, &mut activations, &mut [Product::new(w, &mut y)]);
     y
 }
 
@@ -129,7 +129,7 @@ proptest! {
         let mut x = Activations::default();
         x.prepare(&cpu, case.format, &case.x(), case.width);
         let mut y = vec![0.0; case.tokens * case.rows];
-        matmul(&cpu, &mut x, &[Product::new(w, &mut y)]);
+        matmul(&cpu, &mut x, &mut [Product::new(w, &mut y)]);
         let mut numbers = vec![0.0; case.rows * case.width];
         dequantize(case.format, &bytes, &mut numbers);
         for (token, y) in y.chunks_exact(case.rows).enumerate() {
@@ -160,7 +160,7 @@ proptest! {
             let rows: Vec<u32> = (0..case.tokens as u32).step_by(3).rev().flat_map(|row| [row, row]).collect();
             let (mut whole, mut some) = (vec![7.0; all.len()], vec![7.0; rows.len() * case.rows]);
             let mut half = vec![7.0; case.tokens * fewer.rows()];
-            matmul(&cpu, &mut x, &[
+            matmul(&cpu, &mut x, &mut [
                 Product::new(w, &mut whole),
                 Product::of_rows(w, &[], &mut []),
                 Product::of_rows(w, &rows, &mut some),
@@ -184,7 +184,7 @@ fn a_row_is_in_range() {
     let mut x = Activations::default();
     x.prepare(&cpu, Format::F32, &[1.0; 4], 2);
     let w = Rows { format: Format::F32, bytes: &[0; 8], width: 2 };
-    matmul(&cpu, &mut x, &[Product::of_rows(w, &[0, 2], &mut [0.0; 2])]);
+    matmul(&cpu, &mut x, &mut [Product::of_rows(w, &[0, 2], &mut [0.0; 2])]);
 }
 
 #[test]
@@ -194,5 +194,5 @@ fn activations_suit_the_weights() {
     let mut x = Activations::default();
     x.prepare(&cpu, Format::Q8_0, &[1.0; 256], 256);
     let w = Rows { format: Format::Q4_K, bytes: &[0; 144], width: 256 };
-    matmul(&cpu, &mut x, &[Product::new(w, &mut [0.0])]);
+    matmul(&cpu, &mut x, &mut [Product::new(w, &mut [0.0])]);
 }

@@ -64,15 +64,15 @@ impl Native {
         let mut gate = self.arena.array(count, stacks.gate.out());
         let mut up = self.arena.array(count, stacks.up.out());
         let mut products = grouped.products(&stacks.gate, &rows, &mut gate);
-        let of_up = grouped.products(&stacks.up, &rows, &mut up);
+        let mut of_up = grouped.products(&stacks.up, &rows, &mut up);
         self.prepare(x, stacks.gate.format(), x.width());
         if self.activations.suits(stacks.up.format()) {
             products.extend(of_up);
-            kernels::matmul(&self.cpu, &mut self.activations, &products);
+            kernels::matmul(&self.cpu, &mut self.activations, &mut products);
         } else {
-            kernels::matmul(&self.cpu, &mut self.activations, &products);
+            kernels::matmul(&self.cpu, &mut self.activations, &mut products);
             self.prepare(x, stacks.up.format(), x.width());
-            kernels::matmul(&self.cpu, &mut self.activations, &of_up);
+            kernels::matmul(&self.cpu, &mut self.activations, &mut of_up);
         }
         drop(products);
         let bias = |native: &Native, y: &mut Array, bias: &Option<Vec<f32>>| {
@@ -87,8 +87,8 @@ impl Native {
         let own: Vec<u32> = (0..count as u32).collect();
         let mut each = self.arena.array(count, x.width());
         self.prepare(&hidden, stacks.down.format(), hidden.width());
-        let products = grouped.products(&stacks.down, &own, &mut each);
-        kernels::matmul(&self.cpu, &mut self.activations, &products);
+        let mut products = grouped.products(&stacks.down, &own, &mut each);
+        kernels::matmul(&self.cpu, &mut self.activations, &mut products);
         drop(products);
         bias(self, &mut each, &stacks.down_bias);
 

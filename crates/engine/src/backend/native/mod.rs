@@ -138,8 +138,9 @@ impl Backend for Native {
             let suit = |w: &&&Matrix| self.activations.suits(w.rows().format);
             let end = first + w[first..].iter().take_while(suit).count();
             let some = w[first..end].iter().zip(&mut all[first..end]);
-            let products: Vec<Product> = some.map(|(w, y)| Product::new(w.rows(), y.numbers_mut())).collect();
-            kernels::matmul(&self.cpu, &mut self.activations, &products);
+            let mut products: Vec<Product> =
+                some.map(|(w, y)| Product::new(w.rows(), y.numbers_mut())).collect();
+            kernels::matmul(&self.cpu, &mut self.activations, &mut products);
             first = end;
         }
         Ok(all)
@@ -152,12 +153,12 @@ impl Backend for Native {
             (0..count).flat_map(|at| (0..rows).map(move |row| (row * count + at) as u32)).collect();
         let mut by_matrix = self.arena.array(count * rows, out);
         let results = by_matrix.numbers_mut().chunks_exact_mut(rows * out);
-        let products: Vec<Product> = results
+        let mut products: Vec<Product> = results
             .zip(parts.chunks_exact(rows))
             .enumerate()
             .map(|(at, (y, parts))| Product::of_rows(w.rows(at), parts, y))
             .collect();
-        kernels::matmul(&self.cpu, &mut self.activations, &products);
+        kernels::matmul(&self.cpu, &mut self.activations, &mut products);
         drop(products);
         let mut y = self.arena.array(rows, count * out);
         for (part, y) in y.numbers_mut().chunks_exact_mut(out).enumerate() {
