@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{Probe, Settings};
 use crate::architecture::Architecture;
 use crate::backend::native::Native;
-use crate::backend::{Compute, KvType};
+use crate::backend::{Compute, Isa, KvType};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
 use crate::gguf::{Array, Gguf, Value, Writer};
@@ -55,7 +55,11 @@ impl Case {
     }
 
     fn probe(&self, compute: Compute, kv: KvType) -> Probe {
-        let settings = Settings { kv, compute, threads: 2, ..Settings::default() };
+        self.probe_by(compute, kv, Isa::best())
+    }
+
+    fn probe_by(&self, compute: Compute, kv: KvType, isa: Isa) -> Probe {
+        let settings = Settings { kv, compute, threads: 2, isa };
         Probe::load(&self.gguf, 128, &settings).unwrap()
     }
 
@@ -193,6 +197,17 @@ fn every_model_agrees_however_it_is_fed() {
         if let Some(limit) = case.reference.tolerance.f16_kv_max_abs.filter(|_| case.exact()) {
             let logits = case.logits(&mut case.probe(Compute::Native, KvType::F16), whole);
             case.check(&logits, limit, "with F16 keys and values");
+        }
+    }
+}
+
+/// They agree bit for bit (see the tests of the pool), so one way of feeding does.
+#[test]
+fn every_model_agrees_by_every_instruction_set() {
+    for case in all_cases() {
+        for isa in Isa::available() {
+            let logits = case.logits(&mut case.probe_by(Compute::Native, KvType::F32, isa), 20);
+            case.check(&logits, case.reference.tolerance.max_abs, &format!("by {isa:?}"));
         }
     }
 }
