@@ -239,12 +239,12 @@ fn wrong_usage_is_answered_with_help() {
     check(&["--resume", "notes.txt", "--gold"], "does not begin with the header");
 }
 
-#[test]
+/// Plays all gold solutions through the harness, so many at a time.
 #[cfg(target_os = "linux")]
-fn the_gold_solutions_pass_behind_walls() {
+fn gold(parallel: &str) {
     let ground = Ground::new(&[]);
     let output =
-        ground.run(&["--gold", "--attempts", "1", "--parallel", "8", "--out", "run.jsonl", "--json"]);
+        ground.run(&["--gold", "--attempts", "1", "--parallel", parallel, "--out", "run.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let records = ground.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
@@ -252,6 +252,18 @@ fn the_gold_solutions_pass_behind_walls() {
     for end in ends {
         assert_eq!(end["verdict"], "solved", "{end}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_gold_solutions_pass_one_at_a_time() {
+    gold("1");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_gold_solutions_pass_eight_at_a_time() {
+    gold("8");
 }
 
 #[test]

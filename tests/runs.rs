@@ -1,4 +1,5 @@
 //! Long runs from outside: kills at any moment, the original suite, sweeps and their shards.
+#![allow(clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -96,9 +96,10 @@ fn table(table: &Table, title: &str) -> String {
     let heads: String = table
         .columns
         .iter()
-        .map(|column| {
-            let class = if column.published { " class=\"theirs\"" } else { "" };
-            format!("<th scope=\"col\"{class}>{}</th>", escape(&column.name))
+        .enumerate()
+        .map(|(at, column)| {
+            let number = at > 0 && table.rows.iter().filter_map(|row| row.get(at)).any(Cell::is_number);
+            format!("<th scope=\"col\"{}>{}</th>", class(number, column.published), escape(&column.name))
         })
         .collect();
     let rows: String = table.rows.iter().map(|cells| row(table, cells)).collect();
@@ -116,24 +117,27 @@ fn row(table: &Table, cells: &[Cell]) -> String {
             Some(behind) => format!("<a href=\"#list?{}\">{}</a>", query(behind), escape(&cell.text)),
             None => escape(&cell.text),
         };
-        let number = cell.value.is_some() || cell.text == "–" || cell.behind.is_some();
-        let mut classes = Vec::new();
-        classes.extend((number && at > 0).then_some("number"));
-        classes.extend(column.published.then_some("theirs"));
         let shade = match (table.heat, cell.value) {
             (true, Some(value)) => format!(" style=\"--heat:{:.0}%\"", value.clamp(0.0, 100.0) * 0.6),
             _ => String::new(),
         };
-        let class = match classes.is_empty() {
-            true => String::new(),
-            false => format!(" class=\"{}\"", classes.join(" ")),
-        };
+        let class = class(at > 0 && cell.is_number(), column.published);
         text += &match at {
             0 => format!("<th scope=\"row\">{inside}</th>"),
             _ => format!("<td{class}{shade}>{inside}</td>"),
         };
     }
     text + "</tr>"
+}
+
+/// The class of a cell.
+fn class(number: bool, published: bool) -> &'static str {
+    match (number, published) {
+        (true, true) => " class=\"number theirs\"",
+        (true, false) => " class=\"number\"",
+        (false, true) => " class=\"theirs\"",
+        (false, false) => "",
+    }
 }
 
 /// All attempts, for the script: as JSON in which nothing ends a script.

@@ -121,6 +121,9 @@ pub struct Selection {
     pub verdict: Option<&'static str>,
 }
 
+/// What stands where there is no number.
+const NONE: &str = "–";
+
 /// A drawing.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -207,13 +210,18 @@ impl Cell {
     /// A number, shown with so many digits after the point; a dash where there is none.
     fn number(value: Option<f64>, digits: usize) -> Self {
         let value = value.filter(|value| value.is_finite());
-        let text = value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"));
+        let text = value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.digits$}"));
         Cell { text, value, behind: None }
     }
 
     /// A share as per cent.
     fn percent(share: Option<f64>) -> Self {
         Cell::number(share.map(|share| share * 100.0), 1)
+    }
+
+    /// Whether it is read as a number: a range and a missing one are too.
+    fn is_number(&self) -> bool {
+        self.value.is_some() || self.behind.is_some() || self.text == NONE
     }
 
     /// With the attempts that it was made of.

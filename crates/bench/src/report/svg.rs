@@ -172,10 +172,12 @@ fn pointed(x: &Axis, y: &Axis, joined: bool, series: &[Series], title: &str) -> 
     let mut legend = String::new();
     let mut names: Vec<&str> = Vec::new();
     for one in series {
-        let colour = names.iter().position(|name| *name == one.name).unwrap_or_else(|| {
+        let number = names.iter().position(|name| *name == one.name).unwrap_or_else(|| {
             names.push(&one.name);
             names.len() - 1
-        }) % COLOURS;
+        });
+        // Where colours begin again, the marks are others.
+        let (colour, shape) = (number % COLOURS, number + number / COLOURS);
         let class = format!("s{colour}{}", if one.published { " theirs" } else { "" });
         let place = |point: &Point| (across(point.x), up(point.y));
         if joined && one.points.len() > 1 {
@@ -189,14 +191,14 @@ fn pointed(x: &Axis, y: &Axis, joined: bool, series: &[Series], title: &str) -> 
             let (right, height) = (short(point.x), format!("{:.1}", point.y));
             let words =
                 format!("{whose}{}: {} {right}, {} {height}", point.name, plain(&x.name), plain(&y.name));
-            let mark = marker(colour, at, high);
+            let mark = marker(shape, at, high);
             text +=
                 &link(point.behind.as_ref(), &words, &format!("<path class=\"mark {class}\" d=\"{mark}\"/>"));
         }
         let what = if one.published { ", published" } else { "" };
         legend += &format!(
             "<li><svg viewBox=\"0 0 14 14\"><path class=\"mark {class}\" d=\"{}\"/></svg>{}{what}</li>",
-            marker(colour, 7.0, 7.0),
+            marker(shape, 7.0, 7.0),
             escape(&one.name)
         );
     }
@@ -207,9 +209,9 @@ fn pointed(x: &Axis, y: &Axis, joined: bool, series: &[Series], title: &str) -> 
     text
 }
 
-/// A mark around a point: another form for each colour.
-fn marker(colour: usize, x: f64, y: f64) -> String {
-    match colour % 4 {
+/// A mark of one of four shapes around a point.
+fn marker(shape: usize, x: f64, y: f64) -> String {
+    match shape % 4 {
         0 => format!("M{:.1} {y:.1}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", x - 5.0),
         1 => format!("M{:.1} {:.1}h9v9h-9z", x - 4.5, y - 4.5),
         2 => format!("M{x:.1} {:.1}l5.5 10h-11z", y - 6.0),
