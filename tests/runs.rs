@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use alara_bench::Suite;
@@ -212,6 +213,39 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     assert_eq!(count("all"), vec![3; 4]);
     let output = ground.run(&["two.bench", "--gold", "--out", "all"]);
     assert!(words(&output.stderr).contains("--resume goes on with this one"), "{output:?}");
+
+    let report = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let output = command.arg("report").args(arguments).current_dir(ground.path("")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output
+    };
+    let read = |folder: &str| -> Value { serde_json::from_slice(&report(&[folder, "--json"]).stdout).unwrap() };
+    let (whole, parts) = (read("all"), read("parts"));
+    let section = |report: &Value, id: &str| {
+        let sections = report["sections"].as_array().unwrap();
+        sections.iter().find(|section| section["id"] == id).unwrap_or_else(|| panic!("no {id}"))["tables"].clone()
+    };
+    for id in ["score", "category", "trials", "ab"] {
+        assert_eq!(section(&whole, id), section(&parts, id), "{id}");
+    }
+    assert_eq!(section(&whole, "ab")[0]["rows"][0][3]["value"], json!(3.0));
+    report(&["all", "--html", "page", "--sqlite", "all.sqlite"]);
+    let page = std::fs::read_to_string(ground.path("page/index.html")).unwrap();
+    assert!(page.contains("Conditions compared") && !page.contains("http://") && !page.contains("https://"));
+    let trace = std::fs::read_to_string(ground.path("page/traces/0/a-00.html")).unwrap();
+    assert!(trace.contains("echo x &gt;&gt; n") && trace.contains("id=\"attempt-1\""), "{trace}");
+    assert!(ground.path("all.sqlite").exists() && ground.path("all/runs.sqlite").exists());
+}
+
+#[test]
+fn a_plan_tells_memory_and_time_and_runs_nothing() {
+    let ground = Ground::new(&[("a.bench", "trials: 2\n")]);
+    let output = ground.run(&["a.bench", "--plan", "-c", "git"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = words(&output.stdout);
+    assert!(text.starts_with("model") && text.contains("alara-tiny.gguf     20"), "{text}");
+    assert!(!ground.path("runs").exists());
 }
 
 #[test]

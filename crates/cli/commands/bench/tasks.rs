@@ -195,7 +195,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut room = Vec::new();
     if folder.is_some() || args.plan {
         room = plan::forecasts(args, &jobs)?;
-        plan::tell(&room);
+        plan::tell(&room, args.plan);
     }
     if args.plan {
         return Ok(ExitCode::SUCCESS);

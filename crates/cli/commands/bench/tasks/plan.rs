@@ -1,5 +1,6 @@
 //! What a sweep will do: its runs, and beforehand what each model takes of memory and time.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl Job<'_> {
         args: &Args,
         suite: &Suite,
         named: &Named,
-        programs: &std::collections::BTreeMap<String, String>,
+        programs: &BTreeMap<String, String>,
     ) -> anyhow::Result<Header> {
         let Cell { condition, trial, seed, .. } = &self.cell;
         let temperature = condition.temperature.unwrap_or(0.0);
@@ -167,8 +168,8 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
     Ok(forecasts)
 }
 
-/// Tells the forecasts, to stdout.
-pub fn tell(forecasts: &[Forecast]) {
+/// Tells the forecasts, to stdout if that is all that was asked for.
+pub fn tell(forecasts: &[Forecast], alone: bool) {
     let rows = forecasts.iter().map(|forecast| {
         let (memory, remark) = match &forecast.memory {
             Ok(0) => ("-".to_owned(), ""),
@@ -184,10 +185,15 @@ pub fn tell(forecasts: &[Forecast]) {
             remark.to_owned(),
         ]
     });
-    ui::table(&["model", "tasks", "memory", "about", "at most", ""], rows);
+    let header = ["model", "tasks", "memory", "about", "at most", ""];
+    if alone {
+        ui::table(&header, rows);
+    } else {
+        ui::note_table(&header, rows);
+    }
     for forecast in forecasts {
         if let Err(why) = &forecast.memory {
-            ui::note(&why.to_string());
+            ui::note(why);
         }
     }
     ui::note(&format!(
