@@ -220,11 +220,13 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
         assert!(output.status.success(), "{output:?}");
         output
     };
-    let read = |folder: &str| -> Value { serde_json::from_slice(&report(&[folder, "--json"]).stdout).unwrap() };
+    let read =
+        |folder: &str| -> Value { serde_json::from_slice(&report(&[folder, "--json"]).stdout).unwrap() };
     let (whole, parts) = (read("all"), read("parts"));
     let section = |report: &Value, id: &str| {
         let sections = report["sections"].as_array().unwrap();
-        sections.iter().find(|section| section["id"] == id).unwrap_or_else(|| panic!("no {id}"))["tables"].clone()
+        sections.iter().find(|section| section["id"] == id).unwrap_or_else(|| panic!("no {id}"))["tables"]
+            .clone()
     };
     for id in ["score", "category", "trials", "ab"] {
         assert_eq!(section(&whole, id), section(&parts, id), "{id}");
