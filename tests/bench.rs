@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// A directory with task files, run files and the folders in which tasks run. Not below `/tmp`, which tasks can't see.
-struct Ground {
+pub struct Ground {
     root: tempfile::TempDir,
 }
 
 impl Ground {
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub fn new(files: &[(&str, &str)]) -> Self {
         // Tasks see a `/tmp` of their own; what they share with a test must lie elsewhere.
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let base = if base.starts_with("/tmp") { Path::new("/var/tmp") } else { base };
@@ -26,11 +26,11 @@ impl Ground {
         Ground { root }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    fn alara(&self, arguments: &[&str]) -> Command {
+    pub fn alara(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
         command
             .args(["bench", "tasks"])
@@ -43,38 +43,38 @@ impl Ground {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub fn run(&self, arguments: &[&str]) -> Output {
         self.alara(arguments).output().unwrap()
     }
 
-    fn records(&self, name: &str) -> Vec<Value> {
+    pub fn records(&self, name: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path(name)).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// What tasks have left behind.
-    fn places(&self) -> Vec<PathBuf> {
+    pub fn places(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.path("places")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 }
 
-fn yaml(id: &str, verify: &str, gold: &str) -> String {
+pub fn yaml(id: &str, verify: &str, gold: &str) -> String {
     let task = json!({
         "id": id, "category": "test", "difficulty": "easy", "instruction": "Do it.", "verify": verify, "gold": gold,
     });
     task.to_string()
 }
 
-fn shell(command: &str) -> Value {
+pub fn shell(command: &str) -> Value {
     json!({"calls": [{"name": "shell", "arguments": {"command": command}}]})
 }
 
-fn words(bytes: &[u8]) -> String {
+pub fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Waits until `done` holds.
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
+pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
@@ -239,12 +239,12 @@ fn wrong_usage_is_answered_with_help() {
     check(&["--resume", "notes.txt", "--gold"], "does not begin with the header");
 }
 
-#[test]
+/// Plays all gold solutions through the harness, so many at a time.
 #[cfg(target_os = "linux")]
-fn the_gold_solutions_pass_behind_walls() {
+fn gold(parallel: &str) {
     let ground = Ground::new(&[]);
     let output =
-        ground.run(&["--gold", "--attempts", "1", "--parallel", "8", "--out", "run.jsonl", "--json"]);
+        ground.run(&["--gold", "--attempts", "1", "--parallel", parallel, "--out", "run.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let records = ground.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
@@ -252,6 +252,18 @@ fn the_gold_solutions_pass_behind_walls() {
     for end in ends {
         assert_eq!(end["verdict"], "solved", "{end}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_gold_solutions_pass_one_at_a_time() {
+    gold("1");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_gold_solutions_pass_eight_at_a_time() {
+    gold("8");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn the_whole_help() {
         "bench",
         "bench tasks",
         "bench speed",
+        "report",
         "models",
         "models list",
         "models pull",

@@ -13,6 +13,7 @@ mod init;
 mod mcp;
 mod models;
 mod place;
+mod runs;
 mod sandbox;
 mod serve;
 mod stock;

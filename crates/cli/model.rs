@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use alara_bench::record::Named;
 use alara_engine::backend::KvType;
 use alara_engine::chat::{ChatTemplate, Format};
 use alara_engine::gguf::Gguf;
@@ -59,6 +60,34 @@ impl Args {
         };
         let spec = ModelSpec { model: name, ..ModelSpec::default() };
         Ok((self.find(&spec, key, parallel, memory, false)?.load)()?)
+    }
+
+    /// The same options for the model `name`, or for the one that ships.
+    pub fn named(&self, name: Option<&str>) -> Args {
+        Args { model: name.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The model that was asked for, not loaded yet, with room for `parallel` conversations.
+    pub fn candidate(&self, parallel: usize) -> anyhow::Result<Candidate> {
+        let spec = ModelSpec { model: self.model.clone(), ..ModelSpec::default() };
+        let key = self.model.as_deref().map(own_key).transpose()?.flatten();
+        self.find(&spec, key, parallel, crate::memory::available(), false)
+    }
+
+    /// What the model `name` is called, and the hash of its file.
+    pub fn identity(&self, name: &str) -> anyhow::Result<Named> {
+        if Address::is_meant_by(name) {
+            let endpoint = self.endpoint(name.parse()?, own_key(name)?)?;
+            return Ok(Named { name: endpoint.name().to_owned(), hash: String::new() });
+        }
+        let (called, file) = match name.strip_prefix("script:") {
+            Some(script) => ("script".to_owned(), script.into()),
+            None => {
+                let file = path(name)?;
+                (Gguf::open(&file)?.name().to_owned(), file)
+            }
+        };
+        Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
     }
 
     /// Where agents get their models from, each with room for `parallel` conversations, all within the memory that is free now. `yes`:
@@ -175,6 +204,7 @@ impl Args {
         json!({
             "ctx": self.ctx,
             "kv": kv,
+            "threads": self.threads(),
             "tool_format": self.tool_format.map(|format| format.name),
             "chat_template": self.chat_template,
             "thinking": self.thinking,
@@ -209,6 +239,21 @@ impl ModelSource for Source {
 
 fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why there is no room for a model, if that is the error.
+pub fn no_room(error: &anyhow::Error) -> Option<String> {
+    let cause = error.downcast_ref::<alara_engine::Error>()?;
+    matches!(cause, alara_engine::Error::OutOfMemory { .. }).then(|| cause.to_string())
+}
+
+/// Bytes of the file of a model on this machine, or of the one that ships.
+pub fn file_size(name: Option<&str>) -> Option<f64> {
+    let bytes = match name {
+        None => shipped_bytes().len() as u64,
+        Some(name) => path(name).ok()?.metadata().ok()?.len(),
+    };
+    Some(bytes as f64)
 }
 
 /// A model that takes no memory here.

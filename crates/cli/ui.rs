@@ -38,25 +38,29 @@ pub fn piece(text: &str) {
 
 /// Prints aligned columns to stdout: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    aligned(header, rows).iter().for_each(|text| line(text));
+}
+
+/// Prints aligned columns to stderr, as [`table`] does to stdout.
+pub fn note_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    aligned(header, rows).iter().for_each(|text| note(text));
+}
+
+fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    for row in &rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(
-                |(at, (cell, &width))| {
-                    if at == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                },
-            )
-            .collect();
-        line(cells.join("  ").trim_end());
-    }
+    let cell = |(at, (cell, &width)): (usize, (&String, &usize))| match at {
+        0 => format!("{cell:<width$}"),
+        _ => format!("{cell:>width$}"),
+    };
+    rows.iter()
+        .map(|row| row.iter().zip(&widths).enumerate().map(cell).collect::<Vec<_>>().join("  "))
+        .map(|text| text.trim_end().to_owned())
+        .collect()
 }
 
 /// A turning mark with a message on stderr, while something takes its time. Silent where stderr is no terminal.

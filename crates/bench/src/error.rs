@@ -89,6 +89,14 @@ pub enum Error {
         /// What there is.
         known: String,
     },
+    /// A sweep that says something that can't be.
+    #[error("{}: {problem}", path.display())]
+    Sweep {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// The gold solutions were asked for and a task has none.
     #[error("the task `{id}` has no gold solution")]
     NoGold {
@@ -104,6 +112,14 @@ pub enum Error {
         path: PathBuf,
         /// Why it failed.
         source: std::io::Error,
+    },
+    /// A database that can't be written.
+    #[error("can't write the database {}", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: rusqlite::Error,
     },
     /// A run file that another process writes.
     #[error("the run file {} is in use by another run", path.display())]
@@ -126,6 +142,32 @@ pub enum Error {
     NoHeader {
         /// The file.
         path: PathBuf,
+    },
+    /// A folder in which no run was found.
+    #[error("there is no run in {}: runs are .jsonl files that `alara bench tasks` wrote", path.display())]
+    NoRuns {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A page of a report that can't be written.
+    #[error("can't write the report {}", path.display())]
+    Page {
+        /// Its folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Runs that can't be reported together.
+    #[error(
+        "{} and {} are runs of different suites, whose scores don't compare: make a report of each",
+        first.display(),
+        second.display()
+    )]
+    OtherSuite {
+        /// One run.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
     /// A run file of another configuration than the one that shall go on.
     #[error(

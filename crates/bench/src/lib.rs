@@ -3,15 +3,20 @@
 //! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is recorded. It knows
 //! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
 
+mod check;
 mod error;
 pub mod place;
+pub mod policy;
 pub mod record;
+pub mod report;
 pub mod run_file;
 pub mod runner;
 pub mod speed;
+pub mod sqlite;
 pub mod stats;
 pub mod suite;
 mod suite_csv;
+pub mod sweep;
 pub mod task;
 mod trial;
 

@@ -54,6 +54,25 @@ pub struct Place {
 }
 
 impl Place {
+    /// Empties the folders.
+    ///
+    /// # Errors
+    /// Something can't be removed.
+    pub fn clear(&self) -> io::Result<()> {
+        let keep = [&self.work, &self.home];
+        for folder in [&self.tmp, &self.work, &self.home] {
+            for entry in fs::read_dir(folder)? {
+                let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+                match kind.is_dir() {
+                    _ if keep.contains(&&path) => {}
+                    true => scratch::remove(&path)?,
+                    false => fs::remove_file(&path)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the disk takes another 64 KiB: programs fail in odd ways where it does not.
     ///
     /// # Errors
@@ -83,6 +102,11 @@ mod tests {
         let place = ground.place("a-1").unwrap();
         place.probe_disk().unwrap();
         fs::write(place.work.join("x"), "x").unwrap();
+        fs::create_dir_all(place.work.join("deep/er")).unwrap();
+        fs::write(place.tmp.join("y"), "y").unwrap();
+        place.clear().unwrap();
+        assert_eq!(fs::read_dir(&place.tmp).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(&place.work).unwrap().count(), 0);
         let work = place.work.clone();
         drop(place);
         assert!(!work.exists());

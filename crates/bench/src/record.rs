@@ -1,5 +1,6 @@
 //! What a run writes down, one record a line: the header, each attempt, each finished task.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::{fmt, io};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::policy::Policy;
 use crate::task::{Difficulty, Task};
 
 /// One line of a run file.
@@ -40,17 +42,28 @@ pub struct Header {
     pub sampling: Sampling,
     /// What the temperature of later attempts is raised to.
     pub retry_temperature: f32,
-    /// Most attempts a task.
-    pub attempts: u32,
+    /// Whether models that can reason do so; `None` = as they are used to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<bool>,
+    /// How often a task is tried, and how.
+    pub policy: Policy,
     /// Seconds a task, for all its attempts together, unless the task says otherwise.
     pub timeout: u64,
+    /// How many tasks ran at a time.
+    pub parallel: usize,
+    /// What the run is one of: its condition, by the name that a sweep gives it.
+    pub condition: String,
+    /// Which repetition it is, from 1.
+    pub trial: u32,
     /// The version of alara.
     pub version: String,
+    /// The programs that tasks use and the version that each tells.
+    pub programs: BTreeMap<String, String>,
     /// The computer.
     pub machine: Machine,
     /// The ids of the tasks of this run.
     pub tasks: Vec<String>,
-    /// When it started, RFC 3339. The one field that may differ when a run is resumed.
+    /// When it started, RFC 3339. May differ when a run is resumed.
     pub started: String,
 }
 
@@ -80,6 +93,9 @@ impl Named {
     }
 }
 
+/// What [`Header::condition`] is where nobody named one.
+pub const DEFAULT_CONDITION: &str = "default";
+
 /// A computer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -89,12 +105,29 @@ pub struct Machine {
     pub arch: String,
     /// How many processors the run may use.
     pub cpus: usize,
+    /// What the processor calls itself; empty where the system does not say.
+    pub cpu: String,
+    /// Bytes of memory; 0 where the system does not say.
+    pub memory: u64,
+    /// The system's version; empty where it does not say.
+    pub kernel: String,
 }
 
 impl Machine {
     /// The computer that this runs on.
     pub fn this() -> Self {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |path: &str, name: &str| {
+            let text = text(path);
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+            value.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+        };
+        let memory = field("/proc/meminfo", "MemTotal");
+        let memory = memory.strip_suffix(" kB").and_then(|kib| kib.parse::<u64>().ok());
         Machine {
+            cpu: field("/proc/cpuinfo", "model name"),
+            memory: memory.map_or(0, |kib| kib * 1024),
+            kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -140,7 +173,43 @@ pub struct Cost {
     pub decode_seconds: f64,
 }
 
+/// One turn of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who spoke.
+    pub npc: String,
+    /// The model that spoke, and the hash of its file; empty for an endpoint.
+    pub model: Named,
+    /// Tool calls that it made.
+    pub tool_calls: u64,
+    /// Tokens of the prompt, cached ones included.
+    pub tokens_in: u64,
+    /// Tokens of the prompt whose keys and values were reused.
+    pub tokens_cached: u64,
+    /// Tokens generated.
+    pub tokens_out: u64,
+    /// Seconds from the request to the first token.
+    pub ttft: f64,
+    /// Seconds spent generating, prefill not included.
+    pub decode_seconds: f64,
+}
+
 impl Cost {
+    /// What these turns cost.
+    pub fn of(messages: &[Message]) -> Self {
+        let mut cost = Cost::default();
+        for message in messages {
+            cost += Cost {
+                tool_calls: message.tool_calls,
+                tokens_in: message.tokens_in,
+                tokens_cached: message.tokens_cached,
+                tokens_out: message.tokens_out,
+                decode_seconds: message.decode_seconds,
+            };
+        }
+        cost
+    }
+
     /// Generated tokens per second of decoding; 0 where nothing was measured.
     pub fn tokens_per_second(&self) -> f64 {
         if self.decode_seconds > 0.0 { self.tokens_out as f64 / self.decode_seconds } else { 0.0 }
@@ -184,8 +253,11 @@ pub struct Attempt {
     pub ttft: Option<f64>,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// The trace, relative to the run file; empty if there is none.
+    /// The trace, relative to the run file; empty if there is none. Attempts that are one conversation share it.
     pub trace: String,
+    /// The turns of models, in order: the agent's, and those of whom it gave work to.
+    #[serde(default)]
+    pub messages: Vec<Message>,
 }
 
 /// A task that has come to its end.
@@ -226,6 +298,10 @@ pub fn difference(first: &Header, second: &Header) -> Option<(String, String, St
     let value = |header| serde_json::to_value(header).unwrap_or_default();
     let (mut first, second) = (value(first), value(second));
     first["started"] = second["started"].clone();
+    // What changes when the same computer starts anew.
+    for name in ["kernel", "memory"] {
+        first["machine"][name] = second["machine"][name].clone();
+    }
     unequal("", &first, &second)
 }
 

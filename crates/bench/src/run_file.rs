@@ -30,19 +30,24 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// Starts a new file with `header`; missing folders are made.
+    /// Starts a new file with `header`, which is in it as soon as it is there; missing folders are made.
     ///
     /// # Errors
     /// The file is there already, or can't be written.
     pub fn create(path: &Path, header: Header) -> Result<Self, Error> {
         let error = |source| Error::RunFile { action: "make", path: path.to_owned(), source };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(error)?;
-        }
-        let file = File::options().read(true).append(true).create_new(true).open(path).map_err(error)?;
+        let folder = match path.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => Path::new("."),
+        };
+        std::fs::create_dir_all(folder).map_err(error)?;
+        let begun = tempfile::Builder::new().prefix(".begun-").append(true).tempfile_in(folder);
+        let (file, begun) = begun.map_err(error)?.into_parts();
         let mut file = RunFile { file, path: path.to_owned() };
         file.lock()?;
         file.append(&Record::Header(Box::new(header)))?;
+        begun.persist_noclobber(path).map_err(|refused| error(refused.error))?;
         Ok(file)
     }
 
@@ -183,7 +188,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Run, Error> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{Cost, Machine, Named, Verdict};
+    use crate::policy::Retry;
+    use crate::record::{Cost, DEFAULT_CONDITION, Machine, Named, Verdict};
     use crate::task::Difficulty;
 
     pub fn header() -> Header {
@@ -196,10 +202,22 @@ pub(crate) mod tests {
             npc: "worker".into(),
             sampling: alara_engine::request::Sampling::default(),
             retry_temperature: 0.6,
-            attempts: 5,
+            thinking: None,
+            policy: crate::policy::Policy::all(Retry::Feedback, 5.try_into().unwrap()),
             timeout: 360,
+            parallel: 1,
+            condition: DEFAULT_CONDITION.into(),
+            trial: 1,
             version: "0.1.0".into(),
-            machine: Machine { os: "linux".into(), arch: "x86_64".into(), cpus: 2 },
+            programs: [("git".to_owned(), "git version 2".to_owned())].into(),
+            machine: Machine {
+                os: "linux".into(),
+                arch: "x86_64".into(),
+                cpus: 2,
+                cpu: "a cpu".into(),
+                memory: 1 << 34,
+                kernel: "6".into(),
+            },
             tasks: vec!["a-1".into(), "a-2".into()],
             started: "2026-01-01T00:00:00Z".into(),
         }
@@ -223,6 +241,7 @@ pub(crate) mod tests {
             ttft: Some(0.25),
             tokens_per_second: 60.0,
             trace: String::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -298,7 +317,9 @@ pub(crate) mod tests {
         check(&|header| header.suite.hash = "11".into(), Some("suite.hash"));
         check(&|header| header.sampling.seed = 1, Some("sampling.seed"));
         check(&|header| header.engine["kv"] = "f32".into(), Some("engine.kv"));
-        check(&|header| header.attempts = 1, Some("attempts"));
+        check(&|header| header.policy.rule.attempts = 1.try_into().unwrap(), Some("policy.attempts"));
+        check(&|header| header.policy.rule.retry = Retry::Fresh, Some("policy.retry"));
+        check(&|header| header.trial = 2, Some("trial"));
         check(&|header| header.tasks.truncate(1), Some("tasks"));
     }
 

@@ -1,5 +1,6 @@
 //! The runner: worker threads that take task after task, over one model and into one run file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,11 +8,12 @@ use std::time::Duration;
 
 use alara_engine::Sampling;
 use alara_harness::model::ChatModel;
-use alara_harness::sandbox::{Isolation, Policy, Sandbox, Script};
+use alara_harness::sandbox::{self, Isolation, Sandbox, Script};
 use alara_harness::team::{Npc, Team};
 
 use crate::place::Ground;
-use crate::record::{Finished, Record};
+use crate::policy::Policy;
+use crate::record::{Finished, Named, Record};
 use crate::run_file::RunFile;
 use crate::{Error, Task, trial};
 
@@ -24,8 +26,12 @@ pub struct Solver<'a> {
     /// The model, shared by all threads; `None` = a script that plays the tasks' own gold solutions, which [`require_gold`] looks
     /// for: a test of the suite.
     pub model: Option<&'a dyn ChatModel>,
+    /// What the model is called, and its file's hash.
+    pub named: Named,
     /// How tokens are drawn; the seed is replaced by each attempt's own.
     pub sampling: Sampling,
+    /// Whether a model that can reason does so; `None` = as it is used to.
+    pub thinking: Option<bool>,
 }
 
 /// What happens during a run, for display.
@@ -44,8 +50,8 @@ pub enum Progress<'a> {
 
 /// The rules of a run.
 pub struct Options<'a> {
-    /// Most attempts a task, at least 1.
-    pub attempts: u32,
+    /// How often a task is tried, and how.
+    pub policy: Policy,
     /// Wall-clock time of a task with all its attempts, unless it has its own. Verifications run even after it.
     pub timeout: Duration,
     /// From which the seeds of the attempts are derived.
@@ -56,6 +62,8 @@ pub struct Options<'a> {
     pub parallel: usize,
     /// How the tasks' programs are walled off.
     pub isolation: Isolation,
+    /// What [`programs`] found: a task that needs another can't run.
+    pub programs: BTreeMap<String, String>,
     /// Ends the run soon; tasks under way have no result then.
     pub cancel: Arc<AtomicBool>,
     /// Is told what happens.
@@ -74,7 +82,6 @@ pub fn run(
     ground: &Ground,
     file: RunFile,
 ) -> Result<bool, Error> {
-    let missing = missing(ground, options)?;
     let traces = traces(&file);
     let shared = Mutex::new(file);
     let file = || shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,10 +89,8 @@ pub fn run(
     let work = || -> Result<(), Error> {
         while !options.cancel.load(Ordering::Relaxed) {
             let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let trace = traces.join(format!("{}.jsonl", task.id));
             let record = |attempt| file().append(&Record::Attempt(attempt));
-            let finished =
-                trial::run(task, solver, options, ground.place(&task.id), &missing, &trace, record)?;
+            let finished = trial::run(task, solver, options, ground.place(&task.id), &traces, record)?;
             let Some(finished) = finished else { break };
             file().append(&Record::Task(finished.clone()))?;
             (options.observer)(Progress::Finished(&finished));
@@ -124,25 +129,37 @@ fn traces(file: &RunFile) -> PathBuf {
     file.path().with_extension("traces")
 }
 
-/// Which of the programs that tasks need this machine lacks. Without bash nothing could be said about any task, so that
-/// is found out by the tasks themselves.
-fn missing(ground: &Ground, options: &Options) -> Result<Vec<&'static str>, Error> {
+/// Prints the programs beside bash that tasks use, with what each says of its version.
+const PROGRAMS: &str = r#"for name in bash python3 git; do
+  command -v "$name" >/dev/null || continue
+  said=$("$name" --version 2>&1)
+  printf '%s\t%s\n' "$name" "${said%%$'\n'*}"
+done"#;
+
+/// Which of the programs that tasks use this machine has, and the version that each tells. Without bash nothing can be said about
+/// any, so that is found out by the tasks themselves.
+///
+/// # Errors
+/// There is no room on `ground`.
+pub fn programs(ground: &Ground, isolation: Isolation) -> Result<BTreeMap<String, String>, Error> {
     let place = ground.place("probe")?;
-    let policy = Policy { home: Some(place.home.clone()), isolation: options.isolation, ..Policy::default() };
-    let look = |name: &&str| {
-        let found = Sandbox::new(&place.work, policy.clone()).and_then(|sandbox| {
-            sandbox.run(&Script {
-                program: &["bash", "-c", &format!("command -v {name}")],
-                env: &[],
-                stdin: None,
-                timeout: Duration::from_secs(10),
-                network: false,
-                output_limit: 1024,
-            })
-        });
-        found.is_ok_and(|output| output.exit == Some(1))
+    let policy = sandbox::Policy { home: Some(place.home.clone()), isolation, ..sandbox::Policy::default() };
+    let output = Sandbox::new(&place.work, policy).and_then(|sandbox| {
+        sandbox.run(&Script {
+            program: &["bash", "-c", PROGRAMS],
+            env: &[],
+            stdin: None,
+            timeout: Duration::from_secs(20),
+            network: false,
+            output_limit: 4096,
+        })
+    });
+    let told = match output {
+        Ok(output) if output.exit == Some(0) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        _ => "bash\t\npython3\t\ngit\t\n".to_owned(),
     };
-    Ok(["python3", "git"].into_iter().filter(look).collect())
+    let pairs = told.lines().filter_map(|line| line.split_once('\t'));
+    Ok(pairs.map(|(name, version)| (name.to_owned(), version.to_owned())).collect())
 }
 
 #[cfg(test)]

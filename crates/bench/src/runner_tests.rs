@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Suite;
+use crate::policy::{Policy, Retry};
 use crate::record::Verdict;
 use crate::run_file::{self, Run, tests::header};
 use crate::task::{Difficulty, Solution};
@@ -28,21 +29,31 @@ fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
     }
 }
 
+/// At most so many attempts.
+fn attempts(retry: Retry, attempts: u32) -> Policy {
+    Policy::all(retry, attempts.try_into().unwrap())
+}
+
+fn options(ground: &Ground) -> Options<'static> {
+    Options {
+        policy: attempts(Retry::Feedback, 5),
+        timeout: MINUTE,
+        seed: 0,
+        retry_temperature: 0.6,
+        parallel: 1,
+        isolation: Isolation::Off,
+        programs: programs(ground, Isolation::Off).unwrap(),
+        cancel: Arc::default(),
+        observer: &|_| {},
+    }
+}
+
 /// Runs the tasks; the rules are changed by `change`.
 fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let ground = Ground::claim(&folder.path().join("ground")).unwrap();
-    let mut options = Options {
-        attempts: 5,
-        timeout: Duration::from_secs(60),
-        seed: 0,
-        retry_temperature: 0.6,
-        parallel: 1,
-        isolation: Isolation::Off,
-        cancel: Arc::default(),
-        observer: &|_| {},
-    };
+    let mut options = options(&ground);
     change(&mut options);
     let tasks: Vec<&Task> = tasks.iter().collect();
     run(&tasks, solver, &options, &ground, RunFile::create(&path, header()).unwrap()).unwrap();
@@ -51,7 +62,9 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
 
 /// The stock team's worker with this model, or with the tasks' own gold solutions.
 fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
-    Solver { team, npc: team.npc(None).unwrap(), model, sampling: Sampling::default() }
+    let (npc, sampling) = (team.npc(None).unwrap(), Sampling::default());
+    let named = Named { name: "script".into(), hash: "5c".into() };
+    Solver { team, npc, model, named, sampling, thinking: None }
 }
 
 /// Plays the gold solutions.
@@ -95,8 +108,10 @@ fn the_stock_suite_accepts_gold_and_nothing_else() {
     suite.furnish(&mut team);
     // They wait as often as they compute.
     let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
-    let run =
-        play(&tasks, &worker(&team, None), |options| (options.attempts, options.parallel) = (1, threads));
+    let run = play(&tasks, &worker(&team, None), |options| {
+        options.policy = attempts(Retry::Feedback, 1);
+        options.parallel = threads;
+    });
     assert_eq!(run.finished.len(), tasks.len());
     for finished in &run.finished {
         let wanted = if finished.task.contains('.') { Verdict::Failed } else { Verdict::Solved };
@@ -187,12 +202,77 @@ fn feedback_continues_the_conversation() {
 }
 
 #[test]
+fn ways_to_retry() {
+    let task = task("t", "touch seed", "[ -f seed ] && [ -f b ] || { echo 'There is no b.'; exit 1; }", "");
+    let replies =
+        || [shell("rm seed; ls; touch a"), Reply::text("Done."), shell("touch b; ls"), Reply::text("Now.")];
+    let play = |retry: Retry| {
+        let (team, model) = (Team::stock("alara").unwrap(), Scripted::new(replies()));
+        let run = play(std::slice::from_ref(&task), &worker(&team, Some(&model)), |options| {
+            options.policy = attempts(retry, 2);
+        });
+        let last = model.requests().pop().unwrap().messages;
+        let told: Vec<String> = last.into_iter().map(|message| message.content).collect();
+        let traces: Vec<String> = run.attempts.iter().map(|attempt| attempt.trace.clone()).collect();
+        (run.finished[0].verdict, told, traces)
+    };
+    // The agent removed what it was given, and only feedback leaves it at that.
+    let (verdict, told, traces) = play(Retry::Feedback);
+    assert_eq!(
+        (verdict, told[4].as_str()),
+        (Verdict::Failed, "The check failed: There is no b.\nTry again.")
+    );
+    assert_eq!(traces, ["run.traces/t.jsonl"; 2]);
+
+    let (verdict, told, traces) = play(Retry::Fresh);
+    assert_eq!((verdict, told[0].as_str(), told.len()), (Verdict::Solved, "Do it.", 3));
+    assert!(told[2].contains("b") && told[2].contains("seed") && !told[2].contains('a'), "{told:?}");
+    assert_eq!(traces, ["run.traces/t.jsonl", "run.traces/t@2.jsonl"]);
+
+    let (verdict, told, traces) = play(Retry::Paper);
+    assert_eq!((verdict, told[0].as_str(), told.len()), (Verdict::Solved, "Do it.", 7));
+    assert!(
+        told[4].starts_with("Do it.\n\nSo far, without success:\n- shell {\"command\":\"rm seed;"),
+        "{told:?}"
+    );
+    assert!(!told[4].contains("There is no b."), "{told:?}");
+    assert_eq!(traces, ["run.traces/t.jsonl"; 2]);
+}
+
+#[test]
+fn a_category_may_have_its_own_rule() {
+    let other = Task { category: "other".into(), ..task("b", "", "false", "true") };
+    let tasks = [task("a", "", "false", "true"), other];
+    let run = gold(&tasks, |options| {
+        options.policy = attempts(Retry::Feedback, 3);
+        options.policy.categories.insert("other".into(), attempts(Retry::Fresh, 2).rule);
+    });
+    assert_eq!(run.finished.iter().map(|end| end.attempts).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
+fn what_each_message_cost_is_recorded() {
+    let run = gold(&[task("t", "", "true", "true")], |_| {});
+    let messages = &run.attempts[0].messages;
+    assert_eq!(messages.iter().map(|message| message.tool_calls).collect::<Vec<_>>(), [1, 0]);
+    let who: Vec<_> = messages.iter().map(|message| (message.npc.as_str(), &*message.model.hash)).collect();
+    assert_eq!(who, [("worker", "5c"); 2]);
+}
+
+#[test]
+fn an_absurd_time_limit_is_none() {
+    let long = Task { timeout: std::num::NonZeroU64::new(u64::MAX), ..task("t", "", "true", "true") };
+    let run = gold(&[long], |options| options.timeout = Duration::MAX);
+    assert_eq!(run.finished[0].verdict, Verdict::Solved);
+}
+
+#[test]
 fn later_attempts_draw_otherwise() {
     let task = task("t", "", "false", "true");
     let (team, model) = (Team::stock("alara").unwrap(), Scripted::new((0..3).map(|_| Reply::text("Done."))));
     let sampling = Sampling { temperature: 0.1, ..Sampling::default() };
     let solver = Solver { sampling, ..worker(&team, Some(&model)) };
-    play(std::slice::from_ref(&task), &solver, |options| options.attempts = 3);
+    play(std::slice::from_ref(&task), &solver, |options| options.policy = attempts(Retry::Feedback, 3));
     let requests = model.requests();
     let drawn: Vec<f32> = requests.iter().map(|request| request.sampling.temperature).collect();
     assert_eq!(drawn, [0.1, 0.6, 0.6]);
@@ -203,7 +283,8 @@ fn later_attempts_draw_otherwise() {
 
 #[test]
 fn attempts_have_an_end() {
-    let run = gold(&[task("t", "", "false", "true")], |options| options.attempts = 3);
+    let run =
+        gold(&[task("t", "", "false", "true")], |options| options.policy = attempts(Retry::Feedback, 3));
     assert_eq!((run.attempts.len(), run.finished[0].verdict), (3, Verdict::Failed));
 }
 
@@ -272,16 +353,7 @@ fn a_cancelled_task_has_no_result() {
     let folder = tempfile::tempdir().unwrap();
     let ground = Ground::claim(folder.path()).unwrap();
     let path = folder.path().join("run.jsonl");
-    let options = Options {
-        attempts: 5,
-        timeout: MINUTE,
-        seed: 0,
-        retry_temperature: 0.6,
-        parallel: 1,
-        isolation: Isolation::Off,
-        cancel: cancel.clone(),
-        observer: &observer,
-    };
+    let options = Options { cancel: cancel.clone(), observer: &observer, ..options(&ground) };
     let file = RunFile::create(&path, header()).unwrap();
     let team = Team::stock("alara").unwrap();
     let all = run(&tasks.iter().collect::<Vec<_>>(), &worker(&team, None), &options, &ground, file).unwrap();
@@ -295,6 +367,6 @@ fn git_has_an_identity_and_home_is_the_tasks_own() {
     let solution = "git init -q . && git commit -q --allow-empty -m x && git log -1 --format='%an %D' > who; touch ~/seen";
     let verify = r#"[ "$(cat who)" = "alara HEAD -> main" ] && [ -f ~/seen ]"#;
     let tasks = [task("a", "", verify, solution), task("b", "[ ! -e ~/seen ]", verify, solution)];
-    let run = gold(&tasks, |options| options.attempts = 1);
+    let run = gold(&tasks, |options| options.policy = attempts(Retry::Feedback, 1));
     assert!(run.finished.iter().all(|finished| finished.verdict == Verdict::Solved), "{run:?}");
 }

@@ -1,4 +1,4 @@
-//! One task from its setup to its end: attempts, each followed by the verification, whose words are the feedback.
+//! One task from its setup to its end: attempts, each followed by the verification, and what lies between them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -7,53 +7,29 @@ use std::time::{Duration, Instant};
 
 use alara_engine::Request;
 use alara_harness::agent::{Agent, Outcome};
-use alara_harness::error::chain;
 use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
-use alara_harness::sandbox::{Policy, Sandbox, Script};
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
-use alara_harness::trace::{Record, Trace, usage};
+use alara_harness::trace::{Entry, Record, Trace};
 use sha2::{Digest, Sha256};
 
+use crate::check::{Check, Infrastructure, prepare, set_up, verify};
 use crate::place::Place;
-use crate::record::{Attempt, Cost, Finished, Verdict};
+use crate::policy::{FEEDBACK_BYTES, Retry, cut};
+use crate::record::{Attempt, Cost, Finished, Message, Named, Verdict};
 use crate::runner::{Options, Progress, Solver};
 use crate::task::Solution;
 use crate::{Error, Task};
 
-/// Longest time of the setup.
-const SETUP: Duration = Duration::from_secs(60);
-/// Longest time of a verification, which does not count as the task's.
-const VERIFY: Duration = Duration::from_secs(30);
-/// Most bytes of a verification's words that the agent gets to read.
-const FEEDBACK_BYTES: usize = 2000;
-/// Most bytes that are kept of what a script prints.
-const OUTPUT_BYTES: usize = 16 * 1024;
-/// Git's identity and default branch; what it writes need not outlive the machine. `HOME` is the task's own, so nobody's own settings come in.
-const GIT_CONFIG: &str = "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n[core]\n\tfsync = none\n";
-
-/// Something that is not the agent's fault, as a person should read it.
-struct Infrastructure(String);
-
-impl<E: std::error::Error> From<E> for Infrastructure {
-    fn from(error: E) -> Self {
-        Infrastructure(chain(&error))
-    }
-}
-
-/// How a script of the task ended, and what it said.
-enum Check {
-    Passed,
-    Failed(String),
-}
+/// The deadline of a task whose limit is beyond all clocks.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a solver did in one attempt.
 #[derive(Default)]
 struct Did {
     /// What stopped it before it thought itself ready; empty if nothing did.
     note: String,
-    cost: Cost,
-    ttft: Option<f64>,
+    messages: Vec<Message>,
     /// Whether a further attempt would be the same in vain.
     give_up: bool,
 }
@@ -61,8 +37,8 @@ struct Did {
 /// Works on the task once, given what to say to the agent.
 type Work<'a> = Box<dyn FnMut(&str) -> Result<Did, Infrastructure> + 'a>;
 
-/// Runs `task` in `place`. `missing` names programs that this machine lacks; the conversation is written to `trace`;
-/// `record` gets each attempt at its end. `None` if the run was cancelled meanwhile.
+/// Runs `task` in `place`. Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
+/// `None` if the run was cancelled meanwhile.
 ///
 /// # Errors
 /// Those of `record`. Whatever else goes wrong is a verdict.
@@ -71,109 +47,124 @@ pub fn run(
     solver: &Solver,
     options: &Options,
     place: Result<Place, Error>,
-    missing: &[&str],
-    trace: &Path,
+    traces: &Path,
     mut record: impl FnMut(Attempt) -> Result<(), Error>,
 ) -> Result<Option<Finished>, Error> {
     let begun = Instant::now();
-    let deadline = begun + task.timeout.map_or(options.timeout, |seconds| Duration::from_secs(seconds.get()));
+    let limit = task.timeout.map_or(options.timeout, |seconds| Duration::from_secs(seconds.get()));
+    let deadline = begun.checked_add(limit).unwrap_or(begun + YEAR);
     let cancelled = || options.cancel.load(Ordering::Relaxed);
-    let finished = |verdict, reason, attempts| {
-        Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64())))
+    let finished = |verdict, reason, attempts| match cancelled() {
+        true => Ok(None),
+        false => Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64()))),
     };
     let ready = place.map_err(Infrastructure::from).and_then(|place| {
         let npc = equip(task, solver)?;
-        let sandbox = prepare(task, options, &place, missing)?;
+        forget(traces, &task.id)?;
+        let sandbox = prepare(task, options, &place)?;
         Ok((place, npc, sandbox))
     });
     let (place, npc, sandbox) = match ready {
         Ok(ready) => ready,
-        Err(_) if cancelled() => return Ok(None),
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
+    let rule = options.policy.of(&task.category);
+    let attempts = rule.attempts.get();
     let gold = task.gold.as_ref().map(Solution::turns).unwrap_or_default();
-    let gold = Scripted::new((0..options.attempts).flat_map(|_| gold.clone()));
-    let drawn = Drawn { model: solver.model.unwrap_or(&gold), draw: Mutex::default() };
+    let gold = Scripted::new((0..attempts).flat_map(|_| gold.clone()));
+    let model = solver.model.unwrap_or(&gold);
+    let drawn = Drawn { model, thinking: solver.thinking, draw: Mutex::default() };
     let source = Single(&drawn);
-    let session = match session(&source, solver, &sandbox, trace) {
-        Ok(session) => session,
-        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
-    };
-    let mut work = match worker(solver, &npc, &session, deadline) {
-        Ok(work) => work,
-        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
-    };
-    let mut message = task.instruction.trim().to_owned();
+    let instruction = task.instruction.trim();
+    let mut message = instruction.to_owned();
     let mut number = 0;
+    // One round, one conversation.
     loop {
-        number += 1;
-        (options.observer)(Progress::Attempt { task, number });
-        let started = Instant::now();
-        let seed = seed(options.seed, &task.id, number);
-        let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
-        *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
-        let done = work(&message);
-        if cancelled() {
-            return Ok(None);
-        }
-        // Whatever stopped the solver: what counts is what lies there now.
-        let checked = script(&sandbox, &task.verify, VERIFY).map(|check| match check {
-            Check::Passed => delegated(task, solver, &session.trace),
-            failed => failed,
-        });
-        if cancelled() {
-            return Ok(None);
-        }
-        let broken = place.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
-        let (did, broken) = match done {
-            Ok(did) => (did, broken),
-            Err(Infrastructure(reason)) => (Did::default(), Some(reason)),
+        let trace = traces.join(trace_name(&task.id, number + 1));
+        let session = match Trace::create(&trace) {
+            Ok(trace) => Session::new(&source, &sandbox).sampled(solver.sampling.clone()).traced(trace),
+            Err(error) => return finished(Verdict::Error, Infrastructure::from(error).0, number),
         };
-        let (verdict, reason) = match (checked, broken) {
-            (Ok(Check::Passed), _) => (Verdict::Solved, String::new()),
-            (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
-                (Verdict::Error, reason)
-            }
-            (Ok(Check::Failed(said)), None) => {
-                message = feedback(&said);
-                let said = cut(&said, FEEDBACK_BYTES).to_owned();
-                (
-                    Verdict::Failed,
-                    [did.note, said]
-                        .into_iter()
-                        .filter(|part| !part.is_empty())
-                        .collect::<Vec<_>>()
-                        .join("; "),
-                )
-            }
+        let mut work = match worker(solver, &npc, &session, deadline) {
+            Ok(work) => work,
+            Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, number),
         };
-        let (folder, file) = (trace.parent().and_then(Path::file_name), trace.file_name());
-        record(Attempt {
-            task: task.id.clone(),
-            attempt: number,
-            seed,
-            verdict,
-            reason: reason.clone(),
-            seconds: started.elapsed().as_secs_f64(),
-            cost: did.cost,
-            ttft: did.ttft,
-            tokens_per_second: did.cost.tokens_per_second(),
-            trace: folder.zip(file).map_or_else(String::new, |(folder, file)| {
-                Path::new(folder).join(file).to_string_lossy().into_owned()
-            }),
-        })?;
-        let over = did.give_up || number >= options.attempts || Instant::now() >= deadline;
-        if verdict != Verdict::Failed || over {
-            return finished(verdict, reason, number);
+        // One round, one attempt.
+        loop {
+            number += 1;
+            (options.observer)(Progress::Attempt { task, number });
+            let started = Instant::now();
+            let seed = seed(options.seed, &task.id, number);
+            let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
+            *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
+            let before = session.trace.len();
+            let done = work(&message);
+            if cancelled() {
+                return Ok(None);
+            }
+            // Whatever stopped the solver: what counts is what lies there now.
+            let checked = verify(task, &sandbox).map(|check| match check {
+                Check::Passed => {
+                    // Where the files are as at the beginning, so is what the team has done.
+                    let entries = session.trace.entries();
+                    let since = if rule.retry == Retry::Feedback { 0 } else { before };
+                    delegated(task, solver, &entries[since..])
+                }
+                failed => failed,
+            });
+            if cancelled() {
+                return Ok(None);
+            }
+            let broken = place.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
+            let (did, broken) = match done {
+                Ok(did) => (did, broken),
+                Err(Infrastructure(reason)) => (Did::default(), Some(reason)),
+            };
+            let mut said = String::new();
+            let (verdict, reason) = match (checked, broken) {
+                (Ok(Check::Passed), _) => (Verdict::Solved, String::new()),
+                (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+                    (Verdict::Error, reason)
+                }
+                (Ok(Check::Failed(words)), None) => {
+                    let parts = [did.note.as_str(), cut(&words, FEEDBACK_BYTES)];
+                    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+                    let reason = parts.join("; ");
+                    said = words;
+                    (Verdict::Failed, reason)
+                }
+            };
+            let cost = Cost::of(&did.messages);
+            record(Attempt {
+                task: task.id.clone(),
+                attempt: number,
+                seed,
+                verdict,
+                reason: reason.clone(),
+                seconds: started.elapsed().as_secs_f64(),
+                cost,
+                ttft: did.messages.first().map(|message| message.ttft),
+                tokens_per_second: cost.tokens_per_second(),
+                trace: relative(&trace),
+                messages: did.messages,
+            })?;
+            let stuck = did.give_up && rule.retry != Retry::Fresh;
+            let over = stuck || number >= attempts || Instant::now() >= deadline;
+            if verdict != Verdict::Failed || over {
+                return finished(verdict, reason, number);
+            }
+            message = rule.retry.message(instruction, &said, &session.trace.entries());
+            if rule.retry == Retry::Feedback {
+                continue;
+            }
+            let cleared = place.clear().map_err(Infrastructure::from);
+            if let Err(Infrastructure(reason)) = cleared.and_then(|()| set_up(task, &sandbox, &place)) {
+                return finished(Verdict::Error, reason, number);
+            }
+            if rule.retry == Retry::Fresh {
+                break;
+            }
         }
-    }
-}
-
-/// The message that continues the conversation after a check that failed and printed `said`.
-pub fn feedback(said: &str) -> String {
-    match cut(said.trim(), FEEDBACK_BYTES).trim_end() {
-        "" => "The check failed.\nTry again.".to_owned(),
-        said => format!("The check failed: {said}\nTry again."),
     }
 }
 
@@ -183,9 +174,32 @@ pub fn seed(run: u64, task: &str, number: u32) -> u64 {
     hash.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
 }
 
-/// The longest part of `text` from its start that has at most `limit` bytes and splits no character.
-fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+/// The file of the conversation that begins with this attempt.
+fn trace_name(id: &str, attempt: u32) -> String {
+    if attempt == 1 { format!("{id}.jsonl") } else { format!("{id}@{attempt}.jsonl") }
+}
+
+/// Removes the conversations of a task that a killed run has left.
+fn forget(traces: &Path, id: &str) -> std::io::Result<()> {
+    let Ok(entries) = traces.read_dir() else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let rest = name.strip_prefix(id).unwrap_or_default();
+        if rest.starts_with('@') || rest == ".jsonl" {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A trace as the run file beside its folder names it.
+fn relative(trace: &Path) -> String {
+    let names = trace.parent().and_then(Path::file_name).zip(trace.file_name());
+    names.map_or_else(String::new, |(folder, file)| {
+        Path::new(folder).join(file).to_string_lossy().into_owned()
+    })
 }
 
 /// The agent's NPC, with the jinxes of the task beside its own. That the team lacks whom or what the task needs is not the agent's fault.
@@ -204,8 +218,7 @@ fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
 }
 
 /// Whether each member that the task names has worked: in a conversation that was begun for it, one of its calls succeeded.
-fn delegated(task: &Task, solver: &Solver, trace: &Trace) -> Check {
-    let entries = trace.entries();
+fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> Check {
     let has_worked = |name: &str| {
         let meant = |record: &Record| match record {
             Record::Start(start) if start.team == solver.team.name => start.npc == name,
@@ -227,75 +240,7 @@ fn delegated(task: &Task, solver: &Solver, trace: &Trace) -> Check {
     }
 }
 
-/// The sandbox of a task, with the setup done.
-fn prepare(
-    task: &Task,
-    options: &Options,
-    place: &Place,
-    missing: &[&str],
-) -> Result<Sandbox, Infrastructure> {
-    if let Some(name) = task.programs().into_iter().find(|name| missing.contains(name)) {
-        return Err(Infrastructure(format!("{name} is not installed")));
-    }
-    std::fs::write(place.home.join(".gitconfig"), GIT_CONFIG)?;
-    let policy = Policy {
-        network: false,
-        home: Some(place.home.clone()),
-        private_tmp: Some(place.tmp.clone()),
-        isolation: options.isolation,
-        ..Policy::default()
-    };
-    let sandbox = match Sandbox::new(&place.work, policy.clone()) {
-        // A task that does not name `/tmp` gets by without a private one.
-        Err(alara_harness::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
-            Sandbox::new(&place.work, Policy { private_tmp: None, ..policy })?
-        }
-        other => other?,
-    };
-    let sandbox = sandbox.with_cancel(options.cancel.clone());
-    match script(&sandbox, &task.setup, SETUP)? {
-        Check::Passed => Ok(sandbox),
-        Check::Failed(said) => Err(Infrastructure(format!("the setup failed: {said}"))),
-    }
-}
-
-/// Runs bash that must come to an end, whatever the agent did. What it said is what it printed on stdout, or else on stderr.
-fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
-    let output = sandbox.run(&Script {
-        program: &["bash", "-c", text],
-        env: &[],
-        stdin: None,
-        timeout,
-        network: false,
-        output_limit: OUTPUT_BYTES,
-    })?;
-    if output.timed_out {
-        let seconds = timeout.as_secs();
-        return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));
-    }
-    let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    Ok(match output.exit {
-        Some(0) => Check::Passed,
-        _ if words(&output.stdout).is_empty() => Check::Failed(words(&output.stderr)),
-        _ => Check::Failed(words(&output.stdout)),
-    })
-}
-
-/// What the agent's attempts share; their conversation goes to `trace`.
-fn session<'a>(
-    source: &'a Single<'a>,
-    solver: &Solver,
-    sandbox: &'a Sandbox,
-    trace: &Path,
-) -> Result<Session<'a>, Infrastructure> {
-    // An unfinished conversation of a run that was killed.
-    match std::fs::remove_file(trace) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    Ok(Session::new(source, sandbox).sampled(solver.sampling.clone()).traced(Trace::create(trace)?))
-}
-
+/// Who works on the task in the conversation of `session`.
 fn worker<'a, 's: 'a>(
     solver: &'a Solver,
     npc: &'a Npc,
@@ -307,7 +252,7 @@ fn worker<'a, 's: 'a>(
         let before = session.trace.entries().len();
         let outcome = agent.run(message);
         let entries = session.trace.entries();
-        let mut did = cost(entries[before..].iter().map(|entry| &*entry.record));
+        let mut did = did(&entries, before, &solver.named);
         did.note = match outcome {
             Ok(Outcome::Answer { .. } | Outcome::Cancelled) => String::new(),
             Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
@@ -332,29 +277,36 @@ fn worker<'a, 's: 'a>(
     }))
 }
 
-/// What the records of one attempt cost.
-fn cost<'a>(records: impl Iterator<Item = &'a Record> + Clone) -> Did {
-    let used = usage(records.clone());
-    let mut spoken = records
-        .filter_map(|record| match record {
-            Record::Assistant { message, .. } => Some(message.tool_calls.len() as u64),
+/// What models said in an attempt, which begins after `before` of the entries: whose turn each was, what it cost, and the model that its
+/// conversation had then.
+fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
+    let mut messages = Vec::new();
+    for (index, entry) in entries.iter().enumerate().skip(before) {
+        let Record::Assistant { message, usage, .. } = &*entry.record else { continue };
+        let start = entries[..index].iter().rev().find_map(|earlier| match &*earlier.record {
+            Record::Start(start) if earlier.scope == entry.scope => Some(start),
             _ => None,
-        })
-        .peekable();
-    let ttft = spoken.peek().map(|_| used.time_to_first_token.as_secs_f64());
-    let cost = Cost {
-        tool_calls: spoken.sum(),
-        tokens_in: used.prompt_tokens as u64,
-        tokens_cached: used.cached_tokens as u64,
-        tokens_out: used.completion_tokens as u64,
-        decode_seconds: used.decode_time.as_secs_f64(),
-    };
-    Did { cost, ttft, ..Did::default() }
+        });
+        let (npc, model) = start.map_or(("", ""), |start| (&start.npc, &start.model));
+        let hash = if model == named.name { named.hash.clone() } else { String::new() };
+        messages.push(Message {
+            npc: npc.to_owned(),
+            model: Named { name: model.to_owned(), hash },
+            tool_calls: message.tool_calls.len() as u64,
+            tokens_in: usage.prompt_tokens as u64,
+            tokens_cached: usage.cached_tokens as u64,
+            tokens_out: usage.completion_tokens as u64,
+            ttft: usage.time_to_first_token.as_secs_f64(),
+            decode_seconds: usage.decode_time.as_secs_f64(),
+        });
+    }
+    Did { messages, ..Did::default() }
 }
 
 /// A model whose draws follow the attempt that is under way.
 struct Drawn<'a> {
     model: &'a dyn ChatModel,
+    thinking: Option<bool>,
     draw: Mutex<Draw>,
 }
 
@@ -375,7 +327,12 @@ impl ChatModel for Drawn<'_> {
         let Draw { seed, temperature } = *self.draw.lock().unwrap_or_else(PoisonError::into_inner);
         request.sampling.seed = seed;
         request.sampling.temperature = request.sampling.temperature.max(temperature);
+        request.thinking = self.thinking.or(request.thinking);
         self.model.chat(request)
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.model.context()
     }
 }
 
@@ -384,24 +341,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn feedback_has_its_fixed_form() {
-        let check = |said: &str, expected: &str| assert_eq!(feedback(said), expected);
-        check("", "The check failed.\nTry again.");
-        check(" \n", "The check failed.\nTry again.");
-        check("There is no file a.\n", "The check failed: There is no file a.\nTry again.");
-        check(&"é".repeat(1500), &format!("The check failed: {}\nTry again.", "é".repeat(1000)));
-        check(
-            &format!("x{}", "é".repeat(1500)),
-            &format!("The check failed: x{}\nTry again.", "é".repeat(999)),
-        );
-    }
-
-    #[test]
     fn seeds_differ_by_run_task_and_attempt() {
         let seeds = [seed(0, "a", 1), seed(1, "a", 1), seed(0, "b", 1), seed(0, "a", 2), seed(0, "a1", 1)];
         for (index, one) in seeds.iter().enumerate() {
             assert!(seeds[..index].iter().all(|other| other != one));
         }
         assert_eq!(seeds[0], seed(0, "a", 1));
+    }
+
+    #[test]
+    fn only_the_traces_of_the_task_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a-1.jsonl", "a-1@2.jsonl", "a-1.b.jsonl", "a-10.jsonl"];
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        forget(folder.path(), "a-1").unwrap();
+        let left = names.map(|name| folder.path().join(name).exists());
+        assert_eq!(left, [false, false, true, true]);
     }
 }

@@ -7,6 +7,7 @@ pub mod debug;
 pub mod doctor;
 pub mod init;
 pub mod models;
+pub mod report;
 pub mod run;
 pub mod serve;
 pub mod trace;

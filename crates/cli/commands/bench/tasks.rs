@@ -1,40 +1,45 @@
 //! `alara bench tasks`: an agent works through a suite. The table goes to stdout, progress to stderr.
 
-use std::io::IsTerminal;
+mod display;
+mod plan;
+
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_bench::place::Ground;
-use alara_bench::record::{Finished, Header, Machine, Named, Verdict, now};
+use alara_bench::policy::{Exception, Retry};
+use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
 use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner::{self, Progress, Solver};
+use alara_bench::sqlite;
 use alara_bench::stats::{self, Table};
+use alara_bench::sweep::{Condition, Shard, Sweep};
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
-use alara_harness::model::endpoint::Address;
+use alara_harness::ChatModel;
 use alara_harness::sandbox::{Isolation, enforced};
-use alara_harness::{ChatModel, Npc, Team, agent};
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::{model, ui};
+use display::Display;
+use plan::Job;
 
 /// The exit code of a program that an interrupt ended, as shells count.
 const INTERRUPTED: u8 = 130;
 
-/// Let an agent work through a suite of tasks
+/// Let an agent work through a suite of tasks, or models and conditions through a sweep
 ///
 /// Each task runs in folders of its own, behind the sandbox; after each attempt its verification decides, and what that
-/// says is the feedback for the next attempt. Exit code 0: the run came to its end, however much was solved, 2: wrong
-/// usage, 130: interrupted.
+/// says is the feedback for the next attempt. A sweep (a .bench file, or several --trials) writes one run file for each model, condition
+/// and trial. Exit code 0: the run came to its end, however much was solved, 2: wrong usage, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A folder of task files, one .yaml file, or a .csv file [default: the suite that ships]
+    /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite that ships]
     #[arg(value_name = "SUITE")]
     suite: Option<PathBuf>,
     #[command(flatten)]
@@ -54,26 +59,44 @@ pub struct Args {
     /// Most attempts a task
     #[arg(long, default_value = "5", value_name = "N")]
     attempts: NonZeroU32,
+    /// How a further attempt begins: the conversation goes on with what the verification said; everything is as at the beginning;
+    /// or as the published study did it
+    #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
+    retry: Retry,
+    /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS
+    #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
+    policy: Vec<(String, Exception)>,
     /// Most seconds a task, for all its attempts together
     #[arg(long, default_value = "360", value_name = "SECONDS")]
     timeout: NonZeroU64,
-    /// From which the seeds of all random draws are derived
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// From which the seeds of all random draws are derived [default: the sweep's, else 0]
+    #[arg(long)]
+    seed: Option<u64>,
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
     /// How daring the draws of later attempts are at least: the most likely mistake would only be repeated
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
+    /// How often all of it is repeated; trial n has the seed --seed + n - 1
+    #[arg(long, value_name = "N")]
+    trials: Option<NonZeroU32>,
+    /// Only this part of the work, as 3/8: for several machines, each of which writes its own files
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Say what would run, and what it takes of memory and time, and run nothing
+    #[arg(long, conflicts_with = "list")]
+    plan: bool,
     /// How many tasks run at a time
     #[arg(long, default_value = "1", value_name = "N")]
     parallel: NonZeroUsize,
-    /// Where to write the run, one JSON record a line; the traces lie beside it [default: runs/DATE-TIME.jsonl]
-    #[arg(long, value_name = "FILE")]
+    /// Where to write the run, one JSON record a line; the traces lie beside it. Of a sweep: the folder for its files [default:
+    /// runs/DATE-TIME.jsonl, of a sweep runs/DATE-TIME]
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Go on with a run that was interrupted; the other arguments must be the same
-    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    /// Go on with a run, or the folder of a sweep, that was interrupted; the other arguments must be the same. Of a sweep, what has
+    /// not begun yet is begun
+    #[arg(long, value_name = "PATH", conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// Print the table as one JSON object
     #[arg(long)]
@@ -86,14 +109,66 @@ pub struct Args {
     gold: bool,
 }
 
-/// Who works: what an agent borrows from.
-struct Crew {
-    team: Team,
-    npc: Npc,
-    /// `None` = the gold solutions.
-    model: Option<Arc<dyn ChatModel>>,
-    /// The model's name and its file's hash.
-    named: Named,
+impl Args {
+    /// The sweep that was asked for; what the command line names goes before what its file says.
+    fn sweep(&self) -> anyhow::Result<Sweep> {
+        let mut sweep = match &self.suite {
+            Some(path) if path.extension().is_some_and(|ending| ending == "bench") => Sweep::load(path)?,
+            suite => Sweep { suite: suite.clone(), ..Sweep::default() },
+        };
+        if let Some(model) = self.model.model.clone() {
+            sweep.models = vec![model];
+        }
+        if self.gold {
+            sweep.models.clear();
+        }
+        for (own, files) in [(&self.category, &mut sweep.categories), (&self.task, &mut sweep.tasks)] {
+            if !own.is_empty() {
+                files.clone_from(own);
+            }
+        }
+        sweep.trials = self.trials.or(sweep.trials);
+        sweep.seed = self.seed.or(sweep.seed);
+        Ok(sweep)
+    }
+
+    /// The condition that the command line describes.
+    fn condition(&self) -> anyhow::Result<Condition> {
+        let mut categories = BTreeMap::new();
+        for (name, exception) in &self.policy {
+            if categories.insert(name.clone(), *exception).is_some() {
+                bail!("--policy has two rules for {name}");
+            }
+        }
+        Ok(Condition {
+            name: DEFAULT_CONDITION.to_owned(),
+            team: self.team.clone(),
+            npc: self.npc.clone(),
+            retry: Some(self.retry),
+            attempts: Some(self.attempts),
+            categories,
+            timeout: Some(self.timeout),
+            temperature: Some(self.temperature),
+            retry_temperature: Some(self.retry_temperature),
+            // What the model is loaded with.
+            thinking: None,
+        })
+    }
+
+    /// The folder in which the runs of a sweep are written; `None` = it is one run, in a file.
+    fn folder(&self, sweep: &Sweep) -> Option<PathBuf> {
+        let file = self.suite.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "bench");
+        let several = file || sweep.trials.is_some() || self.shard.is_some();
+        let named = || self.resume.clone().or_else(|| self.out.clone());
+        several.then(|| named().unwrap_or_else(|| run_file::default_path().with_extension("")))
+    }
+}
+
+/// Reads `CATEGORY=RULE`.
+fn policy(text: &str) -> Result<(String, Exception), String> {
+    let (category, rule) =
+        text.split_once('=').ok_or("it is CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS")?;
+    Ok((category.to_owned(), rule.parse()?))
 }
 
 /// Runs the command.
@@ -103,8 +178,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("a temperature is a number from 0 up, not {temperature}");
         }
     }
-    let suite = args.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
-    let tasks = suite.select(&args.category, &args.task)?;
+    let sweep = args.sweep()?;
+    let suite = sweep.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
+    let tasks = suite.select(&sweep.categories, &sweep.tasks)?;
+    let ruled = sweep.conditions.iter().flat_map(|condition| condition.categories.keys());
+    suite.select(&ruled.chain(args.condition()?.categories.keys()).cloned().collect::<Vec<_>>(), &[])?;
     if args.list {
         list(args, &suite, &tasks);
         return Ok(ExitCode::SUCCESS);
@@ -112,123 +190,171 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.gold {
         runner::require_gold(&tasks)?;
     }
-    let crew = crew(args, &suite)?;
-    let header = header(args, &suite, &tasks, &crew)?;
-    let solver = Solver {
-        team: &crew.team,
-        npc: &crew.npc,
-        model: crew.model.as_deref(),
-        sampling: header.sampling.clone(),
-    };
-    let (file, before) = match &args.resume {
-        Some(path) => {
-            let (file, run) = RunFile::resume(path, &header)?;
-            (file, run.finished)
-        }
-        None => {
-            let path = args.out.clone().unwrap_or_else(run_file::default_path);
-            let file =
-                RunFile::create(&path, header).context("can't start the run (--out names another file)")?;
-            (file, Vec::new())
-        }
-    };
-    let path = file.path().to_owned();
-    let left: Vec<&Task> =
-        tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
-    let ended = work(args, &left, &solver, file, &Display::new(tasks.len(), &before))?;
+    let folder = args.folder(&sweep);
+    let jobs = plan::jobs(args, &sweep, &suite, &tasks, folder.as_deref())?;
+    let mut room = Vec::new();
+    if folder.is_some() || args.plan {
+        room = plan::forecasts(args, &jobs)?;
+        plan::tell(&room, args.plan);
+    }
+    if args.plan {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.gold
+        && sweep.trials.is_some_and(|trials| trials.get() > 1)
+        && jobs.iter().any(|job| job.cell.condition.temperature == Some(0.0))
+    {
+        ui::note(
+            "warning: at temperature 0 the first attempts of all trials are the same; --temperature raises it",
+        );
+    }
+    let fits = |job: &&Job| !room.iter().any(|one| one.model == job.model && one.memory.is_err());
+    let jobs: Vec<&Job> = jobs.iter().filter(fits).collect();
+    let (files, ended) = work(args, &suite, &jobs, folder.as_deref())?;
     if !ended {
-        ui::note(&format!("interrupted; go on with: {}", resume_command(&path)));
+        let whole = folder.or(files.into_iter().next()).unwrap_or_default();
+        ui::note(&format!("interrupted; go on with: {}", resume_command(&whole)));
         return Ok(INTERRUPTED.into());
     }
-    report(args, &path)?;
+    match &folder {
+        Some(folder) => crate::commands::report::summary(folder, args.json)?,
+        None => files.iter().try_for_each(|file| report(args, file))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Works through the runs, each of which has its file. Whether all came to their end.
 fn work(
     args: &Args,
-    tasks: &[&Task],
-    solver: &Solver,
-    file: RunFile,
-    display: &Display,
-) -> anyhow::Result<bool> {
+    suite: &Suite,
+    jobs: &[&Job],
+    folder: Option<&Path>,
+) -> anyhow::Result<(Vec<PathBuf>, bool)> {
     if let Some(warning) = enforced().warning() {
         ui::note(&format!("warning: {warning}"));
     }
+    let ground = Ground::claim(&std::env::temp_dir())?;
+    let programs = runner::programs(&ground, Isolation::Auto)?;
+    let display = Display::new(jobs.iter().map(|job| job.tasks.len()).sum());
+    let mut cancel = None;
+    let mut files = Vec::new();
+    let mut loaded: Option<Loaded> = None;
+    for job in jobs {
+        // The old model goes before the new one comes.
+        if loaded.as_ref().is_none_or(|loaded| loaded.wanted != job.model) {
+            drop(loaded.take());
+        }
+        let current = match loaded.take() {
+            Some(current) => current,
+            None => Loaded::find(args, job)?,
+        };
+        let header = job.header(args, suite, &current.named, &programs)?;
+        let (file, before) = open(args, job, folder, header)?;
+        files.push(file.path().to_owned());
+        let title = if folder.is_some() { job.title() } else { String::new() };
+        display.begin(title, &before);
+        let left: Vec<&Task> =
+            job.tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
+        let current = loaded.insert(current);
+        if left.is_empty() {
+            continue;
+        }
+        let model = current.model(args, job)?;
+        // Only from here on is there something that an interrupt could break.
+        let cancel = match &cancel {
+            Some(cancel) => cancel,
+            None => cancel.insert(interrupts()?),
+        };
+        let condition = &job.cell.condition;
+        let solver = Solver {
+            team: &job.team,
+            npc: &job.npc,
+            model: model.as_deref(),
+            named: current.named.clone(),
+            sampling: Sampling { temperature: condition.temperature.unwrap_or(0.0), ..Sampling::default() },
+            thinking: condition.thinking,
+        };
+        let observer = |progress: Progress| display.show(&progress);
+        let options = runner::Options {
+            policy: condition.policy(),
+            timeout: job.timeout(),
+            seed: job.cell.seed,
+            retry_temperature: condition.retry_temperature.unwrap_or(1.0),
+            parallel: args.parallel.get(),
+            isolation: Isolation::Auto,
+            programs: programs.clone(),
+            cancel: cancel.clone(),
+            observer: &observer,
+        };
+        if !runner::run(&left, &solver, &options, &ground, file)? {
+            display.clear();
+            return Ok((files, false));
+        }
+    }
+    display.clear();
+    Ok((files, true))
+}
+
+/// The file of a run, and what of it has come to its end before.
+fn open(
+    args: &Args,
+    job: &Job,
+    folder: Option<&Path>,
+    header: Header,
+) -> anyhow::Result<(RunFile, Vec<Finished>)> {
+    let path = match (&job.path, &args.resume, &args.out) {
+        (Some(path), ..) | (None, Some(path), _) | (None, None, Some(path)) => path.clone(),
+        (None, None, None) => run_file::default_path(),
+    };
+    // Of a sweep, not every run has begun.
+    if args.resume.is_some() && (folder.is_none() || path.exists()) {
+        let (file, run) = RunFile::resume(&path, &header)?;
+        return Ok((file, run.finished));
+    }
+    let file = RunFile::create(&path, header)
+        .context("can't start the run (--out names another place, --resume goes on with this one)")?;
+    Ok((file, Vec::new()))
+}
+
+/// A flag that the first interrupt raises; the second ends the process at once.
+fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = cancel.clone();
-    // The first interrupt ends the run cleanly, the second at once.
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
     })
     .context("can't catch interrupts")?;
-    let ground = Ground::claim(&std::env::temp_dir())?;
-    let observer = |progress: Progress| display.show(&progress);
-    let options = runner::Options {
-        attempts: args.attempts.get(),
-        timeout: Duration::from_secs(args.timeout.get()),
-        seed: args.seed,
-        retry_temperature: args.retry_temperature,
-        parallel: args.parallel.get(),
-        isolation: Isolation::Auto,
-        cancel,
-        observer: &observer,
-    };
-    let ended = runner::run(tasks, solver, &options, &ground, file)?;
-    display.clear();
-    Ok(ended)
+    Ok(cancel)
 }
 
-fn crew(args: &Args, suite: &Suite) -> anyhow::Result<Crew> {
-    let mut team = match &args.team {
-        Some(name) => crate::agent::find(Some(name), false)?,
-        None => crate::agent::built_in()?,
-    };
-    suite.furnish(&mut team);
-    let npc = team.npc(args.npc.as_deref())?.clone();
-    if args.gold {
-        let named = Named { name: "gold".into(), hash: String::new() };
-        return Ok(Crew { team, npc, model: None, named });
+/// The model that works, which several runs share.
+struct Loaded {
+    wanted: Option<String>,
+    /// Its name and its file's hash.
+    named: Named,
+    model: Option<Arc<dyn ChatModel>>,
+}
+
+impl Loaded {
+    fn find(args: &Args, job: &Job) -> anyhow::Result<Self> {
+        let wanted = job.model.clone();
+        let named = match (args.gold, wanted.as_deref()) {
+            (true, _) => Named { name: "gold".into(), hash: String::new() },
+            (false, None) => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
+            (false, Some(name)) => args.model.named(Some(name)).identity(name)?,
+        };
+        Ok(Loaded { wanted, named, model: None })
     }
-    let model = args.model.load(npc.model.model.as_deref(), args.parallel.get())?;
-    let wanted = args.model.model.as_deref().or(npc.model.model.as_deref());
-    let file = |name: &str| match name.strip_prefix("script:") {
-        Some(script) => Ok(script.into()),
-        None => model::path(name),
-    };
-    let named = match wanted {
-        Some(name) if Address::is_meant_by(name) => {
-            Named { name: model.name().to_owned(), hash: String::new() }
-        }
-        Some(name) => {
-            let file = file(name)?;
-            Named::of_file(model.name(), &file)
-                .with_context(|| format!("can't read the model {}", file.display()))?
-        }
-        None => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
-    };
-    Ok(Crew { team, npc, model: Some(model), named })
-}
 
-fn header(args: &Args, suite: &Suite, tasks: &[&Task], crew: &Crew) -> anyhow::Result<Header> {
-    let Crew { team, npc, model, named } = crew;
-    let told = serde_json::to_vec(&(agent::system(team, npc), agent::tools(team, npc)))?;
-    Ok(Header {
-        suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
-        model: named.clone(),
-        engine: if model.is_some() { args.model.record() } else { json!({}) },
-        team: Named::of(&team.name, &told),
-        npc: npc.name.clone(),
-        sampling: Sampling { seed: args.seed, temperature: args.temperature, ..Sampling::default() },
-        retry_temperature: args.retry_temperature,
-        attempts: args.attempts.get(),
-        timeout: args.timeout.get(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine: Machine::this(),
-        tasks: tasks.iter().map(|task| task.id.clone()).collect(),
-        started: now(),
-    })
+    /// The model, loaded when it is first asked for; `None` = the gold solutions.
+    fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
+        if self.model.is_none() && !args.gold {
+            self.model = Some(args.model.named(job.model.as_deref()).load(None, args.parallel.get())?);
+        }
+        Ok(self.model.clone())
+    }
 }
 
 fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
@@ -247,6 +373,7 @@ fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
 
 fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
     let run = run_file::read(path)?;
+    sqlite::write(&path.with_extension("sqlite"), [(path, &run)])?;
     let table = stats::table([&run]);
     if args.json {
         let mut report = serde_json::to_value(&table)?;
@@ -257,7 +384,7 @@ fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
     } else {
         ui::table(&Table::COLUMNS, table.rows());
     }
-    ui::note(&format!("run file {}", path.display()));
+    ui::note(&format!("run file {0}; more with: alara report {0}", path.display()));
     Ok(())
 }
 
@@ -277,76 +404,4 @@ fn resume_command(path: &Path) -> String {
             false => word.clone(),
         });
     quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// Progress: a bar at a terminal, a line a task elsewhere.
-struct Display {
-    bar: Option<ProgressBar>,
-    total: u64,
-    done: AtomicU64,
-    solved: AtomicU64,
-}
-
-impl Display {
-    fn new(total: usize, before: &[Finished]) -> Self {
-        let solved = before.iter().filter(|done| done.verdict == Verdict::Solved).count();
-        let (total, done) = (total as u64, before.len() as u64);
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {elapsed}  {wide_msg}");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = ProgressBar::new(total).with_style(style).with_position(done);
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
-        Display { bar, total, done: done.into(), solved: AtomicU64::new(solved as u64) }
-    }
-
-    fn show(&self, progress: &Progress) {
-        match progress {
-            Progress::Attempt { task, number } => {
-                let solved = self.solved.load(Ordering::Relaxed);
-                if let Some(bar) = &self.bar {
-                    bar.set_message(format!("{}, attempt {number}; {solved} solved so far", task.id));
-                }
-            }
-            Progress::Finished(finished) => {
-                if finished.verdict == Verdict::Solved {
-                    self.solved.fetch_add(1, Ordering::Relaxed);
-                }
-                let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-                let width = self.total.to_string().len();
-                let line = format!("{done:width$}/{}  {}", self.total, line(finished));
-                match &self.bar {
-                    Some(bar) => {
-                        bar.println(line);
-                        bar.set_position(done);
-                    }
-                    None => ui::note(&line),
-                }
-            }
-        }
-    }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// A finished task in one line.
-fn line(finished: &Finished) -> String {
-    let attempts = match finished.attempts {
-        1 => "1 attempt".to_owned(),
-        attempts => format!("{attempts} attempts"),
-    };
-    let reason = finished.reason.lines().next().unwrap_or_default();
-    let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(160).collect::<String>();
-    let head = format!(
-        "{:16} {:6}  {attempts}, {:.1} s",
-        finished.task,
-        finished.verdict.to_string(),
-        finished.seconds
-    );
-    if reason.is_empty() { head } else { format!("{head}  {reason}") }
 }

@@ -1,0 +1,199 @@
+//! What happens after an attempt that failed: how the next one begins, and how many there are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use alara_harness::trace::{Entry, Record};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of the check's words, and of one tool's result, that an agent gets to read in a later attempt.
+pub const FEEDBACK_BYTES: usize = 2000;
+/// Most bytes of one result, and of all earlier calls together, in the message of [`Retry::Paper`].
+const RESULT_BYTES: usize = 500;
+const HISTORY_BYTES: usize = 8000;
+
+/// How a further attempt begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Retry {
+    /// The conversation goes on with what the verification said; all files stay.
+    #[default]
+    Feedback,
+    /// A new conversation about the task as it was at the beginning: nothing is left of the attempt before.
+    Fresh,
+    /// As the published study did it: the same conversation, the files as they were at the beginning, and the instruction once more with
+    /// all earlier calls and their results. What the verification said is kept from the agent.
+    Paper,
+}
+
+impl Retry {
+    /// The names of all.
+    pub const NAMES: [&str; 3] = ["feedback", "fresh", "paper"];
+
+    /// What the agent is told next, after a verification that said `said`. `entries`: what has happened so far.
+    pub fn message(self, instruction: &str, said: &str, entries: &[Entry]) -> String {
+        match self {
+            Retry::Feedback => feedback(said),
+            Retry::Fresh => instruction.to_owned(),
+            Retry::Paper => {
+                let history = history(entries);
+                format!(
+                    "{instruction}\n\nSo far, without success:\n{history}\nTake another way. Don't search the web for this."
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(Retry::NAMES[*self as usize])
+    }
+}
+
+impl FromStr for Retry {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Retry::Feedback, Retry::Fresh, Retry::Paper];
+        let found = all.into_iter().find(|retry| Retry::NAMES[*retry as usize] == name);
+        found.ok_or_else(|| format!("`{name}` is no way to retry: it is {}", Retry::NAMES.join(", ")))
+    }
+}
+
+/// How often a task is tried, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// How a further attempt begins.
+    pub retry: Retry,
+    /// Most attempts.
+    pub attempts: NonZeroU32,
+}
+
+/// The rule of a run, and those of categories that have their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// For all other categories.
+    #[serde(flatten)]
+    pub rule: Rule,
+    /// By category.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub categories: BTreeMap<String, Rule>,
+}
+
+impl Policy {
+    /// The same rule for all categories.
+    pub fn all(retry: Retry, attempts: NonZeroU32) -> Self {
+        Policy { rule: Rule { retry, attempts }, categories: BTreeMap::new() }
+    }
+
+    /// The rule of a category.
+    pub fn of(&self, category: &str) -> Rule {
+        self.categories.get(category).copied().unwrap_or(self.rule)
+    }
+}
+
+/// A category's own rule, as far as it differs from the run's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exception {
+    /// How a further attempt begins.
+    pub retry: Option<Retry>,
+    /// Most attempts.
+    pub attempts: Option<NonZeroU32>,
+}
+
+impl Exception {
+    /// What becomes of `rule`.
+    pub fn to(self, rule: Rule) -> Rule {
+        Rule { retry: self.retry.unwrap_or(rule.retry), attempts: self.attempts.unwrap_or(rule.attempts) }
+    }
+}
+
+impl FromStr for Exception {
+    type Err = String;
+
+    /// Reads `RETRY`, `RETRY:ATTEMPTS` or `:ATTEMPTS`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (retry, attempts) = text.split_once(':').map_or((text, None), |(retry, n)| (retry, Some(n)));
+        let retry = (!retry.is_empty()).then(|| retry.parse()).transpose()?;
+        let number = |n: &str| n.parse().map_err(|_| format!("`{n}` is no number of attempts: from 1 up"));
+        Ok(Exception { retry, attempts: attempts.map(number).transpose()? })
+    }
+}
+
+/// The message that continues a conversation after a check that failed and printed `said`.
+pub fn feedback(said: &str) -> String {
+    match cut(said.trim(), FEEDBACK_BYTES).trim_end() {
+        "" => "The check failed.\nTry again.".to_owned(),
+        said => format!("The check failed: {said}\nTry again."),
+    }
+}
+
+/// The calls of the agent's own conversation and their results, a line each; the oldest go first where that is too long.
+fn history(entries: &[Entry]) -> String {
+    let mut lines = Vec::new();
+    let mut length = 0;
+    for entry in entries.iter().rev().filter(|entry| entry.scope.is_empty()) {
+        let Record::ToolResult { call, text, .. } = &*entry.record else { continue };
+        let arguments = serde_json::Value::Object(call.arguments.clone()).to_string();
+        let line = format!(
+            "- {} {}: {}\n",
+            call.name,
+            cut(&arguments, RESULT_BYTES),
+            cut(text.trim(), RESULT_BYTES).replace('\n', " / ")
+        );
+        length += line.len();
+        if length > HISTORY_BYTES {
+            break;
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    lines.concat()
+}
+
+/// The longest part of `text` from its start that has at most `limit` bytes and splits no character.
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feedback_has_its_fixed_form() {
+        let check = |said: &str, expected: &str| assert_eq!(feedback(said), expected);
+        check("", "The check failed.\nTry again.");
+        check(" \n", "The check failed.\nTry again.");
+        check("There is no file a.\n", "The check failed: There is no file a.\nTry again.");
+        check(&"é".repeat(1500), &format!("The check failed: {}\nTry again.", "é".repeat(1000)));
+        check(
+            &format!("x{}", "é".repeat(1500)),
+            &format!("The check failed: x{}\nTry again.", "é".repeat(999)),
+        );
+    }
+
+    #[test]
+    fn exceptions_as_people_write_them() {
+        let check = |text: &str, expected: Result<&str, &str>| {
+            let rule = Rule { retry: Retry::Feedback, attempts: NonZeroU32::MIN.saturating_add(4) };
+            match (text.parse::<Exception>(), expected) {
+                (Ok(found), Ok(expected)) => {
+                    let rule = found.to(rule);
+                    assert_eq!(format!("{} {}", rule.retry, rule.attempts), expected);
+                }
+                (Err(error), Err(words)) => assert!(error.contains(words), "{error}"),
+                (found, expected) => panic!("{found:?} instead of {expected:?}"),
+            }
+        };
+        check("fresh", Ok("fresh 5"));
+        check("paper:2", Ok("paper 2"));
+        check(":1", Ok("feedback 1"));
+        check("again", Err("`again` is no way to retry: it is feedback, fresh, paper"));
+        check("fresh:0", Err("`0` is no number of attempts"));
+    }
+}

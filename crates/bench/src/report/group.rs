@@ -1,0 +1,92 @@
+//! A set of cases and what it adds up to.
+
+use std::collections::BTreeSet;
+
+use super::Selection;
+use super::data::{Case, Data};
+use super::math::{mean, wilson};
+use crate::record::Cost;
+
+/// Cases, and how they were chosen.
+pub struct Group<'a> {
+    /// The cases.
+    pub cases: Vec<&'a Case<'a>>,
+    /// Which attempts they consist of.
+    pub behind: Selection,
+}
+
+impl<'a> Group<'a> {
+    /// The cases of `data` for which `behind` holds; attempts and verdicts in it don't choose among cases.
+    pub fn of(data: &'a Data<'a>, behind: Selection) -> Self {
+        let is = |case: &Case| {
+            let family = &data.models[case.model].1.family;
+            behind.model.is_none_or(|model| model == case.model)
+                && behind.condition.is_none_or(|condition| condition == case.condition)
+                && behind.family.as_ref().is_none_or(|wanted| wanted == family)
+                && behind.category.as_ref().is_none_or(|wanted| *wanted == case.end.category)
+                && behind.difficulty.as_ref().is_none_or(|wanted| *wanted == case.end.difficulty.to_string())
+        };
+        Group { cases: data.cases.iter().filter(|case| is(case)).collect(), behind }
+    }
+
+    /// Those that say something about the agent.
+    pub fn counted(&self) -> impl Iterator<Item = &'a Case<'a>> {
+        self.cases.iter().copied().filter(|case| case.counts())
+    }
+
+    /// How many of them.
+    pub fn count(&self) -> usize {
+        self.counted().count()
+    }
+
+    /// How many were solved.
+    pub fn solved(&self) -> usize {
+        self.counted().filter(|case| case.solved()).count()
+    }
+
+    /// How many ended with an error that was not the agent's.
+    pub fn errors(&self) -> usize {
+        self.cases.len() - self.count()
+    }
+
+    /// The share that was solved; `None` of nothing.
+    pub fn score(&self) -> Option<f64> {
+        mean(self.counted().map(|case| f64::from(u8::from(case.solved()))))
+    }
+
+    /// The share that one of the first `n` attempts solved.
+    pub fn within(&self, n: u32) -> Option<f64> {
+        mean(self.counted().map(|case| f64::from(u8::from(case.solved_within(n)))))
+    }
+
+    /// The 95 % interval of the score. Trials of one task count as one case, since they are much alike.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let tasks: BTreeSet<_> =
+            self.counted().map(|case| (case.model, case.condition, case.end.task.as_str())).collect();
+        self.score().map(|score| wilson(score, tasks.len() as f64))
+    }
+
+    /// What all attempts cost.
+    pub fn cost(&self) -> Cost {
+        let mut cost = Cost::default();
+        self.cases.iter().flat_map(|case| case.attempts).for_each(|attempt| cost += attempt.cost);
+        cost
+    }
+
+    /// The mean of a case's `value` over those that count.
+    pub fn mean(&self, value: impl Fn(&Case) -> f64) -> Option<f64> {
+        mean(self.counted().map(value))
+    }
+
+    /// How these attempts are chosen, with a change.
+    pub fn select(&self, change: impl FnOnce(&mut Selection)) -> Selection {
+        let mut behind = self.behind.clone();
+        change(&mut behind);
+        behind
+    }
+}
+
+/// Tool calls of all attempts of a case.
+pub fn calls(case: &Case) -> f64 {
+    case.attempts.iter().map(|attempt| attempt.cost.tool_calls as f64).sum()
+}

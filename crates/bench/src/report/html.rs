@@ -1,0 +1,245 @@
+//! A report as one HTML page that needs nothing from elsewhere, with the traces beside it.
+//!
+//! Texts of models and tasks are nobody's: all of them are escaped, and the page's policy runs no script but its own.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::data::Source;
+use super::{Cell, Report, Section, Selection, Table, svg, traces};
+use crate::Error;
+use crate::record::Attempt;
+
+/// Most bytes of the list of attempts; where it is longer, reasons are left out. Keeps the page below 5 MB.
+const LIST_BYTES: usize = 4_000_000;
+/// Most characters of a reason in the list.
+const REASON_CHARS: usize = 200;
+
+/// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each conversation. Returns which pages of
+/// traces could not be made, and why.
+///
+/// # Errors
+/// The folder can't be written.
+pub fn write(report: &Report, sources: &[Source], folder: &Path) -> Result<Vec<String>, Error> {
+    let error = |source| Error::Page { path: folder.to_owned(), source };
+    std::fs::create_dir_all(folder).map_err(error)?;
+    let (places, problems) = traces::write(sources, &folder.join("traces")).map_err(error)?;
+    std::fs::write(folder.join("index.html"), page(report, sources, &places)).map_err(error)?;
+    Ok(problems)
+}
+
+/// The page. `places[source]` tells the page of a trace file, relative to this one.
+fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String {
+    let mut list = data(report, sources, places, REASON_CHARS);
+    if list.len() > LIST_BYTES {
+        list = data(report, sources, places, 0);
+    }
+    let sections: String = report.sections.iter().map(section).collect();
+    let nav: String = report
+        .sections
+        .iter()
+        .map(|section| format!("<li><a href=\"#{}\">{}</a></li>", section.id, escape(section.title)))
+        .collect();
+    let suite = escape(&report.suite.name);
+    // Nobody whose text is in the page can know it beforehand.
+    let nonce = format!("{:x}", Sha256::digest(format!("{sections}{list}")));
+    format!(
+        "{head}<body>\n<a class=\"skip\" href=\"#main\">To the report</a>\n<header><h1>Report on the suite {suite}</h1>\
+         <p>suite hash <code>{hash}</code>. Every number that is underlined leads to the attempts behind it, every attempt to its \
+         trace. Numbers <span class=\"theirs\">in this dress</span> are published ones ({published}), the others are ours.</p>\
+         <nav aria-label=\"Sections\"><ul>{nav}<li><a href=\"#list\">Attempts</a></li></ul></nav></header>\n<main id=\"main\">{sections}\
+         <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2><p id=\"told\">Choose a number above to see the attempts behind it here.</p>\
+         <noscript><p>The list of attempts needs the page's script.</p></noscript><div class=\"wide\"><table id=\"attempts\" hidden><thead></thead>\
+         <tbody></tbody></table></div><button id=\"more\" hidden>More</button></section></main>\n\
+         <script type=\"application/json\" id=\"data\">{list}</script>\n<script nonce=\"{nonce}\">{script}</script>\n</body></html>\n",
+        head = head(
+            &format!("Report on the suite {}", report.suite.name),
+            &format!("script-src 'nonce-{nonce}'; ")
+        ),
+        hash = escape(&report.suite.hash),
+        published = escape(&report.published),
+        script = include_str!("script.js"),
+    )
+}
+
+/// The beginning of a page, with its style.
+pub(super) fn head(title: &str, scripts: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         {scripts}style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"><title>{}</title><style>{}</style></head>\n",
+        escape(title),
+        include_str!("style.css"),
+    )
+}
+
+fn section(section: &Section) -> String {
+    let mut text = format!("\n<section id=\"{}\"><h2>{}</h2>", section.id, escape(section.title));
+    if !section.text.is_empty() {
+        text += &format!("<p>{}</p>", escape(&section.text));
+    }
+    if let Some(figure) = &section.figure {
+        text += &svg::figure(figure, section.title);
+    }
+    section.tables.iter().for_each(|one| text += &table(one, section.title));
+    text + "</section>"
+}
+
+fn table(table: &Table, title: &str) -> String {
+    let name = if table.caption.is_empty() { title } else { &table.caption };
+    let caption = match table.caption.is_empty() {
+        true => String::new(),
+        false => format!("<caption>{}</caption>", escape(&table.caption)),
+    };
+    let heads: String = table
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| {
+            let number = at > 0 && table.rows.iter().filter_map(|row| row.get(at)).any(Cell::is_number);
+            format!("<th scope=\"col\"{}>{}</th>", class(number, column.published), escape(&column.name))
+        })
+        .collect();
+    let rows: String = table.rows.iter().map(|cells| row(table, cells)).collect();
+    format!(
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"Table: {}\"><table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}\
+         </tbody></table></div>",
+        escape(name)
+    )
+}
+
+fn row(table: &Table, cells: &[Cell]) -> String {
+    let mut text = String::from("<tr>");
+    for (at, (cell, column)) in cells.iter().zip(&table.columns).enumerate() {
+        let inside = match &cell.behind {
+            Some(behind) => format!("<a href=\"#list?{}\">{}</a>", query(behind), escape(&cell.text)),
+            None => escape(&cell.text),
+        };
+        let shade = match (table.heat, cell.value) {
+            (true, Some(value)) => format!(" style=\"--heat:{:.0}%\"", value.clamp(0.0, 100.0) * 0.6),
+            _ => String::new(),
+        };
+        let class = class(at > 0 && cell.is_number(), column.published);
+        text += &match at {
+            0 => format!("<th scope=\"row\">{inside}</th>"),
+            _ => format!("<td{class}{shade}>{inside}</td>"),
+        };
+    }
+    text + "</tr>"
+}
+
+/// The class of a cell.
+fn class(number: bool, published: bool) -> &'static str {
+    match (number, published) {
+        (true, true) => " class=\"number theirs\"",
+        (true, false) => " class=\"number\"",
+        (false, true) => " class=\"theirs\"",
+        (false, false) => "",
+    }
+}
+
+/// All attempts, for the script: as JSON in which nothing ends a script.
+fn data(report: &Report, sources: &[Source], places: &traces::Places, reason_chars: usize) -> String {
+    let mut tasks: Vec<Value> = Vec::new();
+    let mut known = std::collections::BTreeMap::new();
+    let mut rows = Vec::new();
+    for (at, source) in sources.iter().enumerate() {
+        let header = &source.run.header;
+        let model = report.models.iter().position(|(named, _)| *named == header.model);
+        let condition = report.run_conditions[at];
+        for end in &source.run.finished {
+            let task = *known.entry(end.task.as_str()).or_insert_with(|| {
+                tasks.push(json!([end.task, end.category, end.difficulty]));
+                tasks.len() - 1
+            });
+            let reason = |text: &str| text.chars().take(reason_chars).collect::<String>();
+            let mut add = |attempt: Option<&Attempt>| {
+                let cost = attempt.map(|attempt| attempt.cost).unwrap_or_default();
+                let number = attempt.map_or(0, |attempt| attempt.attempt);
+                let trace = attempt.and_then(|attempt| places.get(&(at, attempt.trace.as_str())));
+                rows.push(json!([
+                    model,
+                    condition,
+                    header.trial,
+                    task,
+                    number,
+                    end.verdict,
+                    attempt.map_or(end.verdict, |attempt| attempt.verdict),
+                    cost.tool_calls,
+                    (attempt.map_or(end.seconds, |attempt| attempt.seconds) * 10.0).round() / 10.0,
+                    cost.tokens_in,
+                    cost.tokens_cached,
+                    cost.tokens_out,
+                    reason(attempt.map_or(&end.reason, |attempt| &attempt.reason)),
+                    trace.map(|page| format!("{page}#attempt-{number}")),
+                ]));
+            };
+            let mut any = false;
+            for attempt in source.run.attempts.iter().filter(|attempt| attempt.task == end.task) {
+                add(Some(attempt));
+                any = true;
+            }
+            if !any {
+                add(None);
+            }
+        }
+    }
+    let models: Vec<Value> = report
+        .models
+        .iter()
+        .map(|(named, facts)| {
+            let title = if facts.title.is_empty() { &named.name } else { &facts.title };
+            json!([title, facts.family])
+        })
+        .collect();
+    let whole = json!({"models": models, "conditions": report.conditions, "tasks": tasks, "rows": rows});
+    let unsafe_here = |c: char| matches!(c, '<' | '>' | '&') || turns(c);
+    let mut text = String::new();
+    for c in whole.to_string().chars() {
+        match unsafe_here(c) {
+            // All of them are of the first plane.
+            true => text += &format!("\\u{:04x}", if turns(c) { 0xfffd } else { u32::from(c) }),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// Whether it turns the direction of reading round, so that a text looks like another.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text in which nothing means anything in HTML, in attributes neither.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            '\n' | '\t' => escaped.push(c),
+            c if c.is_control() || turns(c) => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A selection as the page's links have it.
+pub(super) fn query(behind: &Selection) -> String {
+    let value = serde_json::to_value(behind).unwrap_or_default();
+    let pairs = value.as_object().into_iter().flatten().map(|(name, value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let encode = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        };
+        format!("{name}={}", text.bytes().map(encode).collect::<String>())
+    });
+    pairs.collect::<Vec<_>>().join("&amp;")
+}

@@ -1,0 +1,159 @@
+//! The arithmetic of reports: intervals, correlations, pass^k, the paired test.
+
+use serde::Serialize;
+
+/// The normal quantile of a two-sided 95 % interval.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// Wilson's score interval at 95 % for the share `p` of `n` cases, 0 to 1. Source: Wilson 1927.
+pub fn wilson(p: f64, n: f64) -> (f64, f64) {
+    if n <= 0.0 {
+        return (0.0, 1.0);
+    }
+    let zz = Z * Z / n;
+    let middle = p + zz / 2.0;
+    let half = Z * (p * (1.0 - p) / n + zz / (4.0 * n)).sqrt();
+    (((middle - half) / (1.0 + zz)).max(0.0), ((middle + half) / (1.0 + zz)).min(1.0))
+}
+
+/// The chance that all of `k` trials, drawn from `trials` of which `solved` succeeded, succeed: C(s,k)/C(n,k). Source: tau-bench,
+/// arXiv 2406.12045.
+pub fn pass_hat(solved: u64, trials: u64, k: u64) -> f64 {
+    (0..k).map(|i| solved.saturating_sub(i) as f64 / (trials - i) as f64).product()
+}
+
+/// The mean; `None` of nothing.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// Pearson's correlation, -1 to 1; `None` with fewer than three pairs, or where one side does not vary.
+pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < 3 {
+        return None;
+    }
+    let (x, y) = (mean(pairs.iter().map(|pair| pair.0))?, mean(pairs.iter().map(|pair| pair.1))?);
+    let sum = |f: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|pair| f(pair.0 - x, pair.1 - y)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
+    // What is left of equal values by rounding is no variation.
+    let varies = |square: f64, middle: f64| square > 1e-18 * (1.0 + middle * middle) * pairs.len() as f64;
+    (varies(xx, x) && varies(yy, y)).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
+}
+
+/// A paired comparison of two conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Paired {
+    /// Pairs: the same task under both.
+    pub pairs: usize,
+    /// Pairs in which A did better.
+    pub a_better: usize,
+    /// Pairs in which B did better.
+    pub b_better: usize,
+    /// Mean of B less A, -1 to 1.
+    pub difference: f64,
+    /// Its 95 % interval, from the pairs' spread.
+    pub interval: (f64, f64),
+    /// Two-sided p-value of the exact sign-flip test: how often a difference this large comes by chance if A and B are alike. With one
+    /// trial that is McNemar's exact test.
+    pub p: f64,
+}
+
+/// Compares pairs of how many of `trials` trials A and B solved. `None` without pairs.
+pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
+    if pairs.is_empty() || trials == 0 {
+        return None;
+    }
+    let differences: Vec<i64> = pairs.iter().map(|(a, b)| i64::from(*b) - i64::from(*a)).collect();
+    let (n, unit) = (pairs.len() as f64, f64::from(trials));
+    let difference = differences.iter().sum::<i64>() as f64 / n / unit;
+    let spread = differences.iter().map(|d| (*d as f64 / unit - difference).powi(2)).sum::<f64>();
+    let error = if pairs.len() > 1 { (spread / (n - 1.0) / n).sqrt() } else { 1.0 };
+    Some(Paired {
+        pairs: pairs.len(),
+        a_better: differences.iter().filter(|d| **d < 0).count(),
+        b_better: differences.iter().filter(|d| **d > 0).count(),
+        difference,
+        interval: ((difference - Z * error).max(-1.0), (difference + Z * error).min(1.0)),
+        p: sign_flip(&differences),
+    })
+}
+
+/// The share of all choices of signs under which the sum is at least as far from zero as it is. Exact: the distribution of sums is
+/// built up value by value.
+fn sign_flip(differences: &[i64]) -> f64 {
+    let sizes: Vec<usize> =
+        differences.iter().map(|d| d.unsigned_abs() as usize).filter(|d| *d > 0).collect();
+    let total: usize = sizes.iter().sum();
+    // `chances[s + total]` = the chance of the sum s.
+    let mut chances = vec![0.0; 2 * total + 1];
+    chances[total] = 1.0;
+    let mut reach = 0;
+    for size in sizes {
+        let mut next = vec![0.0; chances.len()];
+        for at in total - reach..=total + reach {
+            next[at - size] += chances[at] / 2.0;
+            next[at + size] += chances[at] / 2.0;
+        }
+        reach += size;
+        chances = next;
+    }
+    let found = differences.iter().sum::<i64>().unsigned_abs() as usize;
+    let far = |(at, chance): (usize, &f64)| (at.abs_diff(total) >= found).then_some(*chance);
+    chances.iter().enumerate().filter_map(far).sum::<f64>().min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 5e-5, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn intervals_as_tables_have_them() {
+        // R: prop.test(x, n, correct = FALSE)
+        let check = |solved: f64, n: f64, low: f64, high: f64| {
+            let (found_low, found_high) = wilson(solved / n, n);
+            near(found_low, low);
+            near(found_high, high);
+        };
+        check(0.0, 10.0, 0.0, 0.27753);
+        check(5.0, 10.0, 0.23659, 0.76341);
+        check(84.0, 115.0, 0.64286, 0.80311);
+        assert_eq!(wilson(0.0, 0.0), (0.0, 1.0));
+    }
+
+    #[test]
+    fn pass_hat_counts_draws() {
+        let check = |solved, trials, k, expected| near(pass_hat(solved, trials, k), expected);
+        check(3, 4, 1, 0.75);
+        check(3, 4, 2, 0.5);
+        check(3, 4, 4, 0.0);
+        check(4, 4, 4, 1.0);
+        check(0, 4, 1, 0.0);
+    }
+
+    #[test]
+    fn correlation_needs_three_that_differ() {
+        near(pearson(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]).unwrap(), 1.0);
+        near(pearson(&[(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]).unwrap(), 0.5);
+        assert_eq!(pearson(&[(1.0, 2.0), (2.0, 4.0)]), None);
+        assert_eq!(pearson(&[(0.1, 2.0), (0.1, 4.0), (0.1, 1.0)]), None);
+    }
+
+    #[test]
+    fn the_paired_test_is_mcnemars_with_one_trial() {
+        // 8 of 10 discordant pairs for B: 2 * (1 + 10 + 45) / 1024.
+        let pairs: Vec<(u32, u32)> = [vec![(0, 1); 8], vec![(1, 0); 2], vec![(1, 1); 20]].concat();
+        let found = paired(&pairs, 1).unwrap();
+        near(found.p, 112.0 / 1024.0);
+        near(found.difference, 0.2);
+        assert_eq!((found.pairs, found.a_better, found.b_better), (30, 2, 8));
+        near(paired(&[(1, 1); 5], 1).unwrap().p, 1.0);
+        // Differences of 2, 2 and 1 trials: 2 of the 8 sums are as far from zero as 5.
+        near(paired(&[(0, 2), (0, 2), (1, 2)], 3).unwrap().p, 0.25);
+        assert_eq!(paired(&[], 1), None);
+    }
+}

@@ -1,0 +1,205 @@
+use super::*;
+use crate::record::Verdict;
+use crate::run_file::Run;
+use crate::run_file::tests::{attempt, finished, header};
+
+/// A text that would break out of wherever it is put.
+const HOSTILE: &str =
+    "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*_[a](javascript:x)\u{202e}\n# x";
+
+/// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in two.
+fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> Source {
+    let mut header = header();
+    header.model = Named { name: model.into(), hash: format!("{model}-hash") };
+    header.condition = condition.into();
+    header.trial = trial;
+    header.tasks = tasks.iter().map(|(task, _)| (*task).to_owned()).collect();
+    let mut run = Run { header, attempts: Vec::new(), finished: Vec::new() };
+    for (task, solved) in tasks {
+        let last = if *solved == 0 { 2 } else { *solved };
+        for number in 1..=last {
+            let verdict = if number == *solved { Verdict::Solved } else { Verdict::Failed };
+            let mut attempt = attempt(task, number, verdict);
+            attempt.cost.tool_calls = u64::from(number);
+            run.attempts.push(attempt);
+        }
+        let verdict = if *solved == 0 { Verdict::Failed } else { Verdict::Solved };
+        run.finished.push(finished(task, last, verdict));
+    }
+    Source { file: format!("{model}.{condition}.{trial}.jsonl").into(), run }
+}
+
+fn facts(model: &Named) -> Facts {
+    let (study, parameters) = match model.name.as_str() {
+        "small" => ("qwen3-0.6b", 0.6),
+        "big" => ("qwen3-8b", 8.2),
+        _ => return Facts::default(),
+    };
+    let family = "Qwen3".to_owned();
+    Facts {
+        family,
+        parameters: Some(parameters),
+        study: study.into(),
+        score: Some(parameters * 10.0),
+        ..Facts::default()
+    }
+}
+
+fn two_by_two() -> Vec<Source> {
+    let tasks = |small: u32, big: u32| [("data-1", small), ("data-2", 0), ("git-1", big), ("git-2", 2)];
+    vec![
+        run("small", "feedback", 1, &tasks(0, 1)),
+        run("small", "fresh", 1, &tasks(1, 1)),
+        run("big", "feedback", 1, &tasks(1, 2)),
+        run("big", "fresh", 1, &tasks(2, 1)),
+    ]
+}
+
+#[test]
+fn the_whole_report() {
+    let report = report(&two_by_two(), facts).unwrap();
+    insta::assert_snapshot!(markdown(&report));
+}
+
+#[test]
+fn trials_and_shards_are_put_together() {
+    let sources = [
+        run("small", "default", 1, &[("a-1", 1)]),
+        run("small", "default", 1, &[("a-2", 0)]),
+        run("small", "default", 2, &[("a-1", 1), ("a-2", 1)]),
+    ];
+    let report = report(&sources, facts).unwrap();
+    assert_eq!((report.models.len(), report.conditions.len()), (1, 1));
+    let row = |id: &str| {
+        let section = report.sections.iter().find(|section| section.id == id).unwrap();
+        section.tables[0].rows[0].iter().map(|cell| cell.text.clone()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("trials"), "small 75.0 75.0 50.0");
+    assert!(row("score").starts_with("small Qwen3 0.6 4 3 0 75.0 "), "{}", row("score"));
+}
+
+#[test]
+fn runs_that_nobody_named_apart_are_told_apart() {
+    let mut again = run("small", "default", 1, &[("a-1", 0)]);
+    again.file = "later.jsonl".into();
+    let sources = [run("small", "default", 1, &[("a-1", 1)]), again];
+    assert_eq!(report(&sources, facts).unwrap().conditions, ["default", "later"]);
+}
+
+#[test]
+fn environment_errors_are_no_failures() {
+    let mut source = run("small", "default", 1, &[("a-1", 1), ("a-2", 0)]);
+    source.run.finished[1].verdict = Verdict::Error;
+    let report = report(&[source], facts).unwrap();
+    let cells: Vec<&str> =
+        report.sections[0].tables[0].rows[0].iter().map(|cell| cell.text.as_str()).collect();
+    assert_eq!(cells[3..7], ["1", "1", "1", "100.0"]);
+}
+
+#[test]
+fn other_suites_and_empty_folders_are_refused() {
+    let mut other = run("small", "default", 2, &[("a-1", 1)]);
+    other.run.header.suite.hash = "11".into();
+    let error = report(&[run("small", "default", 1, &[("a-1", 1)]), other], facts).unwrap_err();
+    assert!(error.to_string().contains("different suites"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let error = find(&[folder.path().to_owned()]).unwrap_err();
+    assert!(error.to_string().contains("there is no run in"), "{error}");
+}
+
+/// A folder with a run of a task whose trace says `text`.
+fn written(text: &str) -> (tempfile::TempDir, Vec<Source>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut source = run(text, text, 1, &[("a-1", 0)]);
+    source.file = folder.path().join("run.jsonl");
+    for attempt in &mut source.run.attempts {
+        attempt.trace = "run.traces/a-1.jsonl".into();
+        attempt.reason = text.into();
+    }
+    source.run.finished[0].category = text.into();
+    std::fs::create_dir(folder.path().join("run.traces")).unwrap();
+    let line = |record: serde_json::Value| {
+        let mut record = record;
+        record["time"] = "2026-01-01T00:00:00Z".into();
+        format!("{record}\n")
+    };
+    let call = serde_json::json!({"id": "1", "name": text, "arguments": {text: text}});
+    let message = serde_json::json!({"role": "assistant", "content": text, "reasoning_content": text, "tool_calls": [call]});
+    let usage = serde_json::to_value(alara_engine::Usage::default()).unwrap();
+    let lines = [
+        line(serde_json::json!({"record": "user", "text": text})),
+        line(
+            serde_json::json!({"record": "assistant", "message": message, "finish": "tool_calls", "usage": usage}),
+        ),
+        line(serde_json::json!({"record": "user", "text": "again"})),
+    ];
+    std::fs::write(folder.path().join("run.traces/a-1.jsonl"), lines.concat()).unwrap();
+    (folder, vec![source])
+}
+
+#[test]
+fn what_models_say_stays_text() {
+    let (folder, sources) = written(HOSTILE);
+    let report =
+        report(&sources, |_| Facts { family: HOSTILE.into(), title: HOSTILE.into(), ..Facts::default() })
+            .unwrap();
+    let out = folder.path().join("page");
+    assert_eq!(write_html(&report, &sources, &out).unwrap(), Vec::<String>::new());
+    let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+    let trace = std::fs::read_to_string(out.join("traces/0/a-1.html")).unwrap();
+    assert_eq!(page.matches("<script").count(), 2, "{page}");
+    assert_eq!(page.matches("</script").count(), 2);
+    for text in [&page, &trace] {
+        assert!(
+            !text.contains("<img") && !text.contains("onerror=alert(1)>") && !text.contains('\u{202e}'),
+            "{text}"
+        );
+    }
+    assert!(
+        trace.contains("&lt;img src=x onerror=alert(1)&gt;") && trace.contains("id=\"attempt-2\""),
+        "{trace}"
+    );
+    assert!(!trace.contains("<script"), "{trace}");
+    assert!(page.contains("traces/0/a-1.html#attempt-1"), "{page}");
+    // The list for the script is whole.
+    let list = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let list: serde_json::Value = serde_json::from_str(list).unwrap();
+    let shown = HOSTILE.replace('\u{202e}', "\u{fffd}");
+    assert_eq!((list["rows"].as_array().unwrap().len(), list["models"][0][0].as_str()), (2, Some(&*shown)));
+    let text = markdown(&report);
+    assert!(!text.contains("<script>") && !text.contains("\n# x"), "{text}");
+    assert!(text.contains("\\<script\\>"), "{text}");
+}
+
+#[test]
+fn traces_come_from_beside_the_run_only() {
+    let (folder, mut sources) = written("text");
+    sources[0].run.attempts[0].trace = "../run.traces/a-1.jsonl".into();
+    sources[0].run.attempts[1].trace = "/etc/passwd".into();
+    let report = report(&sources, facts).unwrap();
+    let out = folder.path().join("page");
+    write_html(&report, &sources, &out).unwrap();
+    assert_eq!(std::fs::read_dir(out.join("traces/0")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_page_of_a_big_sweep_stays_small() {
+    let tasks: Vec<String> = (0..115).map(|at| format!("multi-step-{at:03}")).collect();
+    let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 0)).collect();
+    let mut sources = Vec::new();
+    for model in 0..22 {
+        for trial in 1..=3 {
+            let mut source = run(&format!("a-model-of-some-name-{model}"), "default", trial, &tasks);
+            source
+                .run
+                .attempts
+                .iter_mut()
+                .for_each(|attempt| attempt.reason = "There is no such file. ".repeat(20));
+            sources.push(source);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write_html(&report(&sources, facts).unwrap(), &sources, folder.path()).unwrap();
+    let size = folder.path().join("index.html").metadata().unwrap().len();
+    assert!(size < 5_000_000, "{size} bytes");
+}

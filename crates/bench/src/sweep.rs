@@ -1,0 +1,322 @@
+//! Sweeps: models × conditions × trials over a suite, as a `.bench` file says it, and how they are shared out.
+//!
+//! Each combination is one run with a file of its own. An A/B test is a sweep with two conditions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::Error;
+use crate::policy::{Exception, Policy, Retry, Rule};
+use crate::record::DEFAULT_CONDITION;
+
+/// What a `.bench` file says. All of it may be left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sweep {
+    /// The suite, relative to the file; `None` = the one that ships.
+    pub suite: Option<PathBuf>,
+    /// The models, each as after `-m`; none = the one that would run without.
+    pub models: Vec<String>,
+    /// What is compared; the first is the A of an A/B test. None = one condition, which the command line describes.
+    pub conditions: Vec<Condition>,
+    /// How often each is repeated: trial n has the seed `seed` + n - 1.
+    pub trials: Option<NonZeroU32>,
+    /// From which the seeds of all random draws are derived.
+    pub seed: Option<u64>,
+    /// Only tasks of these categories.
+    pub categories: Vec<String>,
+    /// Only tasks with these ids.
+    pub tasks: Vec<String>,
+}
+
+/// Under which rules agents work; what is left out is as the command line has it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Condition {
+    /// What reports call it.
+    pub name: String,
+    /// A team's directory, or the name of a team.
+    pub team: Option<String>,
+    /// The NPC that works on the tasks.
+    pub npc: Option<String>,
+    /// How a further attempt begins.
+    pub retry: Option<Retry>,
+    /// Most attempts a task.
+    pub attempts: Option<NonZeroU32>,
+    /// Rules of categories that have their own.
+    pub categories: BTreeMap<String, Exception>,
+    /// Most seconds a task, for all its attempts together.
+    pub timeout: Option<NonZeroU64>,
+    /// How daring the draws are.
+    pub temperature: Option<f32>,
+    /// How daring the draws of later attempts are at least.
+    pub retry_temperature: Option<f32>,
+    /// Whether models that can reason do so.
+    pub thinking: Option<bool>,
+}
+
+impl Sweep {
+    /// Reads a `.bench` file.
+    ///
+    /// # Errors
+    /// It can't be read, has unknown keys, names something twice, or a condition without a name.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let mut sweep: Sweep = serde_saphyr::from_str(&text)
+            .map_err(|error| Error::Yaml { place: path.display().to_string(), message: error.to_string() })?;
+        sweep.check().map_err(|problem| Error::Sweep { path: path.to_owned(), problem })?;
+        if let (Some(suite), Some(folder)) = (&mut sweep.suite, path.parent()) {
+            *suite = folder.join(&*suite);
+        }
+        Ok(sweep)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let twice = |names: &[&str]| {
+            let mut names = names.to_vec();
+            names.sort_unstable();
+            names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned())
+        };
+        let models: Vec<&str> = self.models.iter().map(String::as_str).collect();
+        if let Some(name) = twice(&models) {
+            return Err(format!("the model `{name}` occurs twice"));
+        }
+        let files: Vec<String> = self.models.iter().map(|name| file_name(name)).collect();
+        if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
+            return Err(format!("two models would write the same files, {name}.…: run them one by one"));
+        }
+        let names: Vec<&str> = self.conditions.iter().map(|condition| condition.name.as_str()).collect();
+        if let Some(name) = twice(&names) {
+            return Err(format!("the condition `{name}` occurs twice"));
+        }
+        for condition in &self.conditions {
+            let name = &condition.name;
+            if name.is_empty() || *name != file_name(name) {
+                return Err(format!(
+                    "`{name}` is no name of a condition: use letters, digits, `_` and `-`, since files are named after it"
+                ));
+            }
+            for temperature in [condition.temperature, condition.retry_temperature].into_iter().flatten() {
+                if !temperature.is_finite() || temperature < 0.0 {
+                    return Err(format!("{name}: a temperature is a number from 0 up, not {temperature}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs of this sweep, model by model, so that each model is loaded once. `default` is what the command line says.
+    pub fn runs(&self, default: &Condition) -> Vec<Cell> {
+        let models: Vec<Option<&String>> = match self.models.is_empty() {
+            true => vec![None],
+            false => self.models.iter().map(Some).collect(),
+        };
+        let conditions: Vec<Condition> = match self.conditions.is_empty() {
+            true => vec![default.clone()],
+            false => self.conditions.iter().map(|condition| condition.or(default)).collect(),
+        };
+        let trials = self.trials.map_or(1, NonZeroU32::get);
+        let mut runs = Vec::new();
+        for model in models {
+            for condition in &conditions {
+                runs.extend((1..=trials).map(|trial| Cell {
+                    model: model.cloned(),
+                    condition: condition.clone(),
+                    trial,
+                    seed: self.seed.unwrap_or(0).wrapping_add(u64::from(trial) - 1),
+                }));
+            }
+        }
+        runs
+    }
+}
+
+impl Condition {
+    /// This one, with what it leaves out taken from `other`.
+    fn or(&self, other: &Condition) -> Condition {
+        Condition {
+            name: self.name.clone(),
+            team: self.team.clone().or_else(|| other.team.clone()),
+            npc: self.npc.clone().or_else(|| other.npc.clone()),
+            retry: self.retry.or(other.retry),
+            attempts: self.attempts.or(other.attempts),
+            categories: other
+                .categories
+                .iter()
+                .chain(&self.categories)
+                .map(|(k, v)| (k.clone(), *v))
+                .collect(),
+            timeout: self.timeout.or(other.timeout),
+            temperature: self.temperature.or(other.temperature),
+            retry_temperature: self.retry_temperature.or(other.retry_temperature),
+            thinking: self.thinking.or(other.thinking),
+        }
+    }
+
+    /// How often tasks are tried, and how. Five attempts with feedback where nobody says otherwise.
+    pub fn policy(&self) -> Policy {
+        const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
+        let rule = Rule { retry: self.retry.unwrap_or_default(), attempts: self.attempts.unwrap_or(FIVE) };
+        let categories = self.categories.iter().map(|(name, exception)| (name.clone(), exception.to(rule)));
+        Policy { rule, categories: categories.collect() }
+    }
+}
+
+/// One run of a sweep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    /// As after `-m`; `None` = the one that would run without.
+    pub model: Option<String>,
+    /// The rules.
+    pub condition: Condition,
+    /// From 1.
+    pub trial: u32,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+impl Cell {
+    /// What its run file is called.
+    pub fn file(&self, shard: Shard) -> String {
+        let model = self.model.as_deref().map_or_else(|| "model".to_owned(), file_name);
+        let condition = match self.condition.name.as_str() {
+            "" => DEFAULT_CONDITION,
+            name => name,
+        };
+        format!("{model}.{condition}.{}{}.jsonl", self.trial, shard.suffix())
+    }
+}
+
+/// A name as a part of a file's name.
+fn file_name(name: &str) -> String {
+    let name = name.strip_suffix(".gguf").unwrap_or(name);
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
+    // Dots within: `qwen3.5-4b`; not at the beginning, where they hide files, nor twice.
+    let text: String = name.chars().map(|c| if c == '.' { c } else { plain(c) }).collect();
+    text.trim_start_matches('.').replace("..", "_")
+}
+
+/// A part of the work: the `number`th of `of` equal ones, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    number: usize,
+    of: usize,
+}
+
+impl Shard {
+    /// All of the work.
+    pub const ALL: Shard = Shard { number: 1, of: 1 };
+
+    /// Which of `count` pieces of work, in their order, are this part: neighbours, so that few models are loaded.
+    pub fn range(self, count: usize) -> Range<usize> {
+        let at = |number: usize| (count as u128 * number as u128 / self.of as u128) as usize;
+        at(self.number - 1)..at(self.number)
+    }
+
+    fn suffix(self) -> String {
+        if self == Shard::ALL { String::new() } else { format!(".{}of{}", self.number, self.of) }
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers =
+            text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((number, of)) if (1..=of).contains(&number) => Ok(Shard { number, of }),
+            _ => Err("it is a number and how many there are, as 1/4 to 4/4".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Sweep, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bench");
+        std::fs::write(&path, text).unwrap();
+        Sweep::load(&path)
+    }
+
+    #[test]
+    fn runs_are_models_by_conditions_by_trials() {
+        let sweep = load(
+            "models: [a/b.gguf, qwen3:8b]\nconditions:\n  - {name: one, retry: fresh}\n  - name: two\n    attempts: 2\n    \
+             categories: {git: {attempts: 1}}\ntrials: 2\nseed: 7\n",
+        );
+        let default = Condition { attempts: NonZeroU32::new(3), ..Condition::default() };
+        let runs = sweep.unwrap().runs(&default);
+        let text: Vec<String> = runs
+            .iter()
+            .map(|run| {
+                let (policy, seed) = (run.condition.policy(), run.seed);
+                let (rule, git) = (policy.rule, policy.of("git"));
+                let file = run.file("2/3".parse().unwrap());
+                format!("{file} {} {} {} {seed}", rule.retry, rule.attempts, git.attempts)
+            })
+            .collect();
+        insta::assert_snapshot!(text.join("\n"), @r"
+        a_b.one.1.2of3.jsonl fresh 3 3 7
+        a_b.one.2.2of3.jsonl fresh 3 3 8
+        a_b.two.1.2of3.jsonl feedback 2 1 7
+        a_b.two.2.2of3.jsonl feedback 2 1 8
+        qwen3_8b.one.1.2of3.jsonl fresh 3 3 7
+        qwen3_8b.one.2.2of3.jsonl fresh 3 3 8
+        qwen3_8b.two.1.2of3.jsonl feedback 2 1 7
+        qwen3_8b.two.2.2of3.jsonl feedback 2 1 8
+        ");
+        let alone = Sweep::default().runs(&Condition::default());
+        assert_eq!((alone.len(), alone[0].file(Shard::ALL).as_str()), (1, "model.default.1.jsonl"));
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        let check = |text: &str, words: &str| {
+            let error = load(text).unwrap_err().to_string();
+            assert!(error.contains("a.bench") && error.contains(words), "{error}");
+        };
+        check("model: [a]\n", "model");
+        check("models: [a, b, a]\n", "the model `a` occurs twice");
+        check("models: [a/b, 'a:b']\n", "two models would write the same files, a_b");
+        check("conditions: [{name: x}, {name: x}]\n", "the condition `x` occurs twice");
+        check("conditions: [{retry: fresh}]\n", "`` is no name");
+        check("conditions: [{name: a/b}]\n", "`a/b` is no name");
+        check("conditions: [{name: a, retry: again}]\n", "again");
+        check("conditions: [{name: a, temperature: -1}]\n", "a temperature is");
+        check("conditions: [{name: a, tries: 1}]\n", "tries");
+        check("trials: 0\n", "a.bench");
+        check("seed: 1\nseed: 2\n", "seed");
+    }
+
+    #[test]
+    fn shards_take_everything_once() {
+        for count in [0, 1, 7, 115, 2530] {
+            for of in 1..=9 {
+                let parts = (1..=of).map(|number| Shard { number, of }.range(count));
+                let all: Vec<usize> = parts.clone().flatten().collect();
+                assert_eq!(all, (0..count).collect::<Vec<_>>());
+                assert!(parts.into_iter().all(|part| part.len() <= count / of + 1));
+            }
+        }
+        for text in ["0/2", "3/2", "1", "a/b", "1/0"] {
+            assert!(text.parse::<Shard>().is_err(), "{text}");
+        }
+    }
+}
