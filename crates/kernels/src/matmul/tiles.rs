@@ -228,8 +228,8 @@ pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool
             scale_runs(&panels[first..], &x[first..], offset, 16 * (half % 2), tiles, &mut lanes);
             if first + RUNS_AT_ONCE >= panels.len() {
                 let to = sums.add(half * 16 * TOKENS);
-                for row in 0..16 {
-                    _mm512_storeu_ps(to.add(row * TOKENS), lanes[row]);
+                for (row, &sums) in lanes.iter().enumerate() {
+                    _mm512_storeu_ps(to.add(row * TOKENS), sums);
                 }
                 lanes = [_mm512_setzero_ps(); 16];
             }
