@@ -2,6 +2,7 @@
 
 mod agent;
 mod ask;
+mod cache;
 mod catalog;
 mod commands;
 mod compute;
@@ -35,6 +36,8 @@ enum Command {
     Bench(commands::bench::Args),
     Models(commands::models::Args),
     Trace(commands::trace::Args),
+    Cache(commands::cache::Args),
+    Warm(commands::warm::Args),
     Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
+        Command::Cache(args) => commands::cache::run(&args),
+        Command::Warm(args) => commands::warm::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };

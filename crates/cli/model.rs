@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
 use crate::catalog::{self, local, ollama};
-use crate::{compute, consent, ui};
+use crate::{cache, compute, consent, ui};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -46,6 +46,8 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
+    #[command(flatten)]
+    cache: cache::SizedArgs,
 }
 
 impl Args {
@@ -159,9 +161,15 @@ impl Args {
             thinking: self.thinking,
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
+            disk: self.cache.options(),
             memory,
             ..Options::default()
         })
+    }
+
+    /// Whether computed static text is kept from run to run.
+    pub fn keeps_on_disk(&self) -> bool {
+        self.cache.options().is_some()
     }
 
     /// How many threads may work.

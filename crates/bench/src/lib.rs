@@ -5,6 +5,7 @@
 
 mod error;
 pub mod place;
+pub mod prefix;
 pub mod record;
 pub mod run_file;
 pub mod runner;

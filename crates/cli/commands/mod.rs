@@ -1,6 +1,7 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod cache;
 pub mod chat;
 pub mod check;
 pub mod debug;
@@ -10,3 +11,4 @@ pub mod models;
 pub mod run;
 pub mod serve;
 pub mod trace;
+pub mod warm;

@@ -1,11 +1,16 @@
 //! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it together.
 
+mod disk;
 mod run;
 
+use std::time::Duration;
+
 use crate::backend::{Backend, Span, Step};
+use crate::cache::disk::Disk;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
 use crate::{Error, Result};
+pub use disk::Written;
 pub use run::{Found, Run};
 
 /// The part of a step that one sequence asks for.
@@ -29,13 +34,52 @@ pub struct Pool<B: Backend> {
     prefixes: Prefixes,
     /// How many runs have finished.
     finished: u64,
+    pace: Pace,
+    /// The tier on disk, if there is one, and the file that is being written.
+    disk: Option<Disk>,
+    export: Option<disk::Export>,
+}
+
+/// How long computing takes, as it was last seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// For a token of a prompt; zero until it was seen.
+    pub token: Duration,
+}
+
+impl Pace {
+    /// Rows from which on a step is like one of a prompt.
+    const PROMPT: usize = 16;
+
+    fn learn(&mut self, rows: usize, took: Duration) {
+        if rows < Pace::PROMPT {
+            return;
+        }
+        let token = took / rows as u32;
+        self.token = if self.token.is_zero() { token } else { (self.token + token) / 2 };
+    }
 }
 
 impl<B: Backend> Pool<B> {
     /// Takes a decoder that was loaded with `room`.
     pub fn new(decoder: Decoder<B>, room: &Room) -> Self {
         let cache = Cache::new(room, decoder.recurrent());
-        Pool { decoder, cache, prefixes: Prefixes::default(), finished: 0 }
+        Pool {
+            decoder,
+            cache,
+            prefixes: Prefixes::default(),
+            finished: 0,
+            pace: Pace::default(),
+            disk: None,
+            export: None,
+        }
+    }
+
+    /// The same, with static text kept on disk as well.
+    #[must_use]
+    pub fn on_disk(mut self, disk: Option<Disk>) -> Self {
+        self.disk = disk;
+        self
     }
 
     /// V, the number of logits in a row.
@@ -149,6 +193,8 @@ impl<B: Backend> Pool<B> {
     }
 }
 
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
