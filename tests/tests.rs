@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod bench;
+mod cache;
 mod cat;
 mod chat;
 mod check;

@@ -251,7 +251,7 @@ fn model_error(error: anyhow::Error) -> ModelError {
 }
 
 /// Reads a chat template; that it compiles is seen here, where its file can be named.
-fn chat_template(path: &Path) -> anyhow::Result<String> {
+pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let source = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
     ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;

@@ -1,6 +1,6 @@
 //! `alara bench prefix`: what the prefix cache saves.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_bench::prefix::{Config, Hits, Report, measure};
@@ -20,6 +20,9 @@ pub struct Args {
     /// Model file; without it the model that ships
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
+    /// A chat template to use instead of the model file's, a Jinja file
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
     /// Words of a skill in the trace
     #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     words: u16,
@@ -58,6 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             kv: args.kv,
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
+            chat_template: args.chat_template.as_deref().map(crate::model::chat_template).transpose()?,
             parallel: 3,
             ..Options::default()
         },

@@ -67,8 +67,10 @@ pub(super) fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
 fn prompt(random: &mut Random, vocabulary: usize) -> (Vec<u32>, Prefix) {
     let mut tokens = Vec::new();
     let mut prefix = Prefix { salt: ["", "", "", "other"][random.below(4)].into(), ..Prefix::default() };
-    for _ in 0..1 + random.below(4) {
-        let (kind, len) = (random.below(2), [5, 31, 32, 40][random.below(4)]);
+    for at in 0..1 + random.below(4) {
+        // Many begin alike.
+        let kinds = if at == 0 { 1 } else { 3 };
+        let (kind, len) = (random.below(kinds), [40, 31, 32, 5][random.below(2 + 2 * at.min(1))]);
         tokens.extend((0..len).map(|i| ((kind * 7919 + i * 31 + 11) % vocabulary) as u32));
         if random.below(2) == 0 {
             prefix.add(tokens.len());
@@ -149,7 +151,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
         match random.below(14) {
             0..=2 if runs.len() < 6 => {
                 let (mut tokens, prefix) = prompt(&mut random, vocabulary);
-                if let Some(before) = finished.get(random.below(8))
+                if let Some(before) = finished.get(random.below(16))
                     && before.len() < 300
                 {
                     // Goes on after an earlier one, sometimes from its middle.
