@@ -5,16 +5,43 @@ use std::time::Duration;
 /// What a step may take while a sequence waits for its next token. More computes prompts faster, and makes that one wait longer.
 const BEAT: Duration = Duration::from_millis(150);
 
-/// Rows that a step may have whatever they take: fewer would hardly be faster.
-const LEAST: usize = 16;
+/// Rows that a step may have whatever they take.
+const LEAST: usize = 4;
 
-/// How many rows the next step may have, at most `most`. `row`: what a row of a prompt takes, zero if that is not known;
-/// `decoding`: whether a sequence waits for its next token.
-pub fn budget(row: Duration, decoding: bool, most: usize) -> usize {
-    match (decoding, BEAT.as_nanos().checked_div(row.as_nanos())) {
-        (false, _) => most,
-        (true, None) => LEAST.min(most),
-        (true, Some(rows)) => usize::try_from(rows).unwrap_or(most).clamp(LEAST.min(most), most),
+/// Rows from which on a step is like one of a prompt alone.
+const MANY: usize = 64;
+
+/// How long computing takes, as it was last seen. Zero until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// A token of a prompt.
+    pub token: Duration,
+    /// A row of steps as large as the last ones.
+    row: Duration,
+}
+
+impl Pace {
+    /// Learns what a step of so many rows took.
+    pub fn learn(&mut self, rows: usize, took: Duration) {
+        let learn = |known: &mut Duration, least: usize| {
+            if rows >= least {
+                let seen = took / rows as u32;
+                *known = if known.is_zero() { seen } else { (*known + seen) / 2 };
+            }
+        };
+        // A guess from few rows is better than none.
+        let many = if self.token.is_zero() { LEAST } else { MANY };
+        learn(&mut self.row, LEAST);
+        learn(&mut self.token, many);
+    }
+
+    /// How many rows the next step may have, at most `most`; few if a sequence is `decoding`, so that its tokens come steadily.
+    pub fn budget(&self, decoding: bool, most: usize) -> usize {
+        match (decoding, BEAT.as_nanos().checked_div(self.row.as_nanos())) {
+            (false, _) => most,
+            (true, None) => LEAST.min(most),
+            (true, Some(rows)) => usize::try_from(rows).unwrap_or(most).clamp(LEAST.min(most), most),
+        }
     }
 }
 
@@ -55,13 +82,29 @@ mod tests {
         assert_eq!(plan(&[], 512), Vec::<usize>::new());
     }
 
+    /// A machine on which a step takes a while however small it is, and a row the more the further on it is.
     #[test]
     fn a_step_is_short_while_somebody_waits_for_a_token() {
-        let ms = Duration::from_millis;
-        assert_eq!(budget(ms(5), false, 512), 512);
-        assert_eq!(budget(ms(5), true, 512), 30);
-        assert_eq!(budget(Duration::from_micros(10), true, 512), 512);
-        assert_eq!([budget(ms(500), true, 512), budget(ms(0), true, 512)], [16, 16]);
+        let took = |fixed: f64, row: f64, rows: usize, at: usize| {
+            Duration::from_secs_f64((fixed + row * rows as f64 * (1.0 + at as f64 / 4096.0)) / 1e3)
+        };
+        for (fixed, row) in [(25.0, 3.0), (60.0, 10.0), (1.0, 0.1), (100.0, 1.0)] {
+            let mut pace = Pace::default();
+            // The first one's own prompt, alone.
+            pace.learn(512, took(fixed, row, 512, 0));
+            let (mut at, mut beats) = (0, Vec::new());
+            while at < 4096 {
+                let rows = pace.budget(true, 512);
+                let beat = took(fixed, row, rows, at);
+                pace.learn(rows, beat);
+                beats.push(beat);
+                at += rows - 1;
+            }
+            beats.sort_unstable();
+            let late = beats[beats.len() * 95 / 100];
+            assert!(late < Duration::from_millis(250), "{fixed} {row}: {late:?} in {} steps", beats.len());
+        }
+        assert_eq!([Pace::default().budget(true, 512), Pace::default().budget(false, 512)], [LEAST, 512]);
     }
 
     proptest! {

@@ -3,12 +3,11 @@
 mod disk;
 mod run;
 
-use std::time::Duration;
-
 use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
+use crate::schedule::Pace;
 use crate::{Error, Result};
 pub use disk::Written;
 pub use run::{Found, Run};
@@ -38,26 +37,6 @@ pub struct Pool<B: Backend> {
     /// The tier on disk, if there is one, and the file that is being written.
     disk: Option<Disk>,
     export: Option<disk::Export>,
-}
-
-/// How long computing takes, as it was last seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
-    /// For a token of a prompt; zero until it was seen.
-    pub token: Duration,
-}
-
-impl Pace {
-    /// Rows from which on a step is like one of a prompt.
-    const PROMPT: usize = 16;
-
-    fn learn(&mut self, rows: usize, took: Duration) {
-        if rows < Pace::PROMPT {
-            return;
-        }
-        let token = took / rows as u32;
-        self.token = if self.token.is_zero() { token } else { (self.token + token) / 2 };
-    }
 }
 
 impl<B: Backend> Pool<B> {

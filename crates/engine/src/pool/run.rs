@@ -84,7 +84,7 @@ impl<B: Backend> Pool<B> {
     /// How many rows the next step of `runs` may have, at most `most`: few while one of them decodes, so that its tokens come
     /// steadily beside a long prompt.
     pub fn budget(&self, runs: &[&mut Run], most: usize) -> usize {
-        schedule::budget(self.pace.token, runs.iter().any(|run| run.decodes()), most)
+        self.pace.budget(runs.iter().any(|run| run.decodes()), most)
     }
 
     /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute
