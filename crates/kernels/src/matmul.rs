@@ -21,8 +21,6 @@ pub(crate) use vector::{Avx2, Avx512, AvxVnni, Vector};
 use crate::activations::Activations;
 use crate::isa::Level;
 use crate::lanes::{self, LANES};
-#[cfg(target_arch = "x86_64")]
-use crate::quant::k;
 use crate::quant::{Codec, MAX_BYTES, whole, with_codec};
 use crate::threads::Disjoint;
 use crate::{Cpu, Format};
@@ -190,11 +188,7 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
                 match (cpu.isa.level(), w.format) {
                     (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(few, rows)),
                     #[cfg(target_arch = "x86_64")]
-                    (Level::Avx512 | Level::Amx, Format::Q4_K) => few::some_rows::<k::Q4_K>(few, rows),
-                    #[cfg(target_arch = "x86_64")]
-                    (Level::Avx512 | Level::Amx, Format::Q5_K) => few::some_rows::<k::Q5_K>(few, rows),
-                    #[cfg(target_arch = "x86_64")]
-                    (Level::Avx512 | Level::Amx, Format::Q6_K) => few::some_rows::<k::Q6_K>(few, rows),
+                    (Level::Avx512 | Level::Amx, _) if few::some_rows(few, w.format, rows.clone()) => {}
                     #[cfg(target_arch = "x86_64")]
                     (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(few, rows)),
                 }

@@ -3,6 +3,8 @@
 
 use super::Activations;
 use crate::Cpu;
+use crate::lanes::LANES;
+use crate::quant::PANEL;
 use crate::threads::Disjoint;
 
 /// The rows of activations in a block.
@@ -22,16 +24,16 @@ pub(crate) struct SuperBlock {
     pub scales: [f32; TOKENS],
 }
 
-/// A panel of 256 codes of sixteen rows that have a scale for each 32.
+/// A run of 32 codes of sixteen rows that have a scale for each.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct RunBlock {
     /// Four consecutive codes of each row.
-    pub codes: [[[i8; 4]; TOKENS]; 64],
-    /// The sums of runs.
-    pub sums: [[i32; TOKENS]; 8],
-    /// The scales of runs.
-    pub scales: [[f32; TOKENS]; 8],
+    pub codes: [[[i8; 4]; TOKENS]; 8],
+    /// The sums of codes.
+    pub sums: [i32; TOKENS],
+    /// The scales.
+    pub scales: [f32; TOKENS],
 }
 
 /// Rows of activations in blocks of sixteen; what is missing of the last block is zero. Only one of both is filled.
@@ -42,7 +44,7 @@ pub(crate) struct Blocks {
     count: usize,
     /// `[panels, count]`
     supers: Vec<SuperBlock>,
-    /// `[panels, count]`
+    /// `[LANES, count, panels]`
     runs: Vec<RunBlock>,
 }
 
@@ -62,9 +64,10 @@ impl Blocks {
         &self.supers[panel * self.count..][..self.count]
     }
 
-    /// The blocks of a panel.
-    pub(crate) fn runs(&self, panel: usize) -> &[RunBlock] {
-        &self.runs[panel * self.count..][..self.count]
+    /// The runs of all blocks that go to a lane, in the order of panels: `[count, panels]`.
+    pub(crate) fn runs(&self, lane: usize) -> &[RunBlock] {
+        let len = self.runs.len() / LANES;
+        &self.runs[lane * len..][..len]
     }
 
     /// Takes the rows of `x`: all, or those named.
@@ -94,18 +97,21 @@ impl Blocks {
                 }
             });
         } else {
-            self.runs.resize(count * panels, RunBlock::ZERO);
+            self.runs.resize(LANES * count * panels, RunBlock::ZERO);
             let blocks = Disjoint::new(&mut self.runs);
             cpu.threads.run(count * panels, &|task| {
-                let (panel, block) = (task / count, task % count);
-                // SAFETY: each task has its own block.
-                let out = unsafe { &mut blocks.slice(task, 1)[0] };
+                let (block, panel) = (task / panels, task % panels);
                 for token in 0..TOKENS {
                     let row = block * TOKENS + token;
-                    if row < rows {
-                        out.set(token, x.runs(from(row), panel));
+                    let (codes, sums, scales): (&[i8], &[i16], &[f32]) = if row < rows {
+                        x.runs(from(row), panel)
                     } else {
-                        out.set(token, (&[0; 256], &[0; 16], &[0.0; 8]));
+                        (&[0; PANEL], &[0; PANEL / 16], &[0.0; LANES])
+                    };
+                    for lane in 0..LANES {
+                        // SAFETY: each task has its own panel of a block.
+                        let out = unsafe { &mut blocks.slice(lane * count * panels + task, 1)[0] };
+                        out.set(token, &codes[32 * lane..][..32], &sums[2 * lane..][..2], scales[lane]);
                     }
                 }
             });
@@ -116,7 +122,7 @@ impl Blocks {
     }
 }
 
-fn set_codes(blocks: &mut [[[i8; 4]; TOKENS]; 64], token: usize, codes: &[i8]) {
+fn set_codes(blocks: &mut [[[i8; 4]; TOKENS]], token: usize, codes: &[i8]) {
     for (quad, codes) in blocks.iter_mut().zip(codes.as_chunks::<4>().0) {
         quad[token] = *codes;
     }
@@ -144,15 +150,11 @@ impl SuperBlock {
 
 impl RunBlock {
     const ZERO: RunBlock =
-        RunBlock { codes: [[[0; 4]; TOKENS]; 64], sums: [[0; TOKENS]; 8], scales: [[0.0; TOKENS]; 8] };
+        RunBlock { codes: [[[0; 4]; TOKENS]; 8], sums: [0; TOKENS], scales: [0.0; TOKENS] };
 
-    fn set(&mut self, token: usize, (codes, sums, scales): (&[i8], &[i16], &[f32])) {
+    fn set(&mut self, token: usize, codes: &[i8], sums: &[i16], scale: f32) {
         set_codes(&mut self.codes, token, codes);
-        for (run, sums) in self.sums.iter_mut().zip(sums.as_chunks::<2>().0) {
-            run[token] = i32::from(sums[0]) + i32::from(sums[1]);
-        }
-        for (run, &scale) in self.scales.iter_mut().zip(scales) {
-            run[token] = scale;
-        }
+        self.sums[token] = i32::from(sums[0]) + i32::from(sums[1]);
+        self.scales[token] = scale;
     }
 }

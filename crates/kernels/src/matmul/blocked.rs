@@ -18,7 +18,7 @@ use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::{Bias, RunBits, SuperBits, each};
-use crate::quant::{codebook, k, legacy};
+use crate::quant::{RUN, codebook, k, legacy};
 use crate::threads::Disjoint;
 use crate::wide::turn;
 use crate::{Cpu, Format};
@@ -73,16 +73,16 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
                     Format::Q5_K => part.supers::<k::Q5_K>(blocks, scratch),
                     Format::Q6_K => part.supers::<k::Q6_K>(blocks, scratch),
                     Format::IQ4_XS => part.supers::<codebook::IQ4_XS>(blocks, scratch),
-                    Format::Q4_0 => return part.runs::<legacy::Q4_0>(blocks, scratch, &to),
-                    Format::Q4_1 => return part.runs::<legacy::Q4_1>(blocks, scratch, &to),
-                    Format::Q5_0 => return part.runs::<legacy::Q5_0>(blocks, scratch, &to),
-                    Format::Q5_1 => return part.runs::<legacy::Q5_1>(blocks, scratch, &to),
-                    Format::Q8_0 => return part.runs::<legacy::Q8_0>(blocks, scratch, &to),
-                    Format::IQ4_NL => return part.runs::<codebook::IQ4_NL>(blocks, scratch, &to),
-                    Format::MXFP4 => return part.runs::<codebook::MXFP4>(blocks, scratch, &to),
+                    Format::Q4_0 => part.runs::<legacy::Q4_0>(blocks, scratch),
+                    Format::Q4_1 => part.runs::<legacy::Q4_1>(blocks, scratch),
+                    Format::Q5_0 => part.runs::<legacy::Q5_0>(blocks, scratch),
+                    Format::Q5_1 => part.runs::<legacy::Q5_1>(blocks, scratch),
+                    Format::Q8_0 => part.runs::<legacy::Q8_0>(blocks, scratch),
+                    Format::IQ4_NL => part.runs::<codebook::IQ4_NL>(blocks, scratch),
+                    Format::MXFP4 => part.runs::<codebook::MXFP4>(blocks, scratch),
                     Format::F32 | Format::F16 | Format::BF16 => unreachable!("floats have no blocks"),
                 }
-                let lanes = panels.min(LANES);
+                let lanes = if w.format.block_len() == RUN { LANES } else { panels.min(LANES) };
                 to.ask(0);
                 for block in 0..blocks.count() {
                     to.ask(block + 1);
@@ -157,42 +157,36 @@ impl Part<'_> {
         }
     }
 
-    /// Block after block, so that the sums of all eight lanes stay in the first cache.
+    /// The sums of all blocks in `scratch`: `[LANES, blocks, ROWS, TOKENS]`.
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn runs<F: RunBits>(&self, blocks: &Blocks, scratch: &mut Scratch, to: &Outputs) {
+    unsafe fn runs<F: RunBits>(&self, blocks: &Blocks, scratch: &mut Scratch) {
         let Scratch { runs: panels, sums, .. } = scratch;
-        panels.resize(self.panels.max(panels.len()), RunPanel::ZERO);
+        let len = LANES * self.panels;
+        panels.resize(len.max(panels.len()), RunPanel::ZERO);
         if self.rows() < ROWS {
-            panels[..self.panels].fill(RunPanel::ZERO);
+            panels[..len].fill(RunPanel::ZERO);
         }
-        self.fill_runs::<F>(&mut panels[..self.panels]);
-        sums.resize((LANES * SUMS).max(sums.len()), 0.0);
-        let sums = sums.as_mut_ptr();
+        self.fill_runs::<F>(&mut panels[..len]);
+        sums.resize((LANES * blocks.count() * SUMS).max(sums.len()), 0.0);
         let bias = match F::BIAS {
             Bias::Unsigned(bias) => bias,
             Bias::Signed => 128,
         };
-        for block in 0..blocks.count() {
-            to.ask(block);
-            for (index, panel) in panels[..self.panels].iter().enumerate() {
-                let x = &blocks.runs(index)[block];
-                let fresh = index == 0;
-                match self.level {
-                    Level::Scalar => {}
-                    Level::Avx2 => match F::BIAS {
-                        Bias::Signed if F::MOST > 16 => {
-                            runs_avx2::<1, true>(panel, x, 0, F::OFFSET, fresh, sums);
-                        }
-                        Bias::Signed => runs_avx2::<8, true>(panel, x, 0, F::OFFSET, fresh, sums),
-                        _ if F::MOST > 15 => runs_avx2::<4, false>(panel, x, bias, F::OFFSET, fresh, sums),
-                        _ => runs_avx2::<8, false>(panel, x, bias, F::OFFSET, fresh, sums),
-                    },
-                    Level::AvxVnni => runs_avxvnni(panel, x, bias, F::OFFSET, fresh, sums),
-                    Level::Avx512 => runs_avx512(panel, x, bias, F::OFFSET, fresh, sums),
-                    Level::Amx => tiles::runs(panel, x, F::OFFSET, fresh, sums),
-                }
+        for (lane, panels) in panels[..len].chunks_exact(self.panels).enumerate() {
+            let x = blocks.runs(lane);
+            let sums = sums[lane * blocks.count() * SUMS..][..blocks.count() * SUMS].as_mut_ptr();
+            match self.level {
+                Level::Scalar => {}
+                Level::Avx2 => match F::BIAS {
+                    Bias::Signed if F::MOST > 16 => runs_avx2::<1, true>(panels, x, 0, F::OFFSET, sums),
+                    Bias::Signed => runs_avx2::<8, true>(panels, x, 0, F::OFFSET, sums),
+                    _ if F::MOST > 15 => runs_avx2::<4, false>(panels, x, bias, F::OFFSET, sums),
+                    _ => runs_avx2::<8, false>(panels, x, bias, F::OFFSET, sums),
+                },
+                Level::AvxVnni => runs_avxvnni(panels, x, bias, F::OFFSET, sums),
+                Level::Avx512 => runs_avx512(panels, x, bias, F::OFFSET, sums),
+                Level::Amx => tiles::runs(panels, x, F::OFFSET, sums),
             }
-            to.finish(block, sums, LANES, SUMS);
         }
     }
 }
@@ -235,7 +229,7 @@ impl Outputs<'_> {
     #[allow(clippy::needless_range_loop)] // Indices tell registers apart.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn finish(&self, block: usize, sums: *const f32, lanes: usize, lane: usize) {
-        const ZEROS: [f32; SUMS] = [0.0; SUMS];
+        static ZEROS: [f32; SUMS] = [0.0; SUMS];
         let mut from = [ZEROS.as_ptr(); LANES];
         for (i, from) in from[..lanes].iter_mut().enumerate() {
             *from = sums.add(i * lane);

@@ -1,5 +1,5 @@
-//! Products with few rows of activations by AVX-512, of the superblocks that models are mostly made of: four rows of
-//! weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
+//! Products with few rows of activations by AVX-512, of runs and of the superblocks that models are mostly made of: four
+//! rows of weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -8,10 +8,11 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::{Few, fetch};
+use crate::Format;
 use crate::lanes::LANES;
-use crate::quant::Super;
-use crate::quant::avx2::each;
-use crate::quant::k::{Q4_K, Q5_K, Q6_K};
+use crate::quant::avx2::{Bias, RunBits, each};
+use crate::quant::k::{self, Q4_K, Q5_K, Q6_K};
+use crate::quant::{MAX_BYTES, PANEL, Super, codebook, legacy};
 
 /// `[f(0), f(1), f(2), f(3)]`. Not a function, because a closure that isn't inlined loses the features.
 macro_rules! each_row {
@@ -41,18 +42,47 @@ pub(super) trait Four: Super {
     unsafe fn add(blocks: [*const u8; ROWS], x: Panel, sum: __m128) -> __m128;
 }
 
-/// The products of some rows of weights.
+/// The products of some rows of weights; `false` if there is nothing here for the format.
+///
+/// # Safety
+/// The CPU has AVX-512, and no other task has these rows of weights.
+pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
+    match format {
+        Format::Q4_K => supers::<k::Q4_K>(p, rows),
+        Format::Q5_K => supers::<k::Q5_K>(p, rows),
+        Format::Q6_K => supers::<k::Q6_K>(p, rows),
+        Format::Q4_0 => runs::<legacy::Q4_0>(p, rows),
+        Format::Q4_1 => runs::<legacy::Q4_1>(p, rows),
+        Format::Q5_0 => runs::<legacy::Q5_0>(p, rows),
+        Format::Q5_1 => runs::<legacy::Q5_1>(p, rows),
+        Format::Q8_0 => runs::<legacy::Q8_0>(p, rows),
+        Format::MXFP4 => runs::<codebook::MXFP4>(p, rows),
+        Format::IQ4_NL => runs::<codebook::IQ4_NL>(p, rows),
+        _ => return false,
+    }
+    true
+}
+
+impl Few<'_> {
+    /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
+    /// whose results aren't used.
+    #[inline(always)]
+    fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
+        let count = ROWS.min(end - start);
+        let row = |i: usize| self.w[(start + i.min(count - 1)) * self.row_bytes..][..self.row_bytes].as_ptr();
+        ([row(0), row(1), row(2), row(3)], count)
+    }
+}
+
+/// The products of some rows of weights in superblocks.
 ///
 /// # Safety
 /// The CPU has AVX-512, and no other task has these rows of weights.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
+pub(super) unsafe fn supers<F: Four>(p: Few, rows: Range<usize>) {
     let bytes = F::FORMAT.block_bytes();
     for start in rows.clone().step_by(ROWS) {
-        let count = ROWS.min(rows.end - start);
-        // What is missing of four is the last row once more, whose results aren't used.
-        let row = |i: usize| p.w[(start + i.min(count - 1)) * p.row_bytes..][..p.row_bytes].as_ptr();
-        let w = [row(0), row(1), row(2), row(3)];
+        let (w, count) = p.four(start, rows.end);
         for token in 0..p.tokens {
             let (codes, sums, scales) = p.x.all_supers(p.taken.get(token));
             assert!(scales.len() * bytes == p.row_bytes && codes.len() == 256 * scales.len());
@@ -80,6 +110,123 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
     }
 }
 
+/// The products of some rows of weights in runs.
+///
+/// # Safety
+/// As [`supers`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn runs<F: RunBits>(p: Few, rows: Range<usize>) {
+    let bytes = LANES * F::FORMAT.block_bytes();
+    let (panels, rest) = (p.row_bytes / bytes, p.row_bytes % bytes);
+    let mut padded = [[0; MAX_BYTES]; ROWS];
+    for start in rows.clone().step_by(ROWS) {
+        let (w, count) = p.four(start, rows.end);
+        if rest > 0 {
+            // The last panels of all rows are equally long, so what follows them stays zero.
+            for (padded, w) in padded.iter_mut().zip(w) {
+                w.add(panels * bytes).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
+            }
+        }
+        for token in 0..p.tokens {
+            let from = p.taken.get(token);
+            let mut lanes = [_mm512_setzero_ps(); ROWS / 2];
+            for index in 0..panels {
+                let at = index * bytes;
+                if token == 0 {
+                    // The rows that come next.
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
+                }
+                add_runs::<F>(each_row!(row => w[row].add(at)), p.x.runs(from, index), &mut lanes);
+            }
+            if rest > 0 {
+                add_runs::<F>(each_row!(row => padded[row].as_ptr()), p.x.runs(from, panels), &mut lanes);
+            }
+            // As `lanes::sum`, of two rows in each half.
+            let [a, b] = lanes;
+            let s = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+                _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
+            );
+            let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b01_00_11_10>(s, s));
+            let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b10_11_00_01>(s, s));
+            let mut numbers = [0f32; 16];
+            _mm512_storeu_ps(numbers.as_mut_ptr(), s);
+            for (y, &number) in
+                p.y.slice(token * p.out + start, count).iter_mut().zip(numbers.iter().step_by(4))
+            {
+                *y = number;
+            }
+        }
+    }
+}
+
+/// Adds what eight runs of four rows give to the sums of lanes, two rows in a register.
+#[inline(always)]
+unsafe fn add_runs<F: RunBits>(
+    blocks: [*const u8; ROWS],
+    (codes, sums, scales): (&[i8], &[i16], &[f32]),
+    lanes: &mut [__m512; ROWS / 2],
+) {
+    assert!(codes.len() == PANEL && sums.len() == 16 && scales.len() == LANES);
+    let size = F::FORMAT.block_bytes();
+    // Runs i and i + 4 in a register.
+    let x = each_row!(i => {
+        let run = codes.as_ptr().add(32 * i).cast::<__m256i>();
+        pair(_mm256_loadu_si256(run), _mm256_loadu_si256(run.add(4)))
+    });
+    let bias = match F::BIAS {
+        Bias::Unsigned(bias) => bias,
+        Bias::Signed => 128,
+    };
+    let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
+    let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
+
+    // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of 4 to 7 in both upper ones.
+    let quads = each_row!(row => {
+        let w = each_row!(i => {
+            let low = F::vector(blocks[row].add(i * size));
+            let w = pair(low, F::vector(blocks[row].add((i + 4) * size)));
+            let w = match F::BIAS {
+                Bias::Unsigned(_) => w,
+                Bias::Signed => _mm512_xor_si512(w, _mm512_set1_epi8(-128)),
+            };
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, x[i])
+        });
+        let a = _mm512_add_epi32(_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
+        let b = _mm512_add_epi32(_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
+        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+    });
+    for (i, lanes) in lanes.iter_mut().enumerate() {
+        let (first, second) = (quads[2 * i], quads[2 * i + 1]);
+        let mut total = _mm512_add_epi32(
+            _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second),
+            _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
+        );
+        if bias != 0 {
+            total = _mm512_dpwssd_epi32(total, sums, _mm512_set1_epi16(-bias));
+        }
+        let block = |row: usize| each!(run => blocks[row].add(run * size));
+        let (first, second) = (block(2 * i), block(2 * i + 1));
+        let factor = _mm512_mul_ps(both(F::scales(first), F::scales(second)), scales);
+        *lanes = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), *lanes);
+        if F::OFFSET {
+            let factor = _mm512_mul_ps(both(F::offsets(first), F::offsets(second)), scales);
+            let total = _mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+            *lanes = _mm512_fmadd_ps(factor, total, *lanes);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn pair(low: __m256i, high: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}
+
+#[inline(always)]
+unsafe fn both(low: __m256, high: __m256) -> __m512 {
+    _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
+}
+
 /// Codes in vectors of two runs.
 trait Wide: Super {
     /// The runs that each vector holds.
@@ -92,9 +239,8 @@ trait Wide: Super {
     #[inline(always)]
     unsafe fn x(codes: *const i8, i: usize) -> __m512i {
         let (first, second) = Self::RUNS[i];
-        let low = _mm256_loadu_si256(codes.add(32 * first).cast());
-        let high = _mm256_loadu_si256(codes.add(32 * second).cast());
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        let codes = codes.cast::<__m256i>();
+        pair(_mm256_loadu_si256(codes.add(first)), _mm256_loadu_si256(codes.add(second)))
     }
 }
 
@@ -245,7 +391,7 @@ impl Wide for Q6_K {
 /// Sixteen in every byte that has the bit `low` (of the first half) or `high` (of the second) set.
 #[inline(always)]
 unsafe fn flag(v: __m512i, low: u8, high: u8) -> __m512i {
-    let bits = _mm512_inserti64x4::<1>(_mm512_set1_epi8(low as i8), _mm256_set1_epi8(high as i8));
+    let bits = pair(_mm256_set1_epi8(low as i8), _mm256_set1_epi8(high as i8));
     _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(v, bits), 16)
 }
 
@@ -253,7 +399,7 @@ unsafe fn flag(v: __m512i, low: u8, high: u8) -> __m512i {
 #[inline(always)]
 unsafe fn two_fields(at: *const u8) -> __m512i {
     let bytes = _mm256_loadu_si256(at.cast());
-    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(bytes), _mm256_srli_epi16::<2>(bytes))
+    pair(bytes, _mm256_srli_epi16::<2>(bytes))
 }
 
 impl Four for Q4_K {

@@ -36,19 +36,19 @@ pub(super) struct SuperPanel {
     pub(super) minimum: [f32; ROWS],
 }
 
-/// Eight runs of each of [`ROWS`] rows.
+/// A run of each of [`ROWS`] rows.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub(super) struct RunPanel {
     /// As those of [`SuperPanel`]; with a sign for AMX.
-    pub(super) codes: [[u8; 256]; ROWS],
-    pub(super) scales: [[f32; LANES]; ROWS],
-    pub(super) offsets: [[f32; LANES]; ROWS],
+    pub(super) codes: [[u8; 32]; ROWS],
+    pub(super) scales: [f32; ROWS],
+    pub(super) offsets: [f32; ROWS],
 }
 
 impl RunPanel {
     pub(super) const ZERO: RunPanel =
-        RunPanel { codes: [[0; 256]; ROWS], scales: [[0.0; LANES]; ROWS], offsets: [[0.0; LANES]; ROWS] };
+        RunPanel { codes: [[0; 32]; ROWS], scales: [0.0; ROWS], offsets: [0.0; ROWS] };
 }
 
 impl SuperPanel {
@@ -114,7 +114,10 @@ impl Part<'_> {
                 pairs(&minima.map(i16::from), step, &mut panel.minima[row]);
             }
             let flip = if matches!(F::BIAS, Bias::Signed) && self.unsigned() { 0x80 } else { 0 };
-            store_codes(F::vectors(bytes.as_ptr()), flip, &mut panel.codes[row]);
+            let vectors = F::vectors(bytes.as_ptr());
+            for (codes, to) in vectors.into_iter().zip(panel.codes[row].as_chunks_mut().0) {
+                store_codes(codes, flip, to);
+            }
         }
     }
 
@@ -140,6 +143,7 @@ impl Part<'_> {
         }
     }
 
+    /// Unpacks all runs into `panels: [LANES, self.panels]`.
     #[inline(always)]
     pub(super) unsafe fn fill_runs<F: RunBits>(&self, panels: &mut [RunPanel]) {
         let bytes_of = LANES * F::FORMAT.block_bytes();
@@ -150,7 +154,7 @@ impl Part<'_> {
             _ => (0, 0),
         };
         let mut padded = [0; MAX_BYTES];
-        for (index, panel) in panels.iter_mut().enumerate() {
+        for index in 0..self.panels {
             for (row, bytes) in self.panel(index, bytes_of).enumerate() {
                 let bytes = if bytes.len() < bytes_of {
                     padded[..bytes.len()].copy_from_slice(bytes);
@@ -159,10 +163,12 @@ impl Part<'_> {
                     bytes
                 };
                 let (codes, scales, offsets) = F::eight(bytes);
-                let codes = codes.map(|codes| lower(codes, less));
-                store_codes(codes, flip, &mut panel.codes[row]);
-                panel.scales[row] = scales;
-                panel.offsets[row] = offsets;
+                for lane in 0..LANES {
+                    let panel = &mut panels[lane * self.panels + index];
+                    store_codes(lower(codes[lane], less), flip, &mut panel.codes[row]);
+                    panel.scales[row] = scales[lane];
+                    panel.offsets[row] = offsets[lane];
+                }
             }
         }
     }
@@ -191,8 +197,6 @@ unsafe fn lower(codes: __m256i, less: u8) -> __m256i {
 }
 
 #[inline(always)]
-unsafe fn store_codes(codes: [__m256i; 8], flip: u8, out: &mut [u8; 256]) {
-    for (codes, out) in codes.into_iter().zip(out.as_chunks_mut::<32>().0) {
-        _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_xor_si256(codes, _mm256_set1_epi8(flip as i8)));
-    }
+unsafe fn store_codes(codes: __m256i, flip: u8, out: &mut [u8; 32]) {
+    _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_xor_si256(codes, _mm256_set1_epi8(flip as i8)));
 }

@@ -6,7 +6,6 @@
 use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
 use super::vector::{Avx2, Avx512, AvxVnni, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
-use crate::lanes::LANES;
 
 /// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold a block's lanes, R
 /// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
@@ -40,7 +39,8 @@ unsafe fn supers<
             for scale in 0..64 / QUADS {
                 for part in 0..QUADS / HEAD {
                     let start = scale * QUADS + part * HEAD;
-                    let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                    let partial =
+                        products::<V, 64, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
                     for r in 0..R {
                         let scale = V::spread(*scale_words.add((first + r) * 16 + scale));
                         for n in 0..N {
@@ -86,11 +86,18 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *
     total
 }
 
-/// The partial sums of HEAD * 4 codes of R rows of weights, which are 64 words apart, with the N registers of a block.
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with the N registers of a block.
 // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
-unsafe fn products<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
+unsafe fn products<
+    V: Vector,
+    const APART: usize,
+    const R: usize,
+    const N: usize,
+    const HEAD: usize,
+    const SIGNED: bool,
+>(
     codes: *const i32,
     x: *const i32,
 ) -> [[V::I; N]; R] {
@@ -101,7 +108,7 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const HEAD: usize,
             xs[n] = V::load(x.add(quad * TOKENS + n * (TOKENS / N)));
         }
         for r in 0..R {
-            let w = V::spread(codes.add(r * 64 + quad).read_unaligned());
+            let w = V::spread(codes.add(r * APART + quad).read_unaligned());
             for n in 0..N {
                 partial[r][n] = V::add_quads::<SIGNED>(partial[r][n], w, xs[n]);
             }
@@ -146,91 +153,97 @@ pub(super) unsafe fn supers_avx512<const QUADS: usize>(
     supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
 }
 
-/// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`, or puts them there if `fresh`; `bias` was added to codes.
+/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into `sums: [blocks, ROWS, TOKENS]`.
+/// `bias` was added to codes.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
-    panel: &RunPanel,
-    block: &RunBlock,
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
     bias: i16,
     offset: bool,
-    fresh: bool,
     sums: *mut f32,
 ) {
     let width = TOKENS / N;
-    let x = block.codes.as_ptr().cast::<i32>();
     // A sum of a run's codes is within a word's range; the word above it counts nothing.
     let less = V::spread(i32::from(-bias as u16));
-    let mut first = 0;
-    while first < ROWS {
-        let codes = panel.codes.as_ptr().add(first).cast::<i32>();
-        for run in 0..LANES {
-            let mut totals = [[V::zero(); N]; R];
-            for part in 0..8 / HEAD {
-                let start = run * 8 + part * HEAD;
-                let partial = products::<V, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
-                for r in 0..R {
-                    for n in 0..N {
-                        totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
+    for (index, block) in blocks.chunks_exact(panels.len()).enumerate() {
+        let mut first = 0;
+        while first < ROWS {
+            let mut lanes = [[V::zero_floats(); N]; R];
+            for (panel, block) in panels.iter().zip(block) {
+                let (codes, x) =
+                    (panel.codes.as_ptr().add(first).cast::<i32>(), block.codes.as_ptr().cast::<i32>());
+                let mut totals = [[V::zero(); N]; R];
+                for part in 0..8 / HEAD {
+                    let start = part * HEAD;
+                    let partial =
+                        products::<V, 8, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                    for r in 0..R {
+                        for n in 0..N {
+                            totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
+                        }
+                    }
+                }
+                for n in 0..N {
+                    let scales = V::load_floats(block.scales.as_ptr().add(n * width));
+                    let code_sums = V::load(block.sums.as_ptr().add(n * width));
+                    for r in 0..R {
+                        let total = if bias == 0 {
+                            totals[r][n]
+                        } else {
+                            V::add_pairs(totals[r][n], code_sums, less)
+                        };
+                        let scale = *panel.scales.as_ptr().add(first + r);
+                        let factor = V::mul(V::spread_float(scale), scales);
+                        lanes[r][n] = V::mul_add(factor, V::float(total), lanes[r][n]);
+                        if offset {
+                            let offset = *panel.offsets.as_ptr().add(first + r);
+                            let factor = V::mul(V::spread_float(offset), scales);
+                            lanes[r][n] = V::mul_add(factor, V::float(code_sums), lanes[r][n]);
+                        }
                     }
                 }
             }
-            for n in 0..N {
-                let scales =
-                    V::load_floats(block.scales.as_ptr().cast::<f32>().add(run * TOKENS + n * width));
-                let code_sums = V::load(block.sums.as_ptr().cast::<i32>().add(run * TOKENS + n * width));
-                for r in 0..R {
-                    let row = first + r;
-                    let at = sums.add(run * SUMS + row * TOKENS + n * width);
-                    let total =
-                        if bias == 0 { totals[r][n] } else { V::add_pairs(totals[r][n], code_sums, less) };
-                    let scale = *panel.scales.as_ptr().add(row).cast::<f32>().add(run);
-                    let factor = V::mul(V::spread_float(scale), scales);
-                    let mut sum = V::mul_add(factor, V::float(total), V::load_unless(fresh, at));
-                    if offset {
-                        let offset = *panel.offsets.as_ptr().add(row).cast::<f32>().add(run);
-                        sum = V::mul_add(V::mul(V::spread_float(offset), scales), V::float(code_sums), sum);
-                    }
-                    V::store_floats(at, sum);
+            for r in 0..R {
+                for n in 0..N {
+                    V::store_floats(sums.add(index * SUMS + (first + r) * TOKENS + n * width), lanes[r][n]);
                 }
             }
+            first += R;
         }
-        first += R;
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn runs_avx2<const HEAD: usize, const SIGNED: bool>(
-    panel: &RunPanel,
-    block: &RunBlock,
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
     bias: i16,
     offset: bool,
-    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 2, 2, HEAD, SIGNED>(panel, block, bias, offset, fresh, sums);
+    runs::<Avx2, 2, 2, HEAD, SIGNED>(panels, blocks, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn runs_avxvnni(
-    panel: &RunPanel,
-    block: &RunBlock,
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
     bias: i16,
     offset: bool,
-    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<AvxVnni, 2, 2, 8, false>(panel, block, bias, offset, fresh, sums);
+    runs::<AvxVnni, 2, 2, 8, false>(panels, blocks, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn runs_avx512(
-    panel: &RunPanel,
-    block: &RunBlock,
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
     bias: i16,
     offset: bool,
-    fresh: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx512, 8, 1, 8, false>(panel, block, bias, offset, fresh, sums);
+    runs::<Avx512, 8, 1, 8, false>(panels, blocks, bias, offset, sums);
 }

@@ -9,10 +9,9 @@
 
 use std::arch::{asm, x86_64::*};
 
-use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
+use super::panel::{RunPanel, SUMS, SuperPanel};
 use super::vector::{Avx512, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
-use crate::lanes::LANES;
 
 /// The shapes of the eight tiles. Source: Intel's Software Developer's Manual, volume 1, chapter 18.
 #[repr(C, align(64))]
@@ -198,76 +197,99 @@ unsafe fn scale_supers<const PAIRS: usize>(
     }
 }
 
-/// Adds the products of a panel with a block to `sums: [LANES, ROWS, TOKENS]`.
+/// The runs whose tiles are multiplied while those before are scaled.
+const RUNS_AT_ONCE: usize = 4;
+
+/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into `sums: [blocks, ROWS, TOKENS]`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn runs(panel: &RunPanel, block: &RunBlock, offset: bool, fresh: bool, sums: *mut f32) {
+pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool, sums: *mut f32) {
     let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];
+    // Sixteen rows of a block: what was summed so far.
+    let mut lanes = [_mm512_setzero_ps(); 16];
+    let halves = 2 * blocks.len() / panels.len();
+    let steps = halves * panels.len().div_ceil(RUNS_AT_ONCE);
+    let (mut half, mut first) = (0, 0);
+    let mut before = (half, first);
     asm!("ldtilecfg [{}]", in(reg) &raw const RUNS, options(nostack, readonly));
-    for step in 0..=LANES / 2 {
-        if step < LANES / 2 {
-            multiply_runs(panel, block, 2 * step);
+    for step in 0..=steps {
+        let now = (half, first);
+        if step < steps {
+            let x = &blocks[half / 2 * panels.len()..][..panels.len()];
+            multiply_runs(&panels[first..], &x[first..], 16 * (half % 2));
+            first += RUNS_AT_ONCE;
+            if first >= panels.len() {
+                (half, first) = (half + 1, 0);
+            }
         }
-        // While the tiles are multiplied, the sums of the runs before are scaled.
-        if let Some(before) = step.checked_sub(1) {
-            scale_runs(panel, block, offset, fresh, 2 * before, &tiles[before % 2], sums);
+        if step > 0 {
+            let (half, first) = before;
+            let x = &blocks[half / 2 * panels.len()..][..panels.len()];
+            let tiles = &tiles[(step - 1) % 2];
+            scale_runs(&panels[first..], &x[first..], offset, 16 * (half % 2), tiles, &mut lanes);
+            if first + RUNS_AT_ONCE >= panels.len() {
+                let to = sums.add(half * 16 * TOKENS);
+                for row in 0..16 {
+                    _mm512_storeu_ps(to.add(row * TOKENS), lanes[row]);
+                }
+                lanes = [_mm512_setzero_ps(); 16];
+            }
         }
-        if step < LANES / 2 {
+        if step < steps {
             store(&mut tiles[step % 2]);
         }
+        before = now;
     }
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 and 1 become the sums of `run`, 2 and 3 those of the next.
+/// Tiles 0 to 3 become the sums of up to four runs, of the rows from `row` on.
 #[inline(always)]
-unsafe fn multiply_runs(panel: &RunPanel, block: &RunBlock, run: usize) {
-    asm!(
-        "tilezero tmm0",
-        "tilezero tmm1",
-        "tilezero tmm2",
-        "tilezero tmm3",
-        "tileloadd tmm4, [{x} + {line}]",
-        "tileloadd tmm6, [{w} + {row}]",
-        "tdpbssd tmm0, tmm6, tmm4",
-        "tileloadd tmm7, [{w} + {row} + 4096]",
-        "tdpbssd tmm1, tmm7, tmm4",
-        "tileloadd tmm5, [{x} + {line} + 512]",
-        "tileloadd tmm6, [{w} + {row} + 32]",
-        "tdpbssd tmm2, tmm6, tmm5",
-        "tileloadd tmm7, [{w} + {row} + 4128]",
-        "tdpbssd tmm3, tmm7, tmm5",
-        x = in(reg) block.codes.as_ptr().add(8 * run),
-        w = in(reg) panel.codes.as_ptr().cast::<u8>().add(32 * run),
-        line = in(reg) 64usize,
-        row = in(reg) 256usize,
-        options(nostack, readonly),
-    );
+unsafe fn multiply_runs(panels: &[RunPanel], blocks: &[RunBlock], row: usize) {
+    macro_rules! multiply {
+        ($i:literal, $to:literal, $x:literal, $w:literal) => {
+            if let (Some(panel), Some(block)) = (panels.get($i), blocks.get($i)) {
+                asm!(
+                    concat!("tilezero ", $to),
+                    concat!("tileloadd ", $x, ", [{x} + {line}]"),
+                    concat!("tileloadd ", $w, ", [{w} + {run}]"),
+                    concat!("tdpbssd ", $to, ", ", $w, ", ", $x),
+                    x = in(reg) block.codes.as_ptr(),
+                    w = in(reg) panel.codes.as_ptr().add(row),
+                    line = in(reg) 64usize,
+                    run = in(reg) 32usize,
+                    options(nostack, readonly),
+                );
+            }
+        };
+    }
+    multiply!(0, "tmm0", "tmm4", "tmm6");
+    multiply!(1, "tmm1", "tmm5", "tmm7");
+    multiply!(2, "tmm2", "tmm4", "tmm6");
+    multiply!(3, "tmm3", "tmm5", "tmm7");
 }
 
+/// Adds up to four runs' sums, scaled, to those of lanes.
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
 unsafe fn scale_runs(
-    panel: &RunPanel,
-    block: &RunBlock,
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
     offset: bool,
-    fresh: bool,
     first: usize,
     tiles: &Sums,
-    sums: *mut f32,
+    lanes: &mut [__m512; 16],
 ) {
-    for second in 0..2 {
-        let run = first + second;
-        let scales = _mm512_load_ps(block.scales[run].as_ptr());
-        let code_sums = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums[run].as_ptr().cast()));
-        for row in 0..ROWS {
-            let total = _mm512_load_si512(tiles.0[2 * second + row / 16][row % 16].as_ptr().cast());
-            let at = sums.add(run * SUMS + row * TOKENS);
-            let factor = _mm512_mul_ps(_mm512_set1_ps(panel.scales[row][run]), scales);
-            let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), Avx512::load_unless(fresh, at));
+    for ((panel, block), tile) in panels.iter().zip(blocks).zip(&tiles.0) {
+        let scales = _mm512_load_ps(block.scales.as_ptr());
+        for row in 0..16 {
+            let total = _mm512_cvtepi32_ps(_mm512_load_si512(tile.as_ptr().add(row).cast()));
+            let factor = _mm512_mul_ps(_mm512_set1_ps(*panel.scales.as_ptr().add(first + row)), scales);
+            lanes[row] = _mm512_fmadd_ps(factor, total, lanes[row]);
             if offset {
-                let factor = _mm512_mul_ps(_mm512_set1_ps(panel.offsets[row][run]), scales);
-                sum = _mm512_fmadd_ps(factor, code_sums, sum);
+                let code_sums = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums.as_ptr().cast()));
+                let factor = _mm512_mul_ps(_mm512_set1_ps(*panel.offsets.as_ptr().add(first + row)), scales);
+                lanes[row] = _mm512_fmadd_ps(factor, code_sums, lanes[row]);
             }
-            _mm512_storeu_ps(at, sum);
         }
     }
 }

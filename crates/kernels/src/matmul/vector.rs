@@ -33,6 +33,7 @@ pub(crate) trait Vector {
     unsafe fn whole(partial: Self::I) -> Self::I;
 
     unsafe fn float(x: Self::I) -> Self::F;
+    unsafe fn zero_floats() -> Self::F;
     unsafe fn load_floats(at: *const f32) -> Self::F;
     /// What is there, or zeros.
     unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F;
@@ -77,6 +78,11 @@ macro_rules! common_256 {
         #[inline(always)]
         unsafe fn float(x: __m256i) -> __m256 {
             _mm256_cvtepi32_ps(x)
+        }
+
+        #[inline(always)]
+        unsafe fn zero_floats() -> __m256 {
+            _mm256_setzero_ps()
         }
 
         #[inline(always)]
@@ -243,6 +249,11 @@ impl Vector for Avx512 {
     #[inline(always)]
     unsafe fn float(x: __m512i) -> __m512 {
         _mm512_cvtepi32_ps(x)
+    }
+
+    #[inline(always)]
+    unsafe fn zero_floats() -> __m512 {
+        _mm512_setzero_ps()
     }
 
     #[inline(always)]

@@ -23,6 +23,8 @@ use crate::lanes::LANES;
 
 /// Numbers in a panel of codes.
 pub(crate) const PANEL: usize = 256;
+/// Numbers in a run.
+pub(crate) const RUN: usize = 32;
 /// Numbers in a panel of floats.
 pub(crate) const FLOATS: usize = 64;
 

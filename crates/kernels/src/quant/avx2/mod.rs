@@ -53,11 +53,7 @@ impl<F: RunBits> Codec for Runs<F> {
         Run8 {
             codes: each!(lane => F::vector(block[lane])),
             scales: F::scales(block),
-            offsets: if F::OFFSET {
-                unpack::halves(each!(lane => block[lane].add(2)))
-            } else {
-                _mm256_setzero_ps()
-            },
+            offsets: if F::OFFSET { F::offsets(block) } else { _mm256_setzero_ps() },
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) trait RunBits: Run {
         let (mut scales, mut offsets) = ([0f32; 8], [0f32; 8]);
         _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(block));
         if Self::OFFSET {
-            _mm256_storeu_ps(offsets.as_mut_ptr(), halves(each!(i => block[i].add(2))));
+            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(block));
         }
         (each!(i => Self::vector(block[i])), scales, offsets)
     }
@@ -45,6 +45,12 @@ pub(crate) trait RunBits: Run {
     #[inline(always)]
     unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
         halves(blocks)
+    }
+
+    /// The offsets of eight blocks that have some.
+    #[inline(always)]
+    unsafe fn offsets(blocks: [*const u8; 8]) -> __m256 {
+        halves(each!(i => blocks[i].add(2)))
     }
 }
 
