@@ -1,17 +1,22 @@
 //! The prefix cache from outside: warmed, listed, used by the next process, cleared.
 
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 struct Place(tempfile::TempDir);
 
 impl Place {
-    fn alara(&self, arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = crate::alara();
         command.args(arguments).current_dir(self.0.path()).env("COLUMNS", "110");
         command.env_remove("ALARA_CACHE").env("XDG_CACHE_HOME", self.0.path().join("cache"));
-        command.env("XDG_STATE_HOME", self.0.path().join("state")).output().unwrap()
+        command.env("XDG_STATE_HOME", self.0.path().join("state"));
+        command
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
@@ -50,4 +55,24 @@ fn what_was_warmed_is_there_for_the_next_process() {
     let cleared = place.json(&["cache", "clear"]);
     assert_eq!(cleared["files"].as_u64().unwrap() as usize, entries.len());
     assert!(place.json(&["cache", "list"])["entries"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn two_processes_share_a_folder() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let warm = || place.command(&["warm"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let both = [warm(), warm()];
+    // In the middle of it, somebody else clears.
+    assert!(place.alara(&["cache", "clear"]).status.success());
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    place.json(&["warm"]);
+    for npc in place.json(&["warm"]).as_array().unwrap() {
+        let found = npc["disk_tokens"].as_u64().unwrap() + npc["memory_tokens"].as_u64().unwrap();
+        assert!(found + 40 > npc["tokens"].as_u64().unwrap(), "{npc}");
+    }
+    let left = std::fs::read_dir(place.0.path().join("cache/alara/prefix")).unwrap();
+    assert!(left.flatten().all(|entry| entry.path().extension().is_some_and(|ending| ending == "kv")));
 }
