@@ -146,6 +146,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
     let vocabulary = pool.vocabulary().min(400);
     let mut runs: Vec<(Run, usize)> = Vec::new();
     let mut finished: Vec<Vec<u32>> = Vec::new();
+    let mut asked: Vec<(Vec<u32>, Prefix)> = Vec::new();
     let mut tally = Tally::default();
     for operation in 0..operations {
         match random.below(14) {
@@ -161,6 +162,9 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                 tally.prompts += 1;
                 tally.tokens += tokens.len();
                 let limit = tokens.len() + 1 + random.below(6);
+                if prefix.pinned > 0 && prefix.salt.is_empty() {
+                    asked.push((tokens.clone(), prefix.clone()));
+                }
                 runs.push((Run::new(tokens, prefix), limit));
             }
             3 if !runs.is_empty() => {
@@ -178,7 +182,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                     pool.write().unwrap();
                 }
             }
-            8 if random.below(2) == 0 => {
+            8 => {
                 for (mut run, _) in runs.drain(..) {
                     pool.finish(&mut run);
                 }
@@ -186,6 +190,12 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                     flush(&mut pool);
                 }
                 pool = restarted(gguf, folder.path(), Log::default());
+                // Somebody asks what was asked before.
+                if let Some((tokens, prefix)) = asked.get(random.below(asked.len().max(1))).cloned() {
+                    let limit = tokens.len() + 2;
+                    (tally.prompts, tally.tokens) = (tally.prompts + 1, tally.tokens + tokens.len());
+                    runs.push((Run::new(tokens, prefix), limit));
+                }
             }
             9 if random.below(4) == 0 => tally.damaged += usize::from(damage(&mut random, folder.path())),
             _ => {}
