@@ -14,9 +14,6 @@ use crate::wide::{LANES, Wide, for_each_wide};
 /// The queries that are handled together.
 pub(super) const SIDE_BY_SIDE: usize = 2 * LANES;
 
-/// The keys that are.
-const KEYS: usize = 4;
-
 /// The lanes of a sum, so that each joins the half that was summed just before it.
 const HALVES: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
@@ -63,19 +60,24 @@ for_each_wide! {
         // SAFETY: all numbers are there, and this is compiled for the instruction set of `W`.
         unsafe {
             if W::BLOCK == 4 && groups == 2 {
-                return score_groups::<W, 2>(queries, numbers, keys, &positions, scores);
+                return score_groups::<W, 2, 8>(queries, numbers, keys, &positions, scores);
             }
             for (queries, scores) in queries.chunks(width * LANES).zip(scores.chunks_mut(LANES)) {
-                score_groups::<W, 1>(queries, numbers, keys, &positions, scores);
+                match W::BLOCK {
+                    4 => score_groups::<W, 1, 8>(queries, numbers, keys, &positions, scores),
+                    _ => score_groups::<W, 1, 4>(queries, numbers, keys, &positions, scores),
+                }
             }
         }
     }
 }
 
+/// K keys at a time.
+///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are up to G * LANES queries, and all rows.
 #[inline(always)]
-unsafe fn score_groups<W: Wide, const G: usize>(
+unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
     queries: &[f32],
     numbers: &[f32],
     keys: &Rows,
@@ -86,12 +88,12 @@ unsafe fn score_groups<W: Wide, const G: usize>(
         // SAFETY: the caller's.
         unsafe {
             let mut found = [[W::splat(0.0); LANES]; G];
-            for near in (0..LANES).step_by(KEYS) {
-                let rows: [*const f32; KEYS] =
+            for near in (0..LANES).step_by(K) {
+                let rows: [*const f32; K] =
                     std::array::from_fn(|key| numbers.as_ptr().add(keys.starts[first + near + key]));
-                let sums = products::<W, G>(queries.as_ptr(), rows, keys.width);
+                let sums = products::<W, G, K>(queries.as_ptr(), rows, keys.width);
                 for g in 0..G {
-                    found[g][near..near + KEYS].copy_from_slice(&sums[g]);
+                    found[g][near..near + K].copy_from_slice(&sums[g]);
                 }
             }
             for g in 0..G {
@@ -107,14 +109,14 @@ unsafe fn score_groups<W: Wide, const G: usize>(
 /// # Safety
 /// As [`score_groups`].
 #[inline(always)]
-unsafe fn products<W: Wide, const G: usize>(
+unsafe fn products<W: Wide, const G: usize, const K: usize>(
     queries: *const f32,
-    rows: [*const f32; KEYS],
+    rows: [*const f32; K],
     width: usize,
-) -> [[W; KEYS]; G] {
+) -> [[W; K]; G] {
     // SAFETY: the caller's.
     unsafe {
-        let zeros = [[W::splat(0.0); KEYS]; G];
+        let zeros = [[W::splat(0.0); K]; G];
         // Sums of one lane, of two, of four ..., until there are as many more.
         let mut waiting = [zeros; 5];
         for (step, lane) in HALVES.into_iter().enumerate() {
@@ -124,7 +126,7 @@ unsafe fn products<W: Wide, const G: usize>(
                 for g in 0..G {
                     x[g] = W::load(queries.add((g * width + i) * LANES));
                 }
-                for key in 0..KEYS {
+                for key in 0..K {
                     let number = W::splat(*rows[key].add(i));
                     for g in 0..G {
                         sums[g][key] = number.mul_add(x[g], sums[g][key]);
@@ -134,7 +136,7 @@ unsafe fn products<W: Wide, const G: usize>(
             let mut level = 0;
             while step >> level & 1 == 1 {
                 for g in 0..G {
-                    for key in 0..KEYS {
+                    for key in 0..K {
                         sums[g][key] = waiting[level][g][key].add(sums[g][key]);
                     }
                 }

@@ -23,7 +23,7 @@ use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
 use plan::{DIRECT, Plan, Task, UNIT, Unit};
 use softmax::{Found, divide};
-use tile::{Rows, TILE};
+use tile::{AHEAD, Rows, TILE};
 
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 256;
@@ -233,22 +233,24 @@ impl Call<'_> {
         }
     }
 
-    /// The rows of a unit's key heads in a tile, of which `seen` positions are seen.
+    /// The rows of a unit's key heads in a tile, of which `seen` positions are seen, and where the next tile's first are.
     fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
         let (size, blocks) = (self.block_tokens, self.spans[unit.span].blocks);
-        let mut starts = [usize::MAX; TILE];
+        let mut starts = [usize::MAX; TILE + AHEAD];
+        let first = seen.start / TILE * TILE;
+        let end = unit.seen.end.min(first + TILE + AHEAD);
         let mut position = seen.start;
-        while position < seen.end {
+        while position < end {
             let within = position % size;
-            let count = (size - within).min(seen.end - position);
+            let count = (size - within).min(end - position);
             let slot = blocks[position / size] as usize * size + within;
             assert!(slot + count <= kv.slots(), "attend: slot {slot} of {}", kv.slots());
-            for (i, start) in starts[position % TILE..][..count].iter_mut().enumerate() {
+            for (i, start) in starts[position - first..][..count].iter_mut().enumerate() {
                 *start = (slot + i) * kv.width() + unit.kv_heads.start * width;
             }
             position += count;
         }
-        let some = starts[seen.start % TILE];
+        let some = starts[seen.start - first];
         starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
         Rows { numbers: kv.numbers(), starts, width }
     }
@@ -297,11 +299,12 @@ fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile:
     let padded = rows.width.next_multiple_of(RUN);
     for position in seen.clone() {
         let i = position % TILE;
+        rows.numbers.ask(rows.starts[i + AHEAD] + kv_head * rows.width, rows.width);
         let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
         widen(isa, rows.numbers, rows.starts[i] + kv_head * rows.width, row);
         pad.fill(0.0);
     }
-    Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i * padded), width: padded }
+    Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i % TILE * padded), width: padded }
 }
 
 /// Room for `len` numbers, whatever they are.

@@ -52,13 +52,10 @@ impl Pass<'_> {
             }
         }
         for kv_head in kv_heads.clone() {
-            for (i, seen) in self.seen[..n].iter().enumerate() {
-                if !seen.is_empty() {
-                    let (i, seen) = (kv_head * n + i, usize::from(seen.start)..usize::from(seen.end));
-                    let (most, total) = (&mut self.found.most[i], &mut self.found.total[i]);
-                    self.kept[i] = weigh(isa, &mut self.scores[i], seen, most, total);
-                }
-            }
+            let Found { most, total, .. } = &mut self.found;
+            let (of_head, seen) = (kv_head * n..(kv_head + 1) * n, &self.seen[..n]);
+            let (scores, kept) = (&mut self.scores[of_head.clone()], &mut self.kept[of_head.clone()]);
+            weigh(isa, scores, seen, &mut most[of_head.clone()], &mut total[of_head], kept);
         }
         for part in parts(near) {
             for (index, kv_head) in kv_heads.clone().enumerate() {

@@ -48,40 +48,58 @@ impl<'a> Found<'a> {
 }
 
 for_each_isa! {
-    /// Makes weights `e^(score - most)` of the scores of the positions `seen` of a tile, and zeros of the others, with the
-    /// greatest score and the sum of weights so far brought up to date. Returns what weights of earlier tiles are to be
-    /// multiplied by.
-    pub(super) fn weigh(scores: &mut [f32; TILE], seen: Range<usize>, most: &mut f32, total: &mut f32) -> f32 {
-        scores[..seen.start].fill(f32::NEG_INFINITY);
-        scores[seen.end..].fill(f32::NEG_INFINITY);
-        let mut lane = [f32::NEG_INFINITY; LANES];
-        for scores in scores.as_chunks::<LANES>().0 {
-            for (most, &score) in lane.iter_mut().zip(scores) {
-                *most = greater(score, *most);
+    /// Makes weights `e^(score - most)` of the scores of the positions of a tile that each query sees, and zeros of the
+    /// others, with each one's greatest score and sum of weights so far brought up to date. `kept` becomes what weights
+    /// of earlier tiles are to be multiplied by. Queries that see nothing are left alone.
+    pub(super) fn weigh(
+        scores: &mut [[f32; TILE]], seen: &[Range<u8>], most: &mut [f32], total: &mut [f32], kept: &mut [f32],
+    ) {
+        let n = seen.len();
+        let (scores, most, total, kept) = (&mut scores[..n], &mut most[..n], &mut total[..n], &mut kept[..n]);
+        for i in 0..n {
+            kept[i] = 0.0;
+            if seen[i].is_empty() {
+                continue;
             }
-        }
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                lane[i] = greater(lane[i + half], lane[i]);
+            scores[i][..seen[i].start.into()].fill(f32::NEG_INFINITY);
+            scores[i][seen[i].end.into()..].fill(f32::NEG_INFINITY);
+            let mut lane = [f32::NEG_INFINITY; LANES];
+            for scores in scores[i].as_chunks::<LANES>().0 {
+                for (most, &score) in lane.iter_mut().zip(scores) {
+                    *most = greater(score, *most);
+                }
             }
-        }
-        let highest = greater(lane[0], *most);
-        let mut lane = [0.0; LANES];
-        for scores in scores.as_chunks_mut::<LANES>().0 {
-            for (sum, score) in lane.iter_mut().zip(scores) {
-                *score = exp(*score - highest);
-                *sum += *score;
+            for half in [8, 4, 2, 1] {
+                for i in 0..half {
+                    lane[i] = greater(lane[i + half], lane[i]);
+                }
             }
+            let highest = greater(lane[0], most[i]);
+            (kept[i], most[i]) = (most[i] - highest, highest);
         }
-        let kept = exp(*most - highest);
-        (*most, *total) = (highest, total.mul_add(kept, wide::sum(lane)));
-        kept
+        for kept in &mut *kept {
+            *kept = exp(*kept);
+        }
+        for i in 0..n {
+            if seen[i].is_empty() {
+                continue;
+            }
+            let mut lane = [0.0; LANES];
+            for scores in scores[i].as_chunks_mut::<LANES>().0 {
+                for (sum, score) in lane.iter_mut().zip(scores) {
+                    *score = exp(*score - most[i]);
+                    *sum += *score;
+                }
+            }
+            total[i] = total[i].mul_add(kept[i], wide::sum(lane));
+        }
     }
 
     /// The numbers of `out` become those sums divided by the total.
     pub(super) fn divide(sums: &[f32], total: f32, out: &mut [f32]) {
+        let factor = 1.0 / total;
         for (out, sum) in out.iter_mut().zip(sums) {
-            *out = sum / total;
+            *out = sum * factor;
         }
     }
 

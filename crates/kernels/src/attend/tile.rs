@@ -14,8 +14,8 @@ pub(super) const TILE: usize = 64;
 /// The queries that are handled together.
 pub(super) const QUERIES: usize = 4;
 
-/// How many rows ahead are asked for: the next part of a tile, where rows are read as they are kept.
-const AHEAD: usize = 8;
+/// How many rows ahead are asked for, where rows are read as they are kept.
+pub(super) const AHEAD: usize = 8;
 
 /// The most keys that are handled together.
 const KEYS: usize = 4;
@@ -24,8 +24,9 @@ const KEYS: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub numbers: View<'a>,
-    /// Where the row, or a head's part of it, of each position of the tile begins. Positions that nobody sees have that of one that is seen.
-    pub starts: [usize; TILE],
+    /// Where the row, or a head's part of it, of each position of the tile begins, and of the first ones of the next.
+    /// Positions that nobody sees have that of one that is seen.
+    pub starts: [usize; TILE + AHEAD],
     /// The numbers of a head.
     pub width: usize,
 }
@@ -141,7 +142,7 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..keys.width).step_by(RUN) {
                 for k in 0..K {
-                    source.ask(keys.starts[(first + k + AHEAD) % TILE] + column + i);
+                    source.ask(keys.starts[first + k + AHEAD] + column + i);
                     let [low, high] = source.run::<W>(keys.starts[first + k] + column + i);
                     for q in 0..Q {
                         let query = queries.add(q * keys.width + i);
@@ -253,7 +254,7 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
         }
         for p in positions.clone() {
             let start = values.starts[p] + column + first;
-            let ahead = values.starts[(p + AHEAD) % TILE] + column + first;
+            let ahead = values.starts[p + AHEAD] + column + first;
             for c in 0..C {
                 source.ask(ahead + c * RUN);
                 let [low, high] = source.run::<W>(start + c * RUN);

@@ -14,6 +14,20 @@ pub(crate) enum View<'a> {
     Q8_0(Q8_0<'a>),
 }
 
+impl View<'_> {
+    /// Asks for `count` numbers from `at` on to be brought near; they needn't be there.
+    #[inline(always)]
+    pub(crate) fn ask(self, at: usize, count: usize) {
+        for at in (at..at + count).step_by(RUN) {
+            match self {
+                View::F32(numbers) => numbers.ask(at),
+                View::F16(numbers) => numbers.ask(at),
+                View::Q8_0(numbers) => numbers.ask(at),
+            }
+        }
+    }
+}
+
 /// Numbers that can be widened where they lie.
 pub(crate) trait Source: Copy {
     /// The number of numbers.
