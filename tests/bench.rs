@@ -31,7 +31,7 @@ impl Ground {
     }
 
     pub fn alara(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         command
             .args(["bench", "tasks"])
             .args(arguments)

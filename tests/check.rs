@@ -1,7 +1,6 @@
 //! `alara check` on teams and single files.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -20,12 +19,7 @@ fn team(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 /// Exit code and stdout; paths are shown from the directory.
 fn check(directory: &Path, arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
-        .arg("check")
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .unwrap();
+    let output = crate::alara().arg("check").args(arguments).current_dir(directory).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap(), text.replace(&format!("{}/", directory.display()), "").replace("./", ""))
 }
@@ -90,7 +84,7 @@ fn improvements_are_explained_and_compiled() {
     let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", OWN)]);
     let improved = "jinxes/own.jinx:6:3: `a`, `b` run side by side: they only read, and none needs another's result (improved)\nno problems\n";
     assert_eq!(check(team.path(), &["jinxes/own.jinx", "--explain"]), (0, improved.to_owned()));
-    let alone = Command::new(env!("CARGO_BIN_EXE_alara"))
+    let alone = crate::alara()
         .args(["check", "--compiled", "jinxes/own.jinx"])
         .current_dir(team.path())
         .output()
@@ -98,11 +92,8 @@ fn improvements_are_explained_and_compiled() {
     let compiled: Value = serde_json::from_slice(&alone.stdout).unwrap();
     assert_eq!((&compiled["name"], &compiled["steps"][0]["do"]), (&json!("own"), &json!("together")));
     let whole = || {
-        let output = Command::new(env!("CARGO_BIN_EXE_alara"))
-            .args(["check", "--compiled", "."])
-            .current_dir(team.path())
-            .output()
-            .unwrap();
+        let output =
+            crate::alara().args(["check", "--compiled", "."]).current_dir(team.path()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     let first = whole();
@@ -142,7 +133,7 @@ fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
     ]);
     for file in ["jinxes/t/jinxes/one.jinx", "jinxes/t/jinxes/two.jinx", "alone.jinx"] {
         for command in ["check", "run"] {
-            let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+            let output = crate::alara()
                 .args([command, file])
                 .current_dir(place.path())
                 .env("XDG_CONFIG_HOME", place.path().join("config"))
@@ -161,7 +152,7 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
     let jinx = "env: [HOME_OF_KEYS]\nsteps: [{engine: bash, code: 'echo \"<$HOME_OF_KEYS>\"'}]\n\
                 tests: [{id: none, inputs: {}, expected: {success: true, output_equals: '<>'}}]\n";
     let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", jinx)]);
-    let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+    let output = crate::alara()
         .args(["check", "jinxes/own.jinx", "--tests"])
         .current_dir(team.path())
         .env("HOME_OF_KEYS", "hunter2")

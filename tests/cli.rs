@@ -1,10 +1,10 @@
 //! The command line: its whole help, wrong usage, and the debug commands on small models.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn alara(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let mut command = crate::alara();
     command.args(arguments).env("COLUMNS", "110").output().unwrap()
 }
 
@@ -24,6 +24,7 @@ fn the_whole_help() {
         "bench tasks",
         "bench speed",
         "report",
+        "bench prefix",
         "models",
         "models list",
         "models pull",
@@ -34,6 +35,10 @@ fn the_whole_help() {
         "trace list",
         "trace show",
         "trace replay",
+        "cache",
+        "cache list",
+        "cache clear",
+        "warm",
         "doctor",
         "debug",
         "debug logits",

@@ -357,7 +357,7 @@ impl Place {
     }
 
     fn run(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         command
             .args([&["run", "--workdir", ".", "--trace", "t.jsonl"], arguments].concat())
             .current_dir(self.0.path())
@@ -480,7 +480,7 @@ fn an_endpoint_that_goes_away_is_no_failed_task() {
         "id": "t-1", "category": "test", "difficulty": "easy", "instruction": "Do it.", "verify": "false", "gold": "true",
     });
     std::fs::write(place.0.path().join("t.yaml"), task.to_string()).unwrap();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let mut bench = crate::alara();
     let url = format!("{}/v1#x", server.url);
     bench.args(["bench", "tasks", "t.yaml", "-m", &url, "--out", "run.jsonl"]).current_dir(place.0.path());
     let (code, _, err) = streams(&bench.stdin(Stdio::null()).output().unwrap());

@@ -1,10 +1,10 @@
 //! `alara init`: what it writes is a team that works, and what is there stays.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 fn alara(work: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let mut command = crate::alara();
     command.stdin(Stdio::null());
     command.args(arguments).current_dir(work).env("HOME", work).env("XDG_CONFIG_HOME", work.join("config"));
     command.env("XDG_STATE_HOME", work.join("state")).output().unwrap()

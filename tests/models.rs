@@ -25,7 +25,7 @@ impl Place {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         for (name, _) in
             std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.ends_with("_PROXY"))
         {

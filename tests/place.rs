@@ -43,7 +43,7 @@ impl Place {
 
     /// The program in this directory, with a secret in its environment.
     pub fn alara(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         command
             .args(arguments)
             .current_dir(self.root.path())

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
 mod bench;
+mod cache;
 mod cat;
 mod chat;
 mod check;
@@ -19,3 +20,10 @@ mod serve;
 mod stock;
 mod trust;
 mod verify;
+
+/// The binary, with no prefix cache on disk, so that runs don't depend on those before.
+fn alara() -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alara"));
+    command.env("ALARA_CACHE", "off");
+    command
+}

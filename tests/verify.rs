@@ -1,11 +1,11 @@
 //! `alara models verify` and what `alara models show` foretells.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
 fn alara(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_alara")).args(arguments).output().unwrap()
+    crate::alara().args(arguments).output().unwrap()
 }
 
 fn fixture(case: &str) -> String {

@@ -12,7 +12,7 @@ use alara_harness::{Error, Policy, Sandbox, Session, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
-use crate::{ask, consent, model, state, ui};
+use crate::{ask, cache, consent, model, state, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 pub const INTERRUPTED: u8 = 130;
@@ -112,7 +112,8 @@ pub fn warn_of_sandbox() {
 /// team around the work directory, only its own files.
 fn protected(team: Option<&Path>, work: &Path) -> Vec<PathBuf> {
     let config = search().config_home.map(|config| config.join("alara"));
-    let mut protected: Vec<PathBuf> = state::directory().into_iter().chain(config).collect();
+    let own = [state::directory(), config, cache::default()];
+    let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
     let Some(team) = team else { return protected };
     let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
     if !team.canonicalize().is_ok_and(around) {

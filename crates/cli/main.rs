@@ -2,6 +2,7 @@
 
 mod agent;
 mod ask;
+mod cache;
 mod catalog;
 mod commands;
 mod compute;
@@ -36,6 +37,8 @@ enum Command {
     Report(commands::report::Args),
     Models(commands::models::Args),
     Trace(commands::trace::Args),
+    Cache(commands::cache::Args),
+    Warm(commands::warm::Args),
     Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
 }
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report::run(&args),
         Command::Models(args) => commands::models::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
+        Command::Cache(args) => commands::cache::run(&args),
+        Command::Warm(args) => commands::warm::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Debug(args) => commands::debug::run(&args),
     };

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
 use crate::catalog::{self, local, ollama};
-use crate::{compute, consent, ui};
+use crate::{cache, compute, consent, ui};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -47,6 +47,8 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
+    #[command(flatten)]
+    cache: cache::SizedArgs,
 }
 
 impl Args {
@@ -188,9 +190,15 @@ impl Args {
             thinking: self.thinking,
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
+            disk: self.cache.options(),
             memory,
             ..Options::default()
         })
+    }
+
+    /// Whether computed static text is kept from run to run.
+    pub fn keeps_on_disk(&self) -> bool {
+        self.cache.options().is_some()
     }
 
     /// How many threads may work.
@@ -288,7 +296,7 @@ fn model_error(error: anyhow::Error) -> ModelError {
 }
 
 /// Reads a chat template; that it compiles is seen here, where its file can be named.
-fn chat_template(path: &Path) -> anyhow::Result<String> {
+pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let source = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
     ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;

@@ -87,7 +87,7 @@ impl Progress {
     /// What it all took, in one line.
     pub fn summary(&self, usage: &Usage, trace: Option<&Path>) -> String {
         let mut text = format!("{}, {}; ", count(self.turns, "turn"), count(self.calls, "tool call"));
-        text += &format!("{} ({} cached), ", count(usage.prompt_tokens, "prompt token"), usage.cached_tokens);
+        text += &prompt(usage);
         text += &generated(usage);
         if let Some(path) = trace {
             text += &format!("; trace {}", path.display());
@@ -110,6 +110,15 @@ pub fn response_line(response: &Value) -> String {
 /// So many of them, in words.
 pub fn count(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How many tokens the prompts had, and how many of them were not computed.
+pub fn prompt(usage: &Usage) -> String {
+    let cached = match usage.disk_tokens {
+        0 => format!("{} cached", usage.cached_tokens),
+        disk => format!("{} cached, {disk} of them from disk", usage.cached_tokens),
+    };
+    format!("{} ({cached}), ", count(usage.prompt_tokens, "prompt token"))
 }
 
 /// How many tokens were generated, and how fast.

@@ -8,7 +8,7 @@ mod tools;
 mod transports;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use alara_harness::model::Reply;
@@ -136,7 +136,7 @@ impl Ran {
 
 /// `alara` from outside, in the directory of the house.
 fn alara(house: &House, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_alara"))
+    crate::alara()
         .args(arguments)
         .current_dir(house.directory.path())
         .env("HOME", house.work.path())

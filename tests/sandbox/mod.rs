@@ -154,7 +154,7 @@ fn a_team_is_out_of_its_agents_reach() {
     let Some(_) = needs("a_team_is_out_of_its_agents_reach", all) else { return };
     let place = tempfile::tempdir().unwrap();
     let alara = |directory: &Path, arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         let output = command.args(arguments).current_dir(directory).output().unwrap();
         (output.status.code(), text(&output.stderr))
     };
@@ -237,7 +237,7 @@ fn the_home_directory_is_hidden() {
     let home = root.path().join("home");
     let path = ["bin", ".cargo/bin"].map(|name| home.join(name).display().to_string()).join(":");
     let read = |work: &str, file: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_alara"))
+        let output = crate::alara()
             .args([
                 "run",
                 "--workdir",
@@ -477,7 +477,7 @@ fn whoever_runs_a_jinx_is_told() {
     let place = tempfile::tempdir().unwrap();
     let jinx = "inputs: []\nsteps: [{engine: bash, code: ':(){ :|:& };:; sleep 30'}]\n";
     std::fs::write(place.path().join("bomb.jinx"), jinx).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let mut command = crate::alara();
     let output = command.args(["run", "bomb.jinx"]).current_dir(place.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("killed: more than 256 processes"), "{output:?}");
@@ -487,7 +487,7 @@ fn whoever_runs_a_jinx_is_told() {
 fn the_doctor_tells_what_holds() {
     launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
     let doctor = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         command.arg("doctor").args(arguments).current_dir(std::env::temp_dir()).output().unwrap()
     };
     let output = doctor(&["--json"]);
@@ -507,7 +507,7 @@ fn the_doctor_tells_what_holds() {
     let lacking = findings.iter().any(|finding| finding["essential"] == true && finding["ok"] == false);
     assert_eq!(output.status.code(), Some(i32::from(lacking)));
     // Without anything on the path, bash is lacking.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+    let mut command = crate::alara();
     let output =
         command.arg("doctor").env("PATH", "/nonexistent").current_dir(std::env::temp_dir()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -5,7 +5,6 @@ mod web;
 mod work;
 
 use std::path::Path;
-use std::process::Command;
 
 use alara_engine::ToolCall;
 use alara_harness::jinx::{check, improve};
@@ -168,7 +167,7 @@ fn stock_jinxes_run_from_the_command_line() {
     std::fs::write(work.path().join("t.csv"), "a,b\n1,2\n").unwrap();
     let run = |file: &str, arguments: &[&str]| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("jinxes").join(file);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));
+        let mut command = crate::alara();
         command.arg("run").arg(path).args(arguments).current_dir(work.path());
         command.env("XDG_STATE_HOME", work.path().join("state")).output().unwrap()
     };

@@ -7,6 +7,7 @@ mod check;
 mod error;
 pub mod place;
 pub mod policy;
+pub mod prefix;
 pub mod record;
 pub mod report;
 pub mod run_file;

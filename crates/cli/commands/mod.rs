@@ -1,6 +1,7 @@
 //! One file a command: its arguments, whose doc comments are the help, and one function.
 
 pub mod bench;
+pub mod cache;
 pub mod chat;
 pub mod check;
 pub mod debug;
@@ -11,3 +12,4 @@ pub mod report;
 pub mod run;
 pub mod serve;
 pub mod trace;
+pub mod warm;

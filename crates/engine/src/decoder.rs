@@ -8,7 +8,7 @@ use crate::backend::{Backend, KvType, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::layers::{Experts, Ffn, Mixer, Norm, Rope, Rotation, Weights, rope_width};
+use crate::layers::{Experts, Ffn, Kept, Mixer, Norm, Place, Rope, Rotation, Weights, rope_width};
 use crate::{Error, Result};
 
 /// A loaded model and what it keeps of its sequences.
@@ -26,6 +26,7 @@ pub struct Decoder<B: Backend> {
     /// Of windowed layers, where it is another one.
     windowed_rope: Option<Rope>,
     vocabulary: usize,
+    kv: KvType,
 }
 
 #[derive(Debug)]
@@ -96,6 +97,7 @@ impl<B: Backend> Decoder<B> {
             rope,
             windowed_rope,
             vocabulary,
+            kv,
         })
     }
 
@@ -135,6 +137,27 @@ impl<B: Backend> Decoder<B> {
     /// If the backend fails.
     pub fn copy_state(&mut self, from: SlotId, to: SlotId) -> Result<()> {
         self.blocks.iter_mut().try_for_each(|block| block.mixer.copy_state(&mut self.backend, from, to))
+    }
+
+    /// What each layer keeps of a sequence.
+    pub fn kept(&self) -> Vec<Kept> {
+        self.blocks.iter().map(|block| block.mixer.kept(self.kv)).collect()
+    }
+
+    /// Appends what layer number `layer` keeps at `place` to `out`.
+    ///
+    /// # Errors
+    /// If the backend can't.
+    pub fn save(&self, layer: usize, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        self.blocks[layer].mixer.save(&self.backend, place, out)
+    }
+
+    /// Puts what [`Decoder::save`] gave at `place`.
+    ///
+    /// # Errors
+    /// If the backend can't.
+    pub fn load_back(&mut self, layer: usize, place: Place, bytes: &[u8]) -> Result<()> {
+        self.blocks[layer].mixer.load_back(&mut self.backend, place, bytes)
     }
 
     /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows. `[S, V]`

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
-use crate::cache::Room;
+use crate::cache::{BLOCK_TOKENS, Room};
 use crate::decoder::Decoder;
 use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes};
@@ -45,7 +45,8 @@ pub const SNAPSHOT_BYTES: u64 = 512 << 20;
 /// than so many are hardly ever gone on from.
 const SNAPSHOTS: (u64, u64) = (4, 64);
 
-/// Room for so many tokens of each of so many sequences, and for as many snapshots as `bytes` hold.
+/// Room for so many tokens of each of so many sequences, as far as keys and values take no more than the first budget of bytes, and for
+/// as many snapshots as the second one holds.
 ///
 /// # Errors
 /// If the model's sizes are missing or wrong.
@@ -54,7 +55,7 @@ pub fn room(
     architecture: &Architecture,
     (context, sequences): (usize, usize),
     kv: KvType,
-    bytes: u64,
+    (kv_bytes, snapshot_bytes): (Option<u64>, u64),
 ) -> Result<Room> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
     let room = Room::new(context.saturating_mul(sequences), sequences, STEP_TOKENS, window);
@@ -69,8 +70,20 @@ pub fn room(
         kv.saturating_add(state)
     };
     let each = held(2).saturating_sub(held(1));
-    let fit = bytes.checked_div(each).unwrap_or(0).clamp(SNAPSHOTS.0, SNAPSHOTS.1) as usize;
-    Ok(room.keeping(fit.max(sequences.saturating_add(1))))
+    let fit = snapshot_bytes.checked_div(each).unwrap_or(0).clamp(SNAPSHOTS.0, SNAPSHOTS.1) as usize;
+    let fit = fit.max(sequences.saturating_add(1));
+    let Some(most) = kv_bytes else { return Ok(room.keeping(fit)) };
+    // The largest room that keeps within it.
+    let of = |blocks: usize| Room::new(blocks * BLOCK_TOKENS, sequences, STEP_TOKENS, window).keeping(fit);
+    let (mut low, mut high) = (1, room.full.blocks);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match decoder.keeps(&of(middle), kv).0 <= most {
+            true => low = middle,
+            false => high = middle - 1,
+        }
+    }
+    Ok(of(low))
 }
 
 impl Footprint {
@@ -80,7 +93,7 @@ impl Footprint {
     /// As [`Decoder::load`]: whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let room = room(gguf, &architecture, (context, sequences), kv, SNAPSHOT_BYTES)?;
+        let room = room(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;
         Self::in_room(gguf, &architecture, &room, kv)
     }
 

@@ -274,8 +274,11 @@ pub enum Finish {
 pub struct Usage {
     /// Tokens of the prompt, cached ones included.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were not computed again, since what they leave behind was in memory.
+    /// Tokens of the prompt that were not computed again, since what they leave behind was in memory or on disk.
     pub cached_tokens: usize,
+    /// Of these, the tokens for which it was read from disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disk_tokens: usize,
     /// Why no more of them were; `None` if nothing that was kept goes on after them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
@@ -377,11 +380,16 @@ impl std::ops::AddAssign for Usage {
         }
         self.prompt_tokens += later.prompt_tokens;
         self.cached_tokens += later.cached_tokens;
+        self.disk_tokens += later.disk_tokens;
         self.miss = later.miss;
         self.completion_tokens += later.completion_tokens;
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
     }
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 mod seconds {

@@ -198,6 +198,7 @@ impl Sequence {
         let usage = Usage {
             prompt_tokens: self.run.prompt,
             cached_tokens: self.run.found.as_ref().map_or(0, |found| found.cached),
+            disk_tokens: self.run.found.as_ref().map_or(0, |found| found.disk),
             miss: self.miss(),
             completion_tokens: self.run.tokens.len() - self.run.prompt,
             time_to_first_token: first - self.started,
@@ -209,7 +210,7 @@ impl Sequence {
 
     /// Why no more of the prompt was found in the cache.
     fn miss(&self) -> Option<Miss> {
-        let Found { cached, stop } = self.run.found.as_ref()?;
+        let Found { cached, stop, .. } = self.run.found.as_ref()?;
         let at = *cached;
         let text = |tokens: &[u32]| self.tokenizer.decode(tokens, true);
         Some(match stop.as_ref()? {

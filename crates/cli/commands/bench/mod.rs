@@ -1,11 +1,12 @@
-//! `alara bench`: task suites and speed.
+//! `alara bench`: task suites, speed and the prefix cache.
 
+mod prefix;
 mod speed;
 mod tasks;
 
 use std::process::ExitCode;
 
-/// Benchmark agents on tasks, and models on speed
+/// Benchmark agents on tasks, models on speed, and the prefix cache
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -16,11 +17,13 @@ pub struct Args {
 enum Command {
     Tasks(Box<tasks::Args>),
     Speed(speed::Args),
+    Prefix(prefix::Args),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Tasks(args) => tasks::run(args),
         Command::Speed(args) => speed::run(args),
+        Command::Prefix(args) => prefix::run(args),
     }
 }

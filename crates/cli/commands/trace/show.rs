@@ -7,7 +7,7 @@ use alara_harness::Outcome;
 use alara_harness::jinx::Verdict;
 use alara_harness::trace::{self, Entry, PERSON, Record};
 
-use crate::progress::{call_line, count, generated, printable, verdict};
+use crate::progress::{call_line, count, generated, printable, prompt, verdict};
 use crate::ui;
 
 /// Show what happened in a run
@@ -43,8 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::line(format!("{indent}{part}").trim_end());
         }
     }
-    let prompt = count(usage.prompt_tokens, "prompt token");
-    ui::line(&format!("{prompt} ({} cached), {}", usage.cached_tokens, generated(&usage)));
+    ui::line(&format!("{}{}", prompt(&usage), generated(&usage)));
     Ok(ExitCode::SUCCESS)
 }
 

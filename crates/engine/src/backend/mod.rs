@@ -280,6 +280,11 @@ pub(crate) fn try_map<T, U, const N: usize>(
     }
 }
 
+fn not_kept() -> crate::Error {
+    let message = "this backend keeps nothing elsewhere; the native one does".to_owned();
+    crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
+}
+
 /// The verbs. Each takes and gives activations; a mistake in shapes is an error of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
@@ -351,6 +356,42 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
+
+    /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as [`Backend::load_rows`] takes it.
+    ///
+    /// # Errors
+    /// If the backend can't; so by default, and for the three verbs that follow.
+    fn save_rows(&self, kv: &Self::Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        let _ = (kv, row, rows, out);
+        Err(not_kept())
+    }
+
+    /// Puts back what [`Backend::save_rows`] gave for `rows` rows, to any place.
+    ///
+    /// # Errors
+    /// As [`Backend::save_rows`].
+    fn load_rows(&mut self, kv: &mut Self::Kv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
+        let _ = (kv, row, rows, bytes);
+        Err(not_kept())
+    }
+
+    /// Appends the recurrent state of `slot` to `out`, as [`Backend::load_state`] takes it.
+    ///
+    /// # Errors
+    /// As [`Backend::save_rows`].
+    fn save_state(&self, state: &Self::State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+        let _ = (state, slot, out);
+        Err(not_kept())
+    }
+
+    /// Puts back what [`Backend::save_state`] gave, to any slot.
+    ///
+    /// # Errors
+    /// As [`Backend::save_rows`].
+    fn load_state(&mut self, state: &mut Self::State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+        let _ = (state, slot, bytes);
+        Err(not_kept())
+    }
 
     /// Rows of `table` by token. `[T, D]`
     ///

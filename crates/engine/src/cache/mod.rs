@@ -2,11 +2,12 @@
 //! request can go on from. Pure bookkeeping; the numbers themselves lie with the backend.
 
 mod blocks;
+pub mod disk;
 mod eviction;
 mod prefixes;
 mod table;
 mod tree;
 
 pub use blocks::{BlockId, BlockTable, Blocks, Layout};
-pub use prefixes::{Hit, Prefix, Prefixes, SNAPSHOT_GAIN, Stop};
+pub use prefixes::{Held, Hit, Prefix, Prefixes, SNAPSHOT_GAIN, Stop};
 pub use table::{BLOCK_TOKENS, Cache, Copies, Lack, Room, SlotId, Snapshot, Table};

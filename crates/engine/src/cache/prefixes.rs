@@ -64,6 +64,17 @@ pub struct Hit {
     pub stop: Option<Stop>,
 }
 
+/// Where what is kept of a text lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Blocks of layers that see everything, from the first token on.
+    pub full: Vec<BlockId>,
+    /// Blocks of windowed layers; only those of the last window are valid.
+    pub windowed: Vec<BlockId>,
+    /// The recurrent state at its end.
+    pub slot: Option<SlotId>,
+}
+
 /// The radix tree, as sequences see it. A hit shares blocks and moves nothing; many can hold one at once.
 #[derive(Debug, Default)]
 pub struct Prefixes {
@@ -193,6 +204,23 @@ impl Prefixes {
             true => self.put(cache, &prefix.salt, computed, snapshot),
             false => cache.release_snapshot(snapshot),
         }
+    }
+
+    /// Where all that going on after `tokens` takes lies; `None` if any of it is not kept.
+    pub fn held(&self, cache: &Cache, salt: &str, tokens: &[u32]) -> Option<Held> {
+        let Walk { path, len } = self.tree.walk(salt, tokens);
+        let kept = path.iter().all(|id| self.tree.node(*id).is_kept());
+        if !kept || len < tokens.len() {
+            return None;
+        }
+        let full = self.tree.blocks(&path, len, cache.layout().block_tokens);
+        if !cache.has_state() {
+            return Some(Held { full, windowed: Vec::new(), slot: None });
+        }
+        let last = self.tree.node(*path.last()?);
+        let snapshot = last.snapshot.as_ref().filter(|_| last.end() == len)?;
+        let (windowed, slot) = cache.lies(snapshot, len)?;
+        Some(Held { full, windowed: windowed.to_vec(), slot })
     }
 
     /// Puts `snapshot` after all of `tokens`, unless there is one.

@@ -255,6 +255,18 @@ impl Cache {
         reaches && at <= taken && (at == taken || self.slots.is_none())
     }
 
+    /// Where a snapshot's windowed blocks and recurrent state lie, if it serves to go on after `at` tokens, where it was taken.
+    pub fn lies<'a>(&self, snapshot: &'a Snapshot, at: usize) -> Option<(&'a [BlockId], Option<SlotId>)> {
+        self.serves(snapshot, at, at).then(|| (snapshot.windowed.blocks(), snapshot.slot))
+    }
+
+    /// The first token that a window still sees after `at` tokens, or an earlier one in the same block; `None` without windows.
+    pub fn seen(&self, at: usize) -> Option<usize> {
+        let (blocks, window) = self.windowed.as_ref()?;
+        let size = blocks.layout().block_tokens;
+        Some((at + 1).saturating_sub(*window) / size * size)
+    }
+
     /// A table that goes on after `tokens` tokens, which lie in `blocks`, and the copy of recurrent state that the backend must do.
     /// It holds what it needs of `snapshot`. `None` if it takes a slot and none is free.
     pub fn resume(

@@ -1,6 +1,7 @@
 //! The face of the engine: load a model, generate turns. One thread owns the model and serves all requests together.
 
 mod segments;
+mod serve;
 mod template;
 
 use std::borrow::Cow;
@@ -17,8 +18,9 @@ use jiff::tz::TimeZone;
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
-use crate::backend::{Backend, Compute, Isa, KvType, default_threads};
+use crate::backend::{Compute, Isa, KvType, default_threads};
 use crate::cache::Room;
+use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
@@ -36,6 +38,7 @@ use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use segments::{Renderer, Segments};
+use serve::start;
 pub use template::{Chosen, chat_template};
 
 /// Most tokens that one forward pass computes. More makes prompts slightly faster and other sequences wait longer.
@@ -52,6 +55,9 @@ pub struct Options {
     pub context: Option<usize>,
     /// How many sequences of full length the KV cache has room for. Default 1; shorter ones share the room.
     pub parallel: usize,
+    /// Most bytes for keys and values: fewer than `context` and `parallel` call for make sequences wait for each other, and bound the
+    /// longest one. Default: as they call for.
+    pub kv_bytes: Option<u64>,
     /// How keys and values are kept. Default f16.
     pub kv: KvType,
     /// The tool-call format, instead of the one that the chat template shows.
@@ -69,6 +75,8 @@ pub struct Options {
     pub chat_template: Option<String>,
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
+    /// Keeps static text on disk too, so that a later run need not compute it again; native backend only. `None`, the default: not.
+    pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
     pub memory: Option<u64>,
 }
@@ -78,6 +86,7 @@ impl Default for Options {
         Options {
             context: None,
             parallel: 1,
+            kv_bytes: None,
             kv: KvType::F16,
             tool_format: None,
             snapshot_bytes: memory::SNAPSHOT_BYTES,
@@ -86,6 +95,7 @@ impl Default for Options {
             isa: Isa::best(),
             chat_template: None,
             thinking: None,
+            disk: None,
             memory: None,
         }
     }
@@ -106,6 +116,8 @@ pub struct Engine {
     grammar: Grammar,
     segments: Segments,
     context: usize,
+    /// Tokens that the KV cache holds.
+    capacity: usize,
     jobs: Option<mpsc::Sender<Sequence>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -136,7 +148,11 @@ impl Engine {
             Compute::Native => {
                 let backend = Native::new(options.threads, options.isa);
                 let decoder = Decoder::load_as(gguf, &architecture, backend, &room, options.kv)?;
-                start(Pool::new(decoder, &room), queue)
+                let disk = options.disk.as_ref().map(|disk| {
+                    let fingerprint = fingerprint(gguf, &architecture, &tokenizer, options);
+                    Disk::new(disk.clone(), gguf.name(), fingerprint)
+                });
+                start(Pool::new(decoder, &room).on_disk(disk), queue)
             }
             Compute::Candle => {
                 let decoder = Decoder::load_as(gguf, &architecture, Candle::cpu(), &room, options.kv)?;
@@ -162,6 +178,7 @@ impl Engine {
             control,
             segments: Segments::default(),
             context,
+            capacity: room.full.blocks * room.full.block_tokens,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -196,6 +213,29 @@ impl Engine {
         self.context
     }
 
+    /// The tokens of the prompt that `request` is rendered to.
+    ///
+    /// # Errors
+    /// If the template refuses the request, or the vocabulary has no tokens for it.
+    pub fn prompt_tokens(&self, request: &Request) -> Result<Vec<u32>> {
+        let (_, tokens) = self.renderer().prompt(&self.completed(request))?;
+        Ok(tokens)
+    }
+
+    fn renderer(&self) -> Renderer<'_> {
+        let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
+        Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now }
+    }
+
+    /// The request with what the engine's options say where it says nothing.
+    fn completed<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
+        let mut request = Cow::Borrowed(request);
+        if request.thinking.is_none() && self.thinking.is_some() {
+            request.to_mut().thinking = self.thinking;
+        }
+        request
+    }
+
     /// Starts to generate the turn that `request` asks for. Dropping the events cancels it.
     ///
     /// # Errors
@@ -203,20 +243,15 @@ impl Engine {
     /// be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
-        let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
         if !request.tools.is_empty() {
             let Some(format) = self.format else {
                 return Err(Error::NoToolFormat { model: self.name.clone() });
             };
             check(format, &self.tokenizer, &self.name)?;
         }
-        let mut request = Cow::Borrowed(request);
-        if request.thinking.is_none() && self.thinking.is_some() {
-            request.to_mut().thinking = self.thinking;
-        }
+        let request = self.completed(request);
         let request = request.as_ref();
-        let by =
-            Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now };
+        let by = self.renderer();
         let (prompt, tokens) = by.prompt(request)?;
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
@@ -224,10 +259,13 @@ impl Engine {
         if tokens.len() >= self.context {
             return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
         }
+        if tokens.len() >= self.capacity {
+            return Err(Error::OutOfBlocks { capacity: self.capacity });
+        }
         let format = self.format.unwrap_or(Format::house());
         let asked = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
-        let room = self.context - tokens.len();
+        let room = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
         let sequence = |turn: &Turn| -> Result<Sequence> {
@@ -343,8 +381,21 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
         return Err(Error::InvalidRequest { reason });
     }
     let parallel = options.parallel.max(1);
-    let room = memory::room(gguf, architecture, (context, parallel), options.kv, options.snapshot_bytes)?;
+    let budgets = (options.kv_bytes, options.snapshot_bytes);
+    let room = memory::room(gguf, architecture, (context, parallel), options.kv, budgets)?;
     Ok((context, room))
+}
+
+/// Everything that keys and values depend on beside the tokens that they are of.
+fn fingerprint(
+    gguf: &Gguf,
+    architecture: &Architecture,
+    tokenizer: &Tokenizer,
+    options: &Options,
+) -> Fingerprint {
+    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file.
+    let read = format!("{architecture:?} {:?} {:?}", options.kv, options.compute);
+    Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 
 /// Whether the vocabulary has what calls in `format` need.
@@ -355,70 +406,9 @@ fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
     }
 }
 
-/// Starts the thread that owns the model.
-fn start<B: Backend + Send + 'static>(
-    pool: Pool<B>,
-    queue: mpsc::Receiver<Sequence>,
-) -> std::io::Result<JoinHandle<()>>
-where
-    Pool<B>: Send,
-{
-    std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue))
-}
-
-/// Serves requests until nobody can send one: each step computes a part of every running sequence.
-fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
-    let mut running: Vec<Sequence> = Vec::new();
-    loop {
-        if running.is_empty() {
-            match jobs.recv() {
-                Ok(sequence) => admit(sequence, &mut running),
-                Err(_) => return,
-            }
-        }
-        while let Ok(sequence) = jobs.try_recv() {
-            admit(sequence, &mut running);
-        }
-        if let Err(error) = step(&mut pool, &mut running) {
-            let message = error.to_string();
-            for sequence in &mut running {
-                sequence.fail(Error::Backend { operation: "step".into(), message: message.clone() });
-            }
-        }
-        let (finished, rest): (Vec<_>, Vec<_>) =
-            running.into_iter().partition(|sequence| sequence.run.finished);
-        running = rest;
-        for mut sequence in finished {
-            pool.finish(&mut sequence.run);
-            if let Some(other) = sequence.events.take_other() {
-                admit(other, &mut running);
-            }
-        }
-    }
-}
-
-fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
-    sequence.begin();
-    running.push(sequence);
-}
-
-/// One forward pass, and the next token of those whose prompt is through.
-fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
-    for sequence in running.iter_mut() {
-        sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
-    }
-    let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
-    let mut stepped = pool.step(&mut runs, STEP_TOKENS)?;
-    for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks_mut(pool.vocabulary())) {
-        running[at].advance(logits);
-    }
-    if let Some(at) = stepped.too_long {
-        running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod call_tests;
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use super::*;
 use crate::gguf::Writer;
 use crate::request::{Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, Usage};
 
-const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
+pub(super) const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
      {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
@@ -31,18 +31,18 @@ fn request(text: &str, max_tokens: usize) -> Request {
     Request { messages: vec![Message::user(text)], max_tokens: Some(max_tokens), ..Request::default() }
 }
 
-struct Turn {
-    text: String,
+pub(super) struct Turn {
+    pub text: String,
     calls: Vec<ToolCall>,
     finish: Finish,
-    usage: Usage,
+    pub usage: Usage,
 }
 
 fn turn(engine: &Engine, request: &Request) -> Turn {
     collect(engine.generate(request).unwrap())
 }
 
-fn collect(events: Events) -> Turn {
+pub(super) fn collect(events: Events) -> Turn {
     let (mut text, mut calls) = (String::new(), Vec::new());
     for event in events {
         match event.unwrap() {

@@ -8,6 +8,7 @@
 
 mod cursor;
 mod error;
+mod identity;
 mod map;
 mod metadata;
 mod parse;
@@ -30,7 +31,7 @@ pub use tensor_type::TensorType;
 pub use value::{Array, Strings, Value};
 pub use write::Writer;
 
-use map::Bytes;
+pub(crate) use map::Bytes;
 use parse::Part;
 
 /// An opened model file, or all the files of a split one. Cheap to clone; clones share the map.

@@ -17,6 +17,37 @@ pub enum Mixer<B: Backend> {
     Delta(Delta<B>, B::State),
 }
 
+/// What a layer keeps of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A row for each token, or for those in its window.
+    Rows {
+        /// Whether only for those.
+        windowed: bool,
+        /// Bytes of a row.
+        bytes: usize,
+    },
+    /// A state.
+    State {
+        /// Its bytes.
+        bytes: usize,
+    },
+}
+
+/// Where something that a layer keeps lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In rows of its blocks.
+    Rows {
+        /// The first.
+        row: usize,
+        /// How many.
+        rows: usize,
+    },
+    /// In a slot.
+    Slot(SlotId),
+}
+
 impl<B: Backend> Mixer<B> {
     /// Loads the layer of block number `layer` and makes room for what it keeps.
     ///
@@ -90,6 +121,50 @@ impl<B: Backend> Mixer<B> {
         }
     }
 
+    /// What the layer keeps of a sequence, in a cache of type `kv`.
+    pub fn kept(&self, kv: KvType) -> Kept {
+        let rows = |shape: &AttentionShape| {
+            let (key, value) = shape.kept();
+            Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
+        };
+        match self {
+            Mixer::Attention(layer, _) => rows(layer.shape()),
+            Mixer::Mla(layer, _) => rows(layer.shape()),
+            Mixer::Delta(layer, _) => {
+                let (history, matrices) = layer.shape().kept();
+                Kept::State { bytes: 4 * (history + matrices) }
+            }
+        }
+    }
+
+    /// Appends what lies at `place` to `out`.
+    ///
+    /// # Errors
+    /// If the backend fails, or the layer keeps something else.
+    pub fn save(&self, backend: &B, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        match (self, place) {
+            (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
+                backend.save_rows(kv, row, rows, out)
+            }
+            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.save_state(state, slot, out),
+            _ => Err(misplaced()),
+        }
+    }
+
+    /// Puts what [`Mixer::save`] gave at `place`.
+    ///
+    /// # Errors
+    /// As [`Mixer::save`].
+    pub fn load_back(&mut self, backend: &mut B, place: Place, bytes: &[u8]) -> Result<()> {
+        match (self, place) {
+            (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
+                backend.load_rows(kv, row, rows, bytes)
+            }
+            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.load_state(state, slot, bytes),
+            _ => Err(misplaced()),
+        }
+    }
+
     /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
@@ -107,6 +182,11 @@ impl<B: Backend> Mixer<B> {
             Mixer::Delta(layer, state) => layer.apply(backend, x, step, state),
         }
     }
+}
+
+fn misplaced() -> crate::Error {
+    let message = "the layer keeps something else".to_owned();
+    crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
 /// The blocks of a layer.

@@ -16,7 +16,7 @@ pub use delta::Delta;
 pub use experts::Experts;
 pub use ffn::Ffn;
 pub use linear::Linear;
-pub use mixer::Mixer;
+pub use mixer::{Kept, Mixer, Place};
 pub use mla::Mla;
 pub use norm::Norm;
 pub use rope::{Rope, Rotation, rope_width};

@@ -36,7 +36,8 @@ fn what_is_kept_is_what_is_made() {
         let architecture = Architecture::of(&gguf).unwrap();
         for (context, sequences) in [(1, 1), (100, 1), (700, 3)] {
             for kv in [KvType::F32, KvType::F16, KvType::Q8_0] {
-                let room = room(&gguf, &architecture, (context, sequences), kv, SNAPSHOT_BYTES).unwrap();
+                let room =
+                    room(&gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES)).unwrap();
                 let decoder = Decoder::load(&gguf, Native::with_threads(1), &room, kv);
                 let found = Footprint::of(&gguf, context, sequences, kv);
                 match (decoder, found) {
@@ -154,7 +155,7 @@ fn snapshots_fill_their_budget() {
     let check = |case: &str, bytes: u64, expected: usize| {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
-        let room = room(&gguf, &architecture, (4096, 2), KvType::F16, bytes).unwrap();
+        let room = room(&gguf, &architecture, (4096, 2), KvType::F16, (None, bytes)).unwrap();
         assert_eq!(room.slots - 2, expected, "{case}");
     };
     check("qwen35moe-fused-gate-up-exact", 0, 4);

@@ -1,11 +1,15 @@
 //! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it together.
 
+mod disk;
 mod run;
 
 use crate::backend::{Backend, Span, Step};
+use crate::cache::disk::Disk;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
+use crate::schedule::Pace;
 use crate::{Error, Result};
+pub use disk::Written;
 pub use run::{Found, Run};
 
 /// The part of a step that one sequence asks for.
@@ -29,13 +33,32 @@ pub struct Pool<B: Backend> {
     prefixes: Prefixes,
     /// How many runs have finished.
     finished: u64,
+    pace: Pace,
+    /// The tier on disk, if there is one, and the file that is being written.
+    disk: Option<Disk>,
+    export: Option<disk::Export>,
 }
 
 impl<B: Backend> Pool<B> {
     /// Takes a decoder that was loaded with `room`.
     pub fn new(decoder: Decoder<B>, room: &Room) -> Self {
         let cache = Cache::new(room, decoder.recurrent());
-        Pool { decoder, cache, prefixes: Prefixes::default(), finished: 0 }
+        Pool {
+            decoder,
+            cache,
+            prefixes: Prefixes::default(),
+            finished: 0,
+            pace: Pace::default(),
+            disk: None,
+            export: None,
+        }
+    }
+
+    /// The same, with static text kept on disk as well.
+    #[must_use]
+    pub fn on_disk(mut self, disk: Option<Disk>) -> Self {
+        self.disk = disk;
+        self
     }
 
     /// V, the number of logits in a row.
@@ -149,6 +172,8 @@ impl<B: Backend> Pool<B> {
     }
 }
 
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

@@ -10,20 +10,21 @@ use super::*;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
+use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 
 /// Rows of a step: small, so that prompts take several.
-const BUDGET: usize = 48;
+pub(super) const BUDGET: usize = 48;
 
 /// Tokens that fit: a few sequences' worth, so that much is evicted.
 const ROOM: usize = 640;
 
 /// A seeded stream of numbers.
-struct Random(u64);
+pub(super) struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -34,13 +35,17 @@ impl Random {
 }
 
 /// What a model gives after tokens, computed alone.
-struct Oracle {
+pub(super) struct Oracle {
     pool: Pool<Native>,
     known: HashMap<Vec<u32>, Vec<f32>>,
 }
 
 impl Oracle {
-    fn logits(&mut self, tokens: &[u32]) -> &[f32] {
+    pub fn new(gguf: &Gguf) -> Self {
+        Oracle { pool: pool(gguf, 1024, 1024), known: HashMap::new() }
+    }
+
+    pub fn logits(&mut self, tokens: &[u32]) -> &[f32] {
         let Oracle { pool, known } = self;
         known.entry(tokens.to_vec()).or_insert_with(|| {
             let mut table = Table::default();
@@ -51,7 +56,7 @@ impl Oracle {
     }
 }
 
-fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
+pub(super) fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
     let architecture = Architecture::of(gguf).unwrap();
     let window = Sizes::of(&Facts::new(gguf, &architecture).unwrap()).unwrap().window;
     let room = Room::new(tokens, 2, step, window).keeping(8);
@@ -62,21 +67,26 @@ fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
 fn prompt(random: &mut Random, vocabulary: usize) -> (Vec<u32>, Prefix) {
     let mut tokens = Vec::new();
     let mut prefix = Prefix { salt: ["", "", "", "other"][random.below(4)].into(), ..Prefix::default() };
-    for _ in 0..1 + random.below(4) {
-        let (kind, len) = (random.below(4), [5, 31, 32, 40][random.below(4)]);
+    for at in 0..1 + random.below(4) {
+        // Many begin alike.
+        let kinds = if at == 0 { 1 } else { 3 };
+        let (kind, len) = (random.below(kinds), [40, 31, 32, 5][random.below(2 + 2 * at.min(1))]);
         tokens.extend((0..len).map(|i| ((kind * 7919 + i * 31 + 11) % vocabulary) as u32));
         if random.below(2) == 0 {
             prefix.add(tokens.len());
         }
     }
-    prefix.pinned = if random.below(2) == 0 { prefix.boundaries.first().copied().unwrap_or(0) } else { 0 };
+    prefix.pinned = match random.below(3) {
+        0 => 0,
+        at => prefix.boundaries.get(at - 1).or(prefix.boundaries.last()).copied().unwrap_or(0),
+    };
     let tail = 1 + random.below(12);
     tokens.extend((0..tail).map(|_| random.below(vocabulary) as u32));
     (tokens, prefix)
 }
 
 /// The most likely token.
-fn best(logits: &[f32]) -> u32 {
+pub(super) fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
@@ -89,21 +99,60 @@ struct Tally {
     compared: usize,
     put_off: usize,
     evicted: usize,
+    disk: usize,
+    damaged: usize,
+}
+
+/// The pool of a new process, on the same folder.
+pub(super) fn restarted(gguf: &Gguf, folder: &Path, log: Log) -> Pool<Native> {
+    let options = Options { folder: folder.to_owned(), limit: 1 << 30, always: true, log };
+    let disk = Disk::new(options, "a model", Fingerprint::of(&[gguf.name().as_bytes()]));
+    pool(gguf, ROOM, BUDGET).on_disk(Some(disk))
+}
+
+/// Writes all that is queued.
+pub(super) fn flush(pool: &mut Pool<Native>) {
+    while pool.write().unwrap() != Written::All {}
+}
+
+/// Alters, cuts off or removes one of the files in `folder`.
+fn damage(random: &mut Random, folder: &Path) -> bool {
+    let entries = crate::cache::disk::list(folder).unwrap();
+    if entries.is_empty() {
+        return false;
+    }
+    let path = &entries[random.below(entries.len())].path;
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = random.below(bytes.len());
+    match random.below(3) {
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => bytes.truncate(at),
+        _ => {
+            std::fs::remove_file(path).unwrap();
+            return true;
+        }
+    }
+    // As anything but a careless tool would: whoever has mapped it keeps what it sees.
+    std::fs::remove_file(path).unwrap();
+    std::fs::write(path, bytes).unwrap();
+    true
 }
 
 fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
     let mut random = Random(seed);
-    let mut oracle = Oracle { pool: pool(gguf, 1024, 1024), known: HashMap::new() };
-    let mut pool = pool(gguf, ROOM, BUDGET);
+    let mut oracle = Oracle::new(gguf);
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = restarted(gguf, folder.path(), Log::default());
     let vocabulary = pool.vocabulary().min(400);
     let mut runs: Vec<(Run, usize)> = Vec::new();
     let mut finished: Vec<Vec<u32>> = Vec::new();
+    let mut asked: Vec<(Vec<u32>, Prefix)> = Vec::new();
     let mut tally = Tally::default();
     for operation in 0..operations {
-        match random.below(10) {
+        match random.below(14) {
             0..=2 if runs.len() < 6 => {
                 let (mut tokens, prefix) = prompt(&mut random, vocabulary);
-                if let Some(before) = finished.get(random.below(8))
+                if let Some(before) = finished.get(random.below(16))
                     && before.len() < 300
                 {
                     // Goes on after an earlier one, sometimes from its middle.
@@ -113,6 +162,9 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                 tally.prompts += 1;
                 tally.tokens += tokens.len();
                 let limit = tokens.len() + 1 + random.below(6);
+                if prefix.pinned > 0 && prefix.salt.is_empty() {
+                    asked.push((tokens.clone(), prefix.clone()));
+                }
                 runs.push((Run::new(tokens, prefix), limit));
             }
             3 if !runs.is_empty() => {
@@ -125,6 +177,27 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                     tally.evicted += usize::from(pool.evict(lack));
                 }
             }
+            5..=7 => {
+                for _ in 0..random.below(40) {
+                    pool.write().unwrap();
+                }
+            }
+            8 => {
+                for (mut run, _) in runs.drain(..) {
+                    pool.finish(&mut run);
+                }
+                if random.below(3) > 0 {
+                    flush(&mut pool);
+                }
+                pool = restarted(gguf, folder.path(), Log::default());
+                // Somebody asks what was asked before.
+                if let Some((tokens, prefix)) = asked.get(random.below(asked.len().max(1))).cloned() {
+                    let limit = tokens.len() + 2;
+                    (tally.prompts, tally.tokens) = (tally.prompts + 1, tally.tokens + tokens.len());
+                    runs.push((Run::new(tokens, prefix), limit));
+                }
+            }
+            9 if random.below(4) == 0 => tally.damaged += usize::from(damage(&mut random, folder.path())),
             _ => {}
         }
         let mut refs: Vec<&mut Run> = runs.iter_mut().map(|(run, _)| run).collect();
@@ -148,6 +221,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
             if runs[at].0.finished {
                 let (mut run, _) = runs.swap_remove(at);
                 tally.cached += run.found.as_ref().map_or(0, |found| found.cached);
+                tally.disk += run.found.as_ref().map_or(0, |found| found.disk);
                 pool.finish(&mut run);
                 finished.insert(random.below(finished.len() + 1), run.tokens);
                 finished.truncate(8);
@@ -179,15 +253,19 @@ fn models(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn check_all(folder: &Path, default: usize) {
-    let (mut cached, mut tokens) = (0, 0);
+    let (mut cached, mut disk, mut tokens) = (0, 0, 0);
     for (seed, path) in models(folder).into_iter().enumerate() {
         let name = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         let tally = check(&name, &Gguf::open(&path).unwrap(), seed as u64, operations(default));
         println!("{name}: {tally:?}");
         cached += tally.cached;
+        disk += tally.disk;
         tokens += tally.tokens;
     }
-    assert!(cached > 0, "there must be hits to test: {cached} of {tokens} tokens");
+    assert!(
+        cached > 0 && disk > 0,
+        "there must be hits to test: {cached} of {tokens} tokens, {disk} from disk"
+    );
 }
 
 #[test]
@@ -211,7 +289,7 @@ fn so_it_does_for_all_models_of_the_fixtures() {
 }
 
 /// Steps until all runs are through their prompts; gives how many rows that took.
-fn rows(pool: &mut Pool<Native>, runs: &mut [&mut Run]) -> usize {
+pub(super) fn rows(pool: &mut Pool<Native>, runs: &mut [&mut Run]) -> usize {
     let mut rows = 0;
     while runs.iter().any(|run| run.pending() > 0 && !run.finished) {
         let before: usize = runs.iter().map(|run| run.pending()).sum();
@@ -221,16 +299,16 @@ fn rows(pool: &mut Pool<Native>, runs: &mut [&mut Run]) -> usize {
     rows
 }
 
-fn fixture(case: &str) -> Gguf {
+pub(super) fn fixture(case: &str) -> Gguf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
     Gguf::open(&folder.join(case).join("model.gguf")).unwrap()
 }
 
 /// One model of each sort of state: none, a window, a window with sinks, recurrent.
-const SORTS: [&str; 4] =
+pub(super) const SORTS: [&str; 4] =
     ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"];
 
-fn text(kind: u32, len: u32) -> Vec<u32> {
+pub(super) fn text(kind: u32, len: u32) -> Vec<u32> {
     (0..len).map(|i| (kind * 61 + i * 7) % 400).collect()
 }
 
@@ -312,7 +390,7 @@ fn boundaries_cost_no_step() {
 fn who_finds_no_room_waits_and_loses_nothing() {
     for case in SORTS {
         let gguf = fixture(case);
-        let mut oracle = Oracle { pool: pool(&gguf, 1024, 1024), known: HashMap::new() };
+        let mut oracle = Oracle::new(&gguf);
         let mut pool = pool(&gguf, 320, BUDGET);
         let mut runs: Vec<Run> = (0..4).map(|kind| Run::new(text(kind, 150), Prefix::default())).collect();
         for _ in 0..400 {

@@ -1,5 +1,7 @@
 //! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
 
+use std::time::Instant;
+
 use super::{Part, Pool};
 use crate::backend::Backend;
 use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
@@ -21,6 +23,8 @@ pub struct Run {
     table: Table,
     /// Whether it has computed something since it was attached to what was found.
     begun: bool,
+    /// Whether the disk was asked for it.
+    asked: bool,
     /// Put off for want of room, when so many had finished: it waits for one more.
     put_off: Option<u64>,
 }
@@ -30,6 +34,8 @@ pub struct Run {
 pub struct Found {
     /// Tokens that were not computed again.
     pub cached: usize,
+    /// How many of them came from disk.
+    pub disk: usize,
     /// Why no more.
     pub stop: Option<Stop>,
 }
@@ -56,6 +62,11 @@ impl Run {
         self.tokens.len() - self.table.len()
     }
 
+    /// Whether it waits for its next token, its prompt being through.
+    fn decodes(&self) -> bool {
+        self.begun && !self.finished && self.tokens.len() > self.prompt
+    }
+
     /// How many tokens it will have in common with a sequence that begins with `tokens`, and whether all of them are computed.
     fn gives(&self, tokens: &[u32]) -> (usize, bool) {
         let limit = tokens.len().saturating_sub(1);
@@ -70,6 +81,12 @@ fn runs_nothing(run: &Run) -> bool {
 }
 
 impl<B: Backend> Pool<B> {
+    /// How many rows the next step of `runs` may have, at most `most`: few while one of them decodes, so that its tokens come
+    /// steadily beside a long prompt.
+    pub fn budget(&self, runs: &[&mut Run], most: usize) -> usize {
+        self.pace.budget(runs.iter().any(|run| run.decodes()), most)
+    }
+
     /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute
     /// waits for it; so each prefix is computed once, however many need it.
     ///
@@ -128,7 +145,13 @@ impl<B: Backend> Pool<B> {
         if run.put_off == Some(self.finished) {
             return Ok(false);
         }
-        let hit = self.find(&run.prefix.salt, &run.tokens);
+        let mut hit = self.find(&run.prefix.salt, &run.tokens);
+        let mut disk = 0;
+        if !std::mem::replace(&mut run.asked, true) && self.restore(&run.prefix, &run.tokens, &hit)? {
+            let before = hit.len;
+            hit = self.find(&run.prefix.salt, &run.tokens);
+            disk = hit.len.saturating_sub(before);
+        }
         for other in before.iter_mut().filter(|other| !other.finished && other.prefix.salt == run.prefix.salt)
         {
             let (common, computed) = other.gives(&run.tokens);
@@ -146,7 +169,7 @@ impl<B: Backend> Pool<B> {
             run.prefix.add(seen);
         }
         if run.put_off.is_none() {
-            run.found = Some(Found { cached: cached.min(run.prompt), stop });
+            run.found = Some(Found { cached: cached.min(run.prompt), disk: disk.min(cached), stop });
         }
         Ok(true)
     }
@@ -193,7 +216,9 @@ impl<B: Backend> Pool<B> {
             let tokens = &tokens[start..start + rows[at]];
             parts.push(Part { table, tokens, outputs: usize::from(through), saves });
         }
+        let begun = Instant::now();
         let computed = self.forward(&mut parts);
+        self.pace.learn(rows.iter().sum(), begun.elapsed());
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
         let logits = match computed {
             Ok(logits) => logits,
@@ -236,7 +261,9 @@ impl<B: Backend> Pool<B> {
     /// Keeps what a run has computed: it goes no further.
     pub fn finish(&mut self, run: &mut Run) {
         let table = std::mem::take(&mut run.table);
+        let computed = table.len();
         self.keep(&run.prefix, &run.tokens, table);
         self.finished += 1;
+        self.queue_for_disk(&run.prefix, &run.tokens[..computed.min(run.tokens.len())]);
     }
 }

@@ -1,6 +1,7 @@
 //! Rows of keys or values in slots, in the precision that the cache is kept in.
 #![allow(unsafe_code)]
 
+mod bytes;
 mod source;
 
 use half::f16;

@@ -53,6 +53,23 @@ impl Kv {
         }
     }
 
+    /// Appends keys, then values, of `rows` rows from `row` on to `out`.
+    pub fn save(&self, row: usize, rows: usize, out: &mut Vec<u8>) {
+        self.keys.save(row, rows, out);
+        if let Some(values) = &self.values {
+            values.save(row, rows, out);
+        }
+    }
+
+    /// Puts back what [`Kv::save`] gave.
+    pub fn load(&mut self, row: usize, rows: usize, bytes: &[u8]) {
+        let (keys, rest) = bytes.split_at(self.keys.bytes_of(rows));
+        self.keys.load(row, rows, keys);
+        if let Some(values) = &mut self.values {
+            values.load(row, rows, rest);
+        }
+    }
+
     /// Writes the rows of `span`, which lie in `blocks`.
     pub fn append(&mut self, cpu: &Cpu, span: &Span, blocks: &[u32], k: &[f32], v: Option<&[f32]>) {
         let size = self.block_tokens;
@@ -98,6 +115,28 @@ impl State {
         let slot = slot.0 as usize;
         let history = &mut self.history[slot * self.widths.0..][..self.widths.0];
         (history, &mut self.matrices[slot * self.widths.1..][..self.widths.1])
+    }
+
+    /// Appends history and matrices of a slot to `out`.
+    pub fn save(&self, slot: SlotId, out: &mut Vec<u8>) {
+        let slot = slot.0 as usize;
+        for (numbers, width) in [(&self.history, self.widths.0), (&self.matrices, self.widths.1)] {
+            let from = out.len();
+            out.resize(from + 4 * width, 0);
+            let numbers = &numbers[slot * width..(slot + 1) * width];
+            for (bytes, number) in out[from..].as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
+                *bytes = number.to_le_bytes();
+            }
+        }
+    }
+
+    /// Puts back what [`State::save`] gave.
+    pub fn load(&mut self, slot: SlotId, bytes: &[u8]) {
+        let (history, matrices) = self.of(slot);
+        let numbers = history.iter_mut().chain(matrices);
+        for (number, bytes) in numbers.zip(bytes.as_chunks::<4>().0) {
+            *number = f32::from_le_bytes(*bytes);
+        }
     }
 
     /// Makes a slot what every sequence begins with.

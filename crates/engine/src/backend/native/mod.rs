@@ -120,6 +120,26 @@ impl Backend for Native {
         Ok(())
     }
 
+    fn save_rows(&self, kv: &Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        kv.save(row, rows, out);
+        Ok(())
+    }
+
+    fn load_rows(&mut self, kv: &mut Kv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
+        kv.load(row, rows, bytes);
+        Ok(())
+    }
+
+    fn save_state(&self, state: &State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+        state.save(slot, out);
+        Ok(())
+    }
+
+    fn load_state(&mut self, state: &mut State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+        state.load(slot, bytes);
+        Ok(())
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
         let mut x = self.arena.array(tokens.len(), table.width());
         for (row, &token) in x.numbers_mut().chunks_exact_mut(table.width()).zip(tokens) {

@@ -1,0 +1,375 @@
+//! `bench prefix`: how much of what agents send again and again is computed again.
+//!
+//! Owns the trace of three agents that share skills, and what is measured on it: hits against the ideal, the time to the first token
+//! cold, warm and after a restart, and the throughput of agents that work at once. The texts are random words of a fixed seed:
+//! what they say matters to no cache.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use alara_engine::cache::disk;
+use alara_engine::gguf::Gguf;
+use alara_engine::{Engine, Event, Message, Options, Request, Segment, Usage};
+use serde::Serialize;
+
+/// Who works in the trace, with which skills.
+const AGENTS: [(&str, &[&str]); 3] =
+    [("builder", &["a", "b"]), ("reviewer", &["a", "c"]), ("releaser", &["a", "b", "d"])];
+
+/// Turns of each of them.
+const TURNS: usize = 20;
+
+const WORDS: [&str; 16] = [
+    "house", "the", "of", "kitchen", "reading", "because", "about", "in", "water", "and", "tree", "is",
+    "with", "number", "to", "old",
+];
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How the model runs. Its context and its disk tier are the measurement's own.
+    pub options: Options,
+    /// The tier on disk, for the time after a restart: a folder that nobody else uses.
+    pub disk: disk::Options,
+    /// Words of each skill in the trace.
+    pub words: usize,
+    /// Tokens of static text for the times to the first token.
+    pub sizes: Vec<usize>,
+    /// How many agents work at once.
+    pub parallel: Vec<usize>,
+    /// Tokens that each of them generates.
+    pub generate: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The model file.
+    pub model: String,
+    /// Threads that computed.
+    pub threads: usize,
+    /// The trace.
+    pub trace: Hits,
+    /// For each size that the model's context has room for.
+    pub first_token: Vec<FirstToken>,
+    /// For each number of agents.
+    pub parallel: Vec<Parallel>,
+}
+
+/// Hits of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Hits {
+    /// Requests.
+    pub requests: usize,
+    /// Tokens of their prompts.
+    pub prompt_tokens: usize,
+    /// Of these, how many each prompt has in common with any earlier one, at the most.
+    pub ideal_tokens: usize,
+    /// How many of these were not computed again.
+    pub hit_tokens: usize,
+    /// Hits of the ideal, from 0 to 1.
+    pub share: f64,
+}
+
+/// Times to the first token, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FirstToken {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Nothing of it was seen before.
+    pub cold_ms: f64,
+    /// Its static text was.
+    pub warm_ms: f64,
+    /// It was, by an earlier process, whose files the system still has in memory.
+    pub restart_ms: f64,
+    /// Tokens that came from disk then.
+    pub disk_tokens: usize,
+    /// And if the system has to read the files from the disk; `None` if it can't be made to.
+    pub uncached_ms: Option<f64>,
+}
+
+/// Throughput of agents that work at once.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Parallel {
+    /// How many agents.
+    pub agents: usize,
+    /// Tokens that they generated, all together.
+    pub tokens: usize,
+    /// Tokens a second while they were at it, prompts included.
+    pub tokens_per_second: f64,
+}
+
+/// Random words.
+struct Text(u64);
+
+impl Text {
+    fn words(&mut self, count: usize) -> String {
+        let words = (0..count).map(|_| {
+            // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            WORDS[((z ^ (z >> 31)) % WORDS.len() as u64) as usize]
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn segment(name: &str, text: String) -> Segment {
+    Segment { name: name.to_owned(), text }
+}
+
+/// The requests of the trace in their order: the agents take turns. What they answer is fixed, so that every model gets the same.
+pub fn trace(words: usize) -> Vec<Request> {
+    let skill =
+        |name: &str| segment(name, format!("# {name}\n\n{}", Text(name.as_bytes()[0].into()).words(words)));
+    let mut agents: Vec<Request> = AGENTS
+        .iter()
+        .map(|(name, skills)| {
+            let context = segment("context", Text(1).words(words / 2));
+            let directive = segment("directive", format!("You are the {name}."));
+            let system =
+                [context].into_iter().chain(skills.iter().map(|name| skill(name))).chain([directive]);
+            Request { system: system.collect(), max_tokens: Some(4), ..Request::default() }
+        })
+        .collect();
+    let mut said = Text(2);
+    let mut requests = Vec::new();
+    for _ in 0..TURNS {
+        for agent in &mut agents {
+            agent.messages.push(Message::user(said.words(6)));
+            requests.push(agent.clone());
+            agent.messages.push(Message::assistant(said.words(4), Vec::new()));
+        }
+    }
+    requests
+}
+
+/// Measures the model in `gguf`. `note` is told what is being done; `evict` makes the system forget a file's contents, and says whether
+/// it could.
+///
+/// # Errors
+/// The engine's.
+pub fn measure(
+    gguf: &Gguf,
+    config: &Config,
+    note: &mut dyn FnMut(&str),
+    evict: &dyn Fn(&Path) -> bool,
+) -> alara_engine::Result<Report> {
+    note("trace of three agents");
+    let bench = Bench { gguf, config };
+    let trace = bench.hits(&trace(config.words))?;
+    let mut first_token = Vec::new();
+    for &size in &config.sizes {
+        note(&format!("time to the first token after {size} static tokens"));
+        first_token.extend(bench.first_token(size, evict)?);
+    }
+    let mut parallel = Vec::new();
+    for &agents in &config.parallel {
+        note(&format!("{agents} agents at once"));
+        parallel.push(bench.parallel(agents)?);
+    }
+    let (model, threads) = (gguf.name().to_owned(), config.options.threads);
+    Ok(Report { model, threads, trace, first_token, parallel })
+}
+
+struct Bench<'a> {
+    gguf: &'a Gguf,
+    config: &'a Config,
+}
+
+impl Bench<'_> {
+    /// An engine with room for `tokens` tokens of each of `parallel` sequences; `None` if the model's context is smaller. It
+    /// has computed something, so that what only the first request pays is paid.
+    fn engine(&self, tokens: usize, parallel: usize, disk: bool) -> alara_engine::Result<Option<Engine>> {
+        let options = Options {
+            context: Some(tokens),
+            parallel,
+            disk: disk.then(|| self.config.disk.clone()),
+            ..self.config.options.clone()
+        };
+        let engine = match Engine::load(self.gguf, &options) {
+            Err(alara_engine::Error::InvalidRequest { .. }) => return Ok(None),
+            engine => engine?,
+        };
+        let hello = Request {
+            messages: vec![Message::user(Text(99).words(tokens.min(200) / 12))],
+            max_tokens: Some(1),
+            ..Request::default()
+        };
+        run(&engine, &hello)?;
+        Ok(Some(engine))
+    }
+
+    fn hits(&self, trace: &[Request]) -> alara_engine::Result<Hits> {
+        // The engine's own default is no measure: a trace longer than that would be cut.
+        let options = Options { disk: None, ..self.config.options.clone() };
+        let engine = Engine::load(self.gguf, &options)?;
+        let mut hits = Hits { requests: trace.len(), ..Hits::default() };
+        let mut seen: Vec<Vec<u32>> = Vec::new();
+        for request in trace {
+            let tokens = engine.prompt_tokens(request)?;
+            let common = |other: &Vec<u32>| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            // The last token is always computed: its logits are wanted.
+            let ideal = seen.iter().map(common).max().unwrap_or(0).min(tokens.len() - 1);
+            let usage = run(&engine, request)?;
+            hits.prompt_tokens += tokens.len();
+            hits.ideal_tokens += ideal;
+            hits.hit_tokens += usage.cached_tokens.min(ideal);
+            seen.push(tokens);
+        }
+        hits.share = hits.hit_tokens as f64 / hits.ideal_tokens.max(1) as f64;
+        Ok(hits)
+    }
+
+    fn first_token(
+        &self,
+        size: usize,
+        evict: &dyn Fn(&Path) -> bool,
+    ) -> alara_engine::Result<Option<FirstToken>> {
+        let Some(engine) = self.engine(size + 256, 1, true)? else { return Ok(None) };
+        // As many words as make so many tokens.
+        let sample = 100;
+        let request = |words: usize, question: u64| Request {
+            system: vec![segment("static", Text(size as u64).words(words))],
+            messages: vec![Message::user(Text(question).words(18))],
+            max_tokens: Some(1),
+            ..Request::default()
+        };
+        let count = |words: usize| engine.prompt_tokens(&request(words, 1)).map(|tokens| tokens.len());
+        let (none, some) = (count(1)?, count(1 + sample)?);
+        let words = 1 + size.saturating_sub(none) * sample / (some - none).max(1);
+        let time = |engine: &Engine, question: u64| -> alara_engine::Result<(f64, Usage)> {
+            let usage = run(engine, &request(words, question))?;
+            Ok((usage.time_to_first_token.as_secs_f64() * 1e3, usage))
+        };
+        let (cold_ms, usage) = time(&engine, 1)?;
+        let (warm_ms, _) = time(&engine, 2)?;
+        drop(engine);
+        let again = |question: u64| match self.engine(size + 256, 1, true)? {
+            Some(engine) => time(&engine, question),
+            None => Ok((0.0, Usage::default())),
+        };
+        let (restart_ms, restarted) = again(3)?;
+        let files = disk::list(&self.config.disk.folder).unwrap_or_default();
+        let evicted = files.iter().all(|entry| evict(&entry.path));
+        let uncached_ms = if evicted { Some(again(4)?.0) } else { None };
+        Ok(Some(FirstToken {
+            prompt_tokens: usage.prompt_tokens,
+            cold_ms,
+            warm_ms,
+            restart_ms,
+            disk_tokens: restarted.disk_tokens,
+            uncached_ms,
+        }))
+    }
+
+    fn parallel(&self, agents: usize) -> alara_engine::Result<Parallel> {
+        let trace = trace(self.config.words);
+        let asked: Vec<Request> = (0..agents)
+            .map(|at| {
+                let mut request = trace[at % AGENTS.len()].clone();
+                request.messages.push(Message::assistant("so", Vec::new()));
+                request.messages.push(Message::user(Text(at as u64 + 7).words(12)));
+                request.max_tokens = Some(self.config.generate);
+                request
+            })
+            .collect();
+        let options = Options { parallel: agents, disk: None, ..self.config.options.clone() };
+        let engine = Engine::load(self.gguf, &options)?;
+        // Their static text is known, as it is in the course of work.
+        let known: HashSet<usize> = (0..agents.min(AGENTS.len())).collect();
+        for at in known {
+            run(&engine, &Request { max_tokens: Some(1), ..asked[at].clone() })?;
+        }
+        let begun = Instant::now();
+        let turns = asked.iter().map(|request| engine.generate(request)).collect::<Result<Vec<_>, _>>()?;
+        let mut tokens = 0;
+        for turn in turns {
+            tokens += done(turn)?.completion_tokens;
+        }
+        let seconds = begun.elapsed().max(Duration::from_micros(1)).as_secs_f64();
+        Ok(Parallel { agents, tokens, tokens_per_second: tokens as f64 / seconds })
+    }
+}
+
+fn run(engine: &Engine, request: &Request) -> alara_engine::Result<Usage> {
+    done(engine.generate(request)?)
+}
+
+fn done(events: alara_engine::Events) -> alara_engine::Result<Usage> {
+    let mut used = Usage::default();
+    for event in events {
+        if let Event::Done { usage, .. } = event? {
+            used = usage;
+        }
+    }
+    Ok(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn model(case: &str) -> Option<Gguf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
+        let shared = shared.unwrap_or_else(|| root.join("../shared")).join("fixtures/arch");
+        let own = root.join("tests/fixtures/arch");
+        let path =
+            [own, shared].iter().map(|folder| folder.join(case).join("model.gguf")).find(|it| it.is_file());
+        match path {
+            Some(path) => Some(Gguf::open(&path).expect("it is a model")),
+            None => {
+                println!("SKIPPED: no fixture {case}");
+                None
+            }
+        }
+    }
+
+    /// Three agents that share skills get what an endless cache would give, whatever state the model has.
+    #[test]
+    fn a_trace_hits_what_could_be_hit() {
+        let template = |name: &str| {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/templates");
+            Some(std::fs::read_to_string(folder.join(name)).expect("the template is there"))
+        };
+        for (case, name) in [
+            ("qwen3-exact", "qwen3.jinja"),
+            ("qwen35-exact", "qwen35.jinja"),
+            ("gemma3-exact", "gemma3.jinja"),
+            ("gpt-oss-mxfp4-f32", "gpt-oss.jinja"),
+        ] {
+            let Some(gguf) = model(case) else { continue };
+            let folder = tempfile::tempdir().expect("there is room");
+            let disk = disk::Options {
+                folder: folder.path().to_owned(),
+                limit: 1 << 30,
+                always: true,
+                log: disk::Log::default(),
+            };
+            let chat_template = template(name);
+            let options = Options { threads: 1, parallel: 3, chat_template, ..Options::default() };
+            let config = Config {
+                options,
+                disk,
+                words: 40,
+                sizes: vec![600, 1 << 20],
+                parallel: vec![2],
+                generate: 3,
+            };
+            let report = measure(&gguf, &config, &mut |_| {}, &|_| false).expect("it can be measured");
+            println!("{case}: {report:?}");
+            assert_eq!(report.trace.requests, 60);
+            assert!(report.trace.share >= 0.98, "{case}: {:?}", report.trace);
+            // What the context has no room for is left out.
+            let [first] = report.first_token[..] else { panic!("{:?}", report.first_token) };
+            // Some of it is in memory, since every prompt begins with it.
+            assert!(first.disk_tokens * 2 > first.prompt_tokens, "{case}: {first:?}");
+            assert_eq!(report.parallel[0].agents, 2);
+        }
+    }
+}

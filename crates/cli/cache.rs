@@ -1,0 +1,99 @@
+//! Where the prefix cache lies on disk, and how much it may hold.
+
+use std::path::{Path, PathBuf};
+
+use alara_engine::cache::disk::{Log, Options, list};
+
+use crate::ui;
+
+/// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free, and no more than this.
+const MOST: u64 = 20_000_000_000;
+
+/// Where computed static text is kept.
+#[derive(Clone, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Where computed static text is kept from run to run: a folder, or `off` [default: alara/prefix in XDG_CACHE_HOME or ~/.cache]
+    #[arg(long, value_name = "DIR|off", env = "ALARA_CACHE", hide_env_values = true)]
+    cache: Option<PathBuf>,
+}
+
+impl Args {
+    /// The folder; `None` if it is switched off, or there is no home.
+    pub fn folder(&self) -> Option<PathBuf> {
+        match self.cache.as_deref() {
+            Some(off) if off == Path::new("off") || off.as_os_str().is_empty() => None,
+            Some(folder) => Some(folder.to_owned()),
+            None => default(),
+        }
+    }
+}
+
+/// Where computed static text is kept, and how much of it.
+#[derive(Clone, clap::Args)]
+#[group(skip)]
+pub struct SizedArgs {
+    #[command(flatten)]
+    place: Args,
+    /// Most GB that are kept there [default: a tenth of the free disk, at most 20]
+    #[arg(long, value_name = "GB", env = "ALARA_CACHE_SIZE", hide_env_values = true, value_parser = gigabytes)]
+    cache_size: Option<u64>,
+}
+
+impl SizedArgs {
+    /// For the engine.
+    pub fn options(&self) -> Option<Options> {
+        let folder = self.place.folder()?;
+        let limit = self.cache_size.unwrap_or_else(|| limit(&folder));
+        Some(Options { folder, limit, always: false, log: Log::new(ui::note) })
+    }
+}
+
+fn gigabytes(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * 1e9) as u64),
+        _ => Err("a number of GB is wanted".to_owned()),
+    }
+}
+
+/// The folder for those who name none.
+pub fn default() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
+    Some(cache.join("alara/prefix"))
+}
+
+/// A tenth of what would be free without the cache, within bounds.
+pub fn limit(folder: &Path) -> u64 {
+    let held: u64 = list(folder).unwrap_or_default().iter().map(|entry| entry.bytes).sum();
+    // The folder may not be there yet.
+    let free = folder.ancestors().find_map(free).unwrap_or(0);
+    (free.saturating_add(held) / 10).min(MOST)
+}
+
+#[cfg(unix)]
+fn free(folder: &Path) -> Option<u64> {
+    let about = nix::sys::statvfs::statvfs(folder).ok()?;
+    Some(about.blocks_available().saturating_mul(about.fragment_size()))
+}
+
+#[cfg(not(unix))]
+fn free(_folder: &Path) -> Option<u64> {
+    Some(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_a_share_of_the_disk() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let limit = limit(&folder.path().join("not/there/yet"));
+        assert!(limit > 0 && limit <= MOST, "{limit}");
+        assert_eq!([gigabytes("0.5"), gigabytes("20")], [Ok(500_000_000), Ok(MOST)]);
+        assert!(gigabytes("-1").is_err() && gigabytes("inf").is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! `alara bench prefix`: what the prefix cache saves.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use alara_bench::prefix::{Config, Hits, Report, measure};
+use alara_engine::Options;
+use alara_engine::backend::KvType;
+use alara_engine::cache::disk::{self, Log};
+
+use crate::{compute, ui};
+
+/// Measure the prefix cache: hits of three agents that share skills, time to the first token, throughput
+///
+/// Hits are those of a trace of 60 requests, held against the ideal: what each prompt has in common with any earlier one.
+/// Times are told cold, with the static text in memory, and after a restart, from files that the system has in memory and
+/// that it has not.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model file; without it the model that ships
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<String>,
+    /// A chat template to use instead of the model file's, a Jinja file
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// Words of a skill in the trace
+    #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    words: u16,
+    /// Tokens of static text for the times to the first token, those that the model's context has room for
+    #[arg(long, default_value = "1000,5000,15000", value_name = "N,…", value_delimiter = ',')]
+    sizes: Vec<usize>,
+    /// How many agents work at once
+    #[arg(long, default_value = "1,2,4,8", value_name = "N,…", value_delimiter = ',')]
+    parallel: Vec<usize>,
+    /// Tokens that each of them generates
+    #[arg(short, long, default_value_t = 32, value_name = "N")]
+    n_gen: usize,
+    /// How keys and values are kept: f32, f16 or q8_0
+    #[arg(long, default_value = "f16", value_name = "TYPE")]
+    kv: KvType,
+    /// Threads that compute [default: as many as the machine runs at once]
+    #[arg(short, long, value_name = "N", value_parser = compute::threads)]
+    threads: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let gguf = crate::model::open(args.model.as_deref())?;
+    // Of its own, so that what is cold is cold.
+    let folder = tempfile::tempdir()?;
+    let disk = disk::Options {
+        folder: folder.path().join("prefix"),
+        limit: u64::MAX,
+        always: false,
+        log: Log::new(ui::note),
+    };
+    let config = Config {
+        options: Options {
+            kv: args.kv,
+            threads: compute::threads_or_default(args.threads),
+            isa: compute::isa()?,
+            chat_template: args.chat_template.as_deref().map(crate::model::chat_template).transpose()?,
+            parallel: 3,
+            ..Options::default()
+        },
+        disk,
+        words: usize::from(args.words),
+        sizes: args.sizes.clone(),
+        parallel: args.parallel.iter().copied().filter(|agents| *agents > 0).collect(),
+        generate: args.n_gen.max(1),
+    };
+    let spinner = ui::spinner();
+    let report = measure(&gguf, &config, &mut |what| spinner.set_message(what.to_owned()), &evict)?;
+    spinner.finish_and_clear();
+    match args.json {
+        true => ui::line(&serde_json::to_string_pretty(&report)?),
+        false => print(&report),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &Report) {
+    let Hits { requests, prompt_tokens, ideal_tokens, hit_tokens, share } = report.trace;
+    ui::line(&format!("{}, {} threads", report.model, report.threads));
+    ui::line(&format!(
+        "trace: {hit_tokens} of {ideal_tokens} ideal hit tokens, {:.2} % ({requests} requests, {prompt_tokens} tokens)\n",
+        share * 100.0
+    ));
+    let relative = |ms: f64, cold: f64| format!("{ms:.1} ms ({:.1} %)", ms / cold * 100.0);
+    let rows = report.first_token.iter().map(|row| {
+        vec![
+            row.prompt_tokens.to_string(),
+            format!("{:.1} ms", row.cold_ms),
+            relative(row.warm_ms, row.cold_ms),
+            relative(row.restart_ms, row.cold_ms),
+            row.uncached_ms.map_or_else(|| "-".to_owned(), |ms| relative(ms, row.cold_ms)),
+            row.disk_tokens.to_string(),
+        ]
+    });
+    let header = ["first token after", "cold", "warm", "restarted", "files not in memory", "from disk"];
+    ui::table(&header, rows);
+    ui::line("");
+    let rows = report.parallel.iter().map(|row| {
+        vec![row.agents.to_string(), row.tokens.to_string(), format!("{:.2}", row.tokens_per_second)]
+    });
+    ui::table(&["agents at once", "tokens", "tokens/s"], rows);
+}
+
+/// Makes the system forget the contents of a file.
+#[cfg(target_os = "linux")]
+fn evict(path: &Path) -> bool {
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    let forgotten = |file| posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).is_ok();
+    std::fs::File::open(path).is_ok_and(forgotten)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn evict(_path: &Path) -> bool {
+    false
+}

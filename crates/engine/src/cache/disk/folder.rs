@@ -1,0 +1,131 @@
+//! The folder of files: what is there, what goes.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::file::Stored;
+
+/// How the names of files end.
+const ENDING: &str = ".kv";
+
+/// How the names of files end that are being written.
+const UNFINISHED: &str = ".part";
+
+/// The name of the file whose tokens have this hash.
+pub(super) fn name(hash: &[u8; 32]) -> String {
+    hash.iter().take(20).map(|byte| format!("{byte:02x}")).chain([ENDING.to_owned()]).collect()
+}
+
+/// The name under which it is written.
+pub(super) fn unfinished(name: &str) -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{name}.{}-{number}{UNFINISHED}", std::process::id())
+}
+
+/// A file that is kept.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The model that it is of; `None` if the file can't be read, and will be ignored.
+    pub model: Option<String>,
+    /// Number of tokens before those that are kept in it, and up to their end.
+    pub tokens: (usize, usize),
+    /// Size.
+    pub bytes: u64,
+    /// When it was last used.
+    pub used: SystemTime,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// How many files.
+    pub files: usize,
+    /// Their size.
+    pub bytes: u64,
+    /// How many could not be removed.
+    pub left: usize,
+}
+
+/// All files that are kept in `folder`, the latest used first. None if there is no folder.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn list(folder: &Path) -> io::Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = files(folder, ENDING)?
+        .into_iter()
+        .map(|(path, bytes, used)| {
+            let stored = Stored::open(&path).ok();
+            let header = stored.map(|stored| stored.header);
+            let tokens = header.as_ref().map_or((0, 0), |header| (header.start, header.tokens));
+            Entry { path, model: header.map(|header| header.model), tokens, bytes, used }
+        })
+        .collect();
+    entries.sort_by(|a, b| b.used.cmp(&a.used).then(a.path.cmp(&b.path)));
+    Ok(entries)
+}
+
+/// Removes all files from `folder`, unfinished ones too. Who has one open keeps what it sees.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn clear(folder: &Path) -> io::Result<Cleared> {
+    let mut cleared = Cleared::default();
+    for (path, bytes, _) in files(folder, ENDING)?.into_iter().chain(files(folder, UNFINISHED)?) {
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                cleared.files += 1;
+                cleared.bytes += bytes;
+            }
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => cleared.left += 1,
+        }
+    }
+    Ok(cleared)
+}
+
+/// Removes what was not used for the longest time until there is room for `bytes` within `limit`; and what writers left behind
+/// that are gone.
+pub(super) fn make_room(folder: &Path, bytes: u64, limit: u64) -> io::Result<()> {
+    for (path, ..) in files(folder, UNFINISHED)? {
+        // Whoever writes one holds its lock.
+        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    let mut kept = files(folder, ENDING)?;
+    kept.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
+    let mut held: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
+    while held.saturating_add(bytes) > limit {
+        let Some((path, bytes, _)) = kept.pop() else { break };
+        if fs::remove_file(path).is_ok() {
+            held -= bytes;
+        }
+    }
+    Ok(())
+}
+
+/// The cache's own files in `folder` whose names end so: path, size, time of last use.
+fn files(folder: &Path, ending: &str) -> io::Result<Vec<(PathBuf, u64, SystemTime)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let own = |name: &str| {
+        let hash = name.bytes().take_while(u8::is_ascii_hexdigit).count();
+        hash == 40 && name[hash..].starts_with(ENDING) && name.ends_with(ending)
+    };
+    let found = entries.flatten().filter_map(|entry| {
+        let about = entry.metadata().ok()?;
+        let named = entry.file_name().to_str().is_some_and(own);
+        let used = about.modified().unwrap_or(UNIX_EPOCH);
+        (named && about.is_file()).then(|| (entry.path(), about.len(), used))
+    });
+    Ok(found.collect())
+}

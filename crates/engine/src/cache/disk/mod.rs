@@ -1,0 +1,216 @@
+//! The tier on disk: what static text left behind, kept across restarts.
+//!
+//! A file is a node of the tree: a run of tokens, with all tokens before it, the keys and values of the run, and what going on from
+//! its end takes. Its name is a hash of the model's fingerprint and of its tokens, and it says both inside. It is written by a
+//! thread of its own under a temporary name and published by renaming, so that there is all of it or nothing, and
+//! checksummed, so that what was damaged later is not believed. Whatever is wrong with a file or the folder costs a line in the log and
+//! the time to compute, never an answer. Owns files and names; where the numbers come from and go is said in `pool/disk.rs`.
+//!
+//! Only text without a salt is kept: what separates tenants must not be undone by a file.
+
+mod file;
+mod folder;
+mod writer;
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+pub use file::{Fault, Stored};
+pub use folder::{Cleared, Entry, clear, list};
+use writer::Writer;
+pub use writer::{Message, Sent};
+
+/// Changes whenever the bytes in a file mean something else.
+const LAYOUT: u32 = 1;
+
+/// Bytes a second that reading is taken to bring, until it is measured: a slow solid-state disk.
+const READ_SPEED: f64 = 500e6;
+
+/// What opening and checking a file takes at least.
+const READ_OVERHEAD: Duration = Duration::from_millis(2);
+
+/// Where the tier lies, and how much it may hold.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The folder; it is made, for the user alone, if there is none.
+    pub folder: PathBuf,
+    /// Most bytes of all files in it; what was not used for the longest time goes first.
+    pub limit: u64,
+    /// Whether to read and write whatever can be, not only what is estimated to be read faster than computed. For tests.
+    pub always: bool,
+    /// Who is told what went wrong, a line at a time.
+    pub log: Log,
+}
+
+/// Takes lines for the user.
+#[derive(Clone)]
+pub struct Log(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Log {
+    /// Gives each line to `to`, from any thread.
+    pub fn new(to: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Log(Arc::new(to))
+    }
+
+    fn line(&self, line: fmt::Arguments) {
+        (self.0)(&format!("prefix cache: {line}"));
+    }
+}
+
+impl Default for Log {
+    /// Forgets them.
+    fn default() -> Self {
+        Log::new(|_| {})
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
+}
+
+/// What a file's contents depend on beside its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of everything in `parts`, each told apart from the next, and of this program's version and layout.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        let program = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).as_bytes();
+        for part in [program, &LAYOUT.to_le_bytes()].iter().chain(parts) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Fingerprint(hash.finalize().into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A static segment that is to be written: the end of a text, whose beginning is kept already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// From the first token of the text to the segment's end.
+    pub tokens: Vec<u32>,
+    /// Number of tokens before the segment.
+    pub start: usize,
+}
+
+/// The tier, as the engine of one model sees it.
+#[derive(Debug)]
+pub struct Disk {
+    options: Options,
+    model: String,
+    fingerprint: Fingerprint,
+    writer: Writer,
+    /// Names that are there, or that were tried.
+    known: HashSet<String>,
+    /// What is to be written.
+    pub queue: VecDeque<Segment>,
+    /// Bytes a second, as it was last measured.
+    speed: f64,
+}
+
+impl Disk {
+    /// The tier for a model. `model` is what lists call it.
+    pub fn new(options: Options, model: &str, fingerprint: Fingerprint) -> Self {
+        Disk {
+            writer: Writer::new(&options),
+            options,
+            model: model.to_owned(),
+            fingerprint,
+            known: HashSet::new(),
+            queue: VecDeque::new(),
+            speed: READ_SPEED,
+        }
+    }
+
+    /// The file that keeps the end of `tokens`, if there is one that can be believed.
+    pub fn open(&self, tokens: &[u32]) -> Option<Stored> {
+        let path = self.options.folder.join(self.name(tokens));
+        match Stored::open(&path) {
+            Ok(stored) => {
+                let same = stored.header.fingerprint == self.fingerprint.to_string()
+                    && stored.tokens().eq(tokens.iter().copied());
+                if !same {
+                    self.distrust(&path, &Fault::Damaged("it holds another text than its name says"));
+                }
+                same.then_some(stored)
+            }
+            Err(Fault::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(fault) => {
+                self.distrust(&path, &fault);
+                None
+            }
+        }
+    }
+
+    /// Says that a file is not believed, and removes it, so that it can be written anew.
+    pub fn distrust(&self, path: &Path, fault: &Fault) {
+        self.options.log.line(format_args!("{} is ignored: {fault}", path.display()));
+        // In a folder that can't be changed it stays.
+        let _ = std::fs::remove_file(path);
+    }
+
+    /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`, the time for one of them.
+    pub fn pays(&self, bytes: u64, tokens: usize, pace: Duration) -> bool {
+        let reading = READ_OVERHEAD.as_secs_f64() + bytes as f64 / self.speed;
+        self.options.always || reading < tokens as f64 * pace.as_secs_f64()
+    }
+
+    /// Learns how long reading `bytes` took.
+    pub fn read(&mut self, bytes: u64, since: Instant) {
+        let took = since.elapsed().max(READ_OVERHEAD);
+        self.speed = (self.speed + bytes as f64 / took.as_secs_f64()) / 2.0;
+    }
+
+    /// Queues a segment, unless it is there, was tried, or nothing can be written.
+    pub fn want(&mut self, segment: Segment) {
+        let name = self.name(&segment.tokens);
+        if !self.writer.is_off()
+            && self.known.insert(name.clone())
+            && !self.options.folder.join(name).exists()
+        {
+            self.queue.push_back(segment);
+        }
+    }
+
+    /// The message that begins the file of `segment`, whose keys, values and state take `payload` bytes.
+    pub fn begin(&self, segment: &Segment, payload: u64, pace: Duration) -> Message {
+        let header = file::Header {
+            model: self.model.clone(),
+            fingerprint: self.fingerprint.to_string(),
+            start: segment.start,
+            tokens: segment.tokens.len(),
+            payload,
+            token_ns: pace.as_nanos() as u64,
+        };
+        Message::Begin { name: self.name(&segment.tokens), header: header.bytes(&segment.tokens), payload }
+    }
+
+    /// Hands a message to the thread that writes.
+    pub fn send(&mut self, message: Message) -> Sent {
+        self.writer.send(message)
+    }
+
+    fn name(&self, tokens: &[u32]) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.fingerprint.0);
+        tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+        folder::name(&hash.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! The thread that writes files, so that no request waits for a disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use super::file::CHECKSUM;
+use super::{Options, folder};
+
+/// How many messages may wait: a few MiB.
+const WAITING: usize = 4;
+
+/// What the thread is told.
+#[derive(Debug)]
+pub enum Message {
+    /// A file begins.
+    Begin {
+        /// Its name.
+        name: String,
+        /// What comes before its payload.
+        header: Vec<u8>,
+        /// Bytes of its payload.
+        payload: u64,
+    },
+    /// Its next piece.
+    Piece(Vec<u8>),
+    /// It is complete.
+    End,
+    /// It will not be completed.
+    Abandon,
+}
+
+/// What became of a message.
+#[derive(Debug)]
+pub enum Sent {
+    /// It was taken.
+    Taken,
+    /// The thread is not as far yet.
+    Later(Message),
+    /// Nothing can be written any more.
+    Off,
+}
+
+/// The thread, started with the first file.
+#[derive(Debug)]
+pub struct Writer {
+    options: Options,
+    off: Arc<AtomicBool>,
+    thread: Option<(SyncSender<Message>, JoinHandle<()>)>,
+}
+
+impl Writer {
+    /// Writes to the folder of `options`.
+    pub fn new(options: &Options) -> Self {
+        Writer { options: options.clone(), off: Arc::default(), thread: None }
+    }
+
+    /// Whether nothing can be written any more.
+    pub fn is_off(&self) -> bool {
+        self.off.load(Ordering::Relaxed)
+    }
+
+    /// Hands over a message.
+    pub fn send(&mut self, message: Message) -> Sent {
+        if self.is_off() {
+            return Sent::Off;
+        }
+        if self.thread.is_none() {
+            let (sender, messages) = sync_channel(WAITING);
+            let (options, off) = (self.options.clone(), self.off.clone());
+            let thread = std::thread::Builder::new().name("prefix cache".into());
+            match thread.spawn(move || write_all(&options, &off, &messages)) {
+                Ok(thread) => self.thread = Some((sender, thread)),
+                Err(_) => return Sent::Off,
+            }
+        }
+        let Some((sender, _)) = &self.thread else { return Sent::Off };
+        match sender.try_send(message) {
+            Ok(()) => Sent::Taken,
+            Err(TrySendError::Full(message)) => Sent::Later(message),
+            Err(TrySendError::Disconnected(_)) => Sent::Off,
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes what comes. The first error ends it: a full disk or a folder that can't be written to will not be better for the next file.
+fn write_all(options: &Options, off: &AtomicBool, messages: &Receiver<Message>) {
+    let mut open: Option<Unfinished> = None;
+    while let Ok(message) = messages.recv() {
+        let done = match message {
+            Message::Begin { name, header, payload } => {
+                drop(open.take());
+                Unfinished::begin(options, &name, &header, payload).map(|begun| open = begun)
+            }
+            Message::Piece(bytes) => open.as_mut().map_or(Ok(()), |file| file.piece(&bytes)),
+            Message::End => open.take().map_or(Ok(()), Unfinished::publish),
+            Message::Abandon => {
+                drop(open.take());
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            let folder = options.folder.display();
+            options.log.line(format_args!(
+                "can't write to {folder}: {error}; nothing more is kept there in this run"
+            ));
+            off.store(true, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// A file that is being written; removed if it is not completed.
+#[derive(Debug)]
+struct Unfinished {
+    file: File,
+    path: PathBuf,
+    /// Under which name it is published.
+    name: PathBuf,
+    published: bool,
+}
+
+impl Unfinished {
+    /// `None` if it would not fit within the limit.
+    fn begin(options: &Options, name: &str, header: &[u8], payload: u64) -> io::Result<Option<Self>> {
+        let Options { folder, limit, .. } = options;
+        make(folder)?;
+        let bytes = payload.saturating_add(header.len() as u64);
+        if bytes > *limit {
+            return Ok(None);
+        }
+        folder::make_room(folder, bytes, *limit)?;
+        let path = folder.join(folder::unfinished(name));
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path)?;
+        // Where there are no locks, files that were left behind stay until they are cleared.
+        let _ = file.try_lock();
+        let mut unfinished = Unfinished { file, path, name: folder.join(name), published: false };
+        unfinished.file.write_all(header)?;
+        Ok(Some(unfinished))
+    }
+
+    fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        let checksum: [u8; CHECKSUM] = crc32fast::hash(bytes).to_le_bytes();
+        self.file.write_all(&checksum)
+    }
+
+    fn publish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        match fs::rename(&self.path, &self.name) {
+            // The cache was cleared meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => renamed?,
+        }
+        self.published = true;
+        #[cfg(unix)]
+        if let Some(folder) = self.name.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.published {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the folder, for the user alone.
+fn make(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}

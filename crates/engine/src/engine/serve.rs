@@ -1,0 +1,98 @@
+//! The thread that owns a model: it takes requests in, steps all that run together, and writes what the disk is to keep meanwhile.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::STEP_TOKENS;
+use crate::backend::Backend;
+use crate::pool::{Pool, Run, Written};
+use crate::sequence::Sequence;
+use crate::{Error, Result};
+
+/// Starts the thread that owns the model.
+pub(super) fn start<B: Backend + Send + 'static>(
+    pool: Pool<B>,
+    queue: mpsc::Receiver<Sequence>,
+) -> std::io::Result<JoinHandle<()>>
+where
+    Pool<B>: Send,
+{
+    std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue))
+}
+
+/// How often a disk that is slower than the model is asked whether it takes more.
+const DISK_BEAT: Duration = Duration::from_millis(5);
+
+/// The next request. Until it comes, what is queued for the disk is written; `None` once nobody can send one and all is written.
+fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Option<Sequence> {
+    loop {
+        // A file that can't be made is no matter of a request.
+        let wait = match pool.write().unwrap_or(Written::All) {
+            Written::All => return jobs.recv().ok(),
+            Written::More => Duration::ZERO,
+            Written::Waits => DISK_BEAT,
+        };
+        match jobs.recv_timeout(wait) {
+            Ok(sequence) => return Some(sequence),
+            Err(RecvTimeoutError::Disconnected) if wait > Duration::ZERO => std::thread::sleep(wait),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Serves requests until nobody can send one: each step computes a part of every running sequence.
+fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
+    let mut running: Vec<Sequence> = Vec::new();
+    loop {
+        if running.is_empty() {
+            match next(&mut pool, jobs) {
+                Some(sequence) => admit(sequence, &mut running),
+                None => return,
+            }
+        }
+        while let Ok(sequence) = jobs.try_recv() {
+            admit(sequence, &mut running);
+        }
+        if let Err(error) = step(&mut pool, &mut running) {
+            let message = error.to_string();
+            for sequence in &mut running {
+                sequence.fail(Error::Backend { operation: "step".into(), message: message.clone() });
+            }
+        }
+        // A little of it, so that a server that is never idle gets it done as well.
+        let _ = pool.write();
+        let (finished, rest): (Vec<_>, Vec<_>) =
+            running.into_iter().partition(|sequence| sequence.run.finished);
+        running = rest;
+        for mut sequence in finished {
+            pool.finish(&mut sequence.run);
+            if let Some(other) = sequence.events.take_other() {
+                admit(other, &mut running);
+            }
+        }
+    }
+}
+
+fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
+    sequence.begin();
+    running.push(sequence);
+}
+
+/// One forward pass, and the next token of those whose prompt is through.
+fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
+    for sequence in running.iter_mut() {
+        sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
+    }
+    let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
+    let budget = pool.budget(&runs, STEP_TOKENS);
+    let mut stepped = pool.step(&mut runs, budget)?;
+    for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks_mut(pool.vocabulary())) {
+        running[at].advance(logits);
+    }
+    if let Some(at) = stepped.too_long {
+        running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });
+    }
+    Ok(())
+}

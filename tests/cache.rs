@@ -1,0 +1,78 @@
+//! The prefix cache from outside: warmed, listed, used by the next process, cleared.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = crate::alara();
+        command.args(arguments).current_dir(self.0.path()).env("COLUMNS", "110");
+        command.env_remove("ALARA_CACHE").env("XDG_CACHE_HOME", self.0.path().join("cache"));
+        command.env("XDG_STATE_HOME", self.0.path().join("state"));
+        command
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.alara(&[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn what_was_warmed_is_there_for_the_next_process() {
+    let place = Place(tempfile::tempdir().unwrap());
+    assert_eq!(place.json(&["cache", "list"])["entries"].as_array().unwrap().len(), 0);
+    let first = place.json(&["warm"]);
+    let number = |npc: &Value, key: &str| npc[key].as_u64().unwrap();
+    let npcs = first.as_array().unwrap();
+    assert!(npcs.len() > 2 && npcs.iter().all(|npc| number(npc, "disk_tokens") == 0), "{first}");
+    let listed = place.json(&["cache", "list"]);
+    let entries = listed["entries"].as_array().unwrap();
+    assert!(entries.len() >= npcs.len(), "{listed}");
+    assert!(entries.iter().all(|entry| entry["model"].as_str().unwrap().contains("alara-tiny")), "{listed}");
+    assert!(listed["bytes"].as_u64() < listed["default_limit"].as_u64());
+    // Nothing is computed again but what follows the static text.
+    for npc in place.json(&["warm"]).as_array().unwrap() {
+        let found = number(npc, "disk_tokens") + number(npc, "memory_tokens");
+        assert!(found + 40 > number(npc, "tokens"), "{npc}");
+    }
+    let run = place.alara(&["run", "--yes", "--workdir", ".", "hello"]);
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(said.contains("of them from disk"), "{said}");
+    // Switched off, or elsewhere, it is not seen.
+    let off = place.alara(&["warm", "--cache", "off"]);
+    assert_eq!(off.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&off.stderr).contains("hint: name its folder with --cache"));
+    assert!(place.json(&["cache", "list", "--cache", "elsewhere"])["entries"].as_array().unwrap().is_empty());
+    let cleared = place.json(&["cache", "clear"]);
+    assert_eq!(cleared["files"].as_u64().unwrap() as usize, entries.len());
+    assert!(place.json(&["cache", "list"])["entries"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn two_processes_share_a_folder() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let warm = || place.command(&["warm"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let both = [warm(), warm()];
+    // In the middle of it, somebody else clears.
+    assert!(place.alara(&["cache", "clear"]).status.success());
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    place.json(&["warm"]);
+    for npc in place.json(&["warm"]).as_array().unwrap() {
+        let found = npc["disk_tokens"].as_u64().unwrap() + npc["memory_tokens"].as_u64().unwrap();
+        assert!(found + 40 > npc["tokens"].as_u64().unwrap(), "{npc}");
+    }
+    let left = std::fs::read_dir(place.0.path().join("cache/alara/prefix")).unwrap();
+    assert!(left.flatten().all(|entry| entry.path().extension().is_some_and(|ending| ending == "kv")));
+}
