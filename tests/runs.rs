@@ -65,8 +65,10 @@ fn twenty_kills_lose_and_repeat_nothing() {
     for parallel in ["1", "3"] {
         let arguments = ["suite", "--gold", "--attempts", "2", "--parallel", parallel];
         let whole = format!("whole{parallel}.jsonl");
+        let begun = Instant::now();
         let output = ground.run(&[&arguments[..], &["--out", &whole]].concat());
         assert!(output.status.success(), "{output:?}");
+        let whole_run = begun.elapsed();
         let killed = format!("killed{parallel}.jsonl");
         let mut random = Random::new();
         let mut goes_on = |kill: bool| {
