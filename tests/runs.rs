@@ -100,6 +100,33 @@ fn twenty_kills_lose_and_repeat_nothing() {
     }
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn what_agents_make_of_their_folders_stays_theirs() {
+    let ground = Ground::new(&[("canary/deep/x", "x")]);
+    std::fs::create_dir(ground.path("suite")).unwrap();
+    let canary = ground.path("canary").display().to_string();
+    let link = |name: &str| format!("cd /tmp; mv {name} old; ln -s {canary} {name}");
+    let golds =
+        [link("work"), link(".home"), "chmod 0 /tmp/work /tmp/.home".into(), "rm -r /tmp/work".into()];
+    for (number, gold) in golds.iter().enumerate() {
+        let text = yaml(&format!("a-{number}"), "[ -e /tmp/solved ]", gold);
+        std::fs::write(ground.path(&format!("suite/{number}.yaml")), text).unwrap();
+    }
+    for retry in ["fresh", "paper"] {
+        let file = format!("{retry}.jsonl");
+        let output = ground.run(&["suite", "--gold", "--attempts", "2", "--retry", retry, "--out", &file]);
+        assert!(output.status.success(), "{output:?}");
+        let records = ground.records(&file);
+        let ends = records.iter().filter(|record| record["record"] == "task");
+        let ends: Vec<_> = ends.map(|end| (&end["verdict"], &end["attempts"])).collect();
+        assert_eq!(ends, vec![(&json!("failed"), &json!(2)); 4], "{records:#?}");
+        assert_eq!(std::fs::read_dir(ground.path("canary")).unwrap().count(), 1);
+        assert!(ground.path("canary/deep/x").exists());
+        assert!(ground.places().is_empty(), "{:?}", ground.places());
+    }
+}
+
 /// Large reference data, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("ALARA_SHARED")

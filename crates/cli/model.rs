@@ -207,16 +207,21 @@ impl Args {
     }
 
     /// How the model runs, for the header of a run.
-    pub fn record(&self) -> Value {
+    ///
+    /// # Errors
+    /// The chat template can't be read.
+    pub fn record(&self) -> anyhow::Result<Value> {
+        let template = self.chat_template.as_deref();
+        let template = template.map(|path| Named::of_file(path.to_string_lossy(), path)).transpose()?;
         let kv = format!("{:?}", self.kv).to_lowercase();
-        json!({
+        Ok(json!({
             "ctx": self.ctx,
             "kv": kv,
             "threads": self.threads(),
             "tool_format": self.tool_format.map(|format| format.name),
-            "chat_template": self.chat_template,
+            "chat_template": template,
             "thinking": self.thinking,
-        })
+        }))
     }
 }
 

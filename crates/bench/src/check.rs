@@ -59,6 +59,7 @@ pub fn prepare(task: &Task, options: &Options, place: &Place) -> Result<Sandbox,
 
 /// Makes of an empty place what the task begins with.
 pub fn set_up(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<(), Infrastructure> {
+    place.open()?;
     std::fs::write(place.home.join(".gitconfig"), GIT_CONFIG)?;
     match script(sandbox, &task.setup, SETUP)? {
         Check::Passed => Ok(()),
@@ -66,8 +67,11 @@ pub fn set_up(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<(), Infra
     }
 }
 
-/// Runs the verification.
-pub fn verify(task: &Task, sandbox: &Sandbox) -> Result<Check, Infrastructure> {
+/// Runs the verification. That there is no place for it any more is the agent's fault.
+pub fn verify(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<Check, Infrastructure> {
+    if let Err(error) = place.open() {
+        return Ok(Check::Failed(error.to_string()));
+    }
     script(sandbox, &task.verify, VERIFY)
 }
 

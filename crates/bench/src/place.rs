@@ -29,13 +29,7 @@ impl Ground {
         let root = self.0.path().join(id);
         let tmp = root.join("tmp");
         let place = Place { work: tmp.join("work"), home: tmp.join(".home"), tmp, root };
-        for folder in [&place.work, &place.home] {
-            fs::create_dir_all(folder).map_err(|source| Error::Place {
-                action: "make",
-                path: folder.clone(),
-                source,
-            })?;
-        }
+        place.make().map_err(|source| Error::Place { action: "make", path: place.tmp.clone(), source })?;
         Ok(place)
     }
 }
@@ -54,20 +48,41 @@ pub struct Place {
 }
 
 impl Place {
-    /// Empties the folders.
+    /// Empties the folders, whatever an agent has made of them: no link is followed.
     ///
     /// # Errors
     /// Something can't be removed.
     pub fn clear(&self) -> io::Result<()> {
-        let keep = [&self.work, &self.home];
+        scratch::remove(&self.tmp)?;
+        self.make()
+    }
+
+    /// Makes the folders in a place that has none.
+    fn make(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.root)?;
         for folder in [&self.tmp, &self.work, &self.home] {
-            for entry in fs::read_dir(folder)? {
-                let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-                match kind.is_dir() {
-                    _ if keep.contains(&&path) => {}
-                    true => scratch::remove(&path)?,
-                    false => fs::remove_file(&path)?,
-                }
+            fs::create_dir(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Lets scripts enter work and home again, whatever an agent has done to their permissions.
+    ///
+    /// # Errors
+    /// They are no folders any more: gone, or links to elsewhere.
+    pub fn open(&self) -> io::Result<()> {
+        for (folder, name) in [(&self.tmp, "/tmp"), (&self.work, "the work directory"), (&self.home, "HOME")]
+        {
+            if !fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir()) {
+                let words = format!("{name} is no directory any more");
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, words));
+            }
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::PermissionsExt;
+                let mut allowed = folder.metadata()?.permissions();
+                allowed.set_mode(allowed.mode() | 0o700);
+                fs::set_permissions(folder, allowed)?;
             }
         }
         Ok(())
@@ -110,5 +125,39 @@ mod tests {
         let work = place.work.clone();
         drop(place);
         assert!(!work.exists());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn links_of_an_agent_are_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let base = tempfile::tempdir().unwrap();
+        let canary = base.path().join("canary");
+        fs::create_dir_all(canary.join("deep")).unwrap();
+        fs::write(canary.join("deep/x"), "x").unwrap();
+        let ground = Ground::claim(&base.path().join("ground")).unwrap();
+        let place = ground.place("a-1").unwrap();
+        for folder in [&place.work, &place.home, &place.tmp] {
+            place.open().unwrap();
+            fs::create_dir_all(place.work.join("closed/deep")).unwrap();
+            fs::set_permissions(place.work.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+            fs::rename(folder, base.path().join("moved")).unwrap();
+            symlink(&canary, folder).unwrap();
+            place.open().unwrap_err();
+            place.clear().unwrap();
+            assert_eq!(fs::read_dir(&place.tmp).unwrap().count(), 2);
+            assert_eq!(fs::read_dir(&place.work).unwrap().count(), 0);
+            assert_eq!(fs::read_dir(canary.join("deep")).unwrap().count(), 1);
+            assert_eq!(fs::read_dir(&canary).unwrap().count(), 1);
+            scratch::remove(&base.path().join("moved")).unwrap();
+        }
+        fs::set_permissions(&place.work, fs::Permissions::from_mode(0)).unwrap();
+        place.open().unwrap();
+        assert_eq!(place.work.metadata().unwrap().permissions().mode() & 0o700, 0o700);
+        symlink(&canary, place.tmp.join("link")).unwrap();
+        fs::remove_dir(&place.work).unwrap();
+        symlink(&canary, &place.work).unwrap();
+        drop(place);
+        assert!(canary.join("deep/x").exists());
     }
 }

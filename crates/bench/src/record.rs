@@ -223,10 +223,10 @@ impl Cost {
 
 impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, other: Cost) {
-        self.tool_calls += other.tool_calls;
-        self.tokens_in += other.tokens_in;
-        self.tokens_cached += other.tokens_cached;
-        self.tokens_out += other.tokens_out;
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.tokens_in = self.tokens_in.saturating_add(other.tokens_in);
+        self.tokens_cached = self.tokens_cached.saturating_add(other.tokens_cached);
+        self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
         self.decode_seconds += other.decode_seconds;
     }
 }

@@ -57,9 +57,15 @@ impl RunFile {
     /// The file is no run file, is in use, or its header describes another run than `header`.
     pub fn resume(path: &Path, header: &Header) -> Result<(Self, Run), Error> {
         let error = |action| move |source| Error::RunFile { action, path: path.to_owned(), source };
-        let file = File::options().read(true).append(true).open(path).map_err(error("open"))?;
-        let mut file = RunFile { file, path: path.to_owned() };
-        file.lock()?;
+        let mut file = loop {
+            let file = File::options().read(true).append(true).open(path).map_err(error("open"))?;
+            let file = RunFile { file, path: path.to_owned() };
+            file.lock()?;
+            // Whoever held the lock before may have replaced the file.
+            if file.is_current().map_err(error("open"))? {
+                break file;
+            }
+        };
         let mut bytes = Vec::new();
         file.file.read_to_end(&mut bytes).map_err(error("read"))?;
         let mut run = parse(path, &bytes)?;
@@ -89,6 +95,19 @@ impl RunFile {
         let mut line = serde_json::to_vec(record).map_err(|source| error(source.into()))?;
         line.push(b'\n');
         self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(error)
+    }
+
+    /// Whether the file is still the one that lies at its path.
+    #[cfg(unix)]
+    fn is_current(&self) -> std::io::Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let (own, there) = (self.file.metadata()?, self.path.metadata()?);
+        Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
+    }
+
+    #[cfg(not(unix))]
+    fn is_current(&self) -> std::io::Result<bool> {
+        Ok(true)
     }
 
     fn lock(&self) -> Result<(), Error> {
@@ -339,6 +358,25 @@ pub(crate) mod tests {
         check(&format!("{head}\n{{\"record\":\"task\"}}\n"), "run.jsonl:2: not a record");
         check(&format!("{head}\n{head}\n"), "does not begin with the header");
         assert!(matches!(RunFile::create(&path, header()), Err(Error::RunFile { action: "make", .. })));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_that_was_replaced_meanwhile_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, new) = (folder.path().join("run.jsonl"), folder.path().join("new.jsonl"));
+        let first = RunFile::create(&path, header()).unwrap();
+        std::fs::copy(&path, &new).unwrap();
+        let second = std::thread::scope(|scope| {
+            let second = scope.spawn(|| RunFile::resume(&path, &header()));
+            std::thread::sleep(Duration::from_millis(200));
+            std::fs::rename(&new, &path).unwrap();
+            drop(first);
+            second.join().unwrap()
+        });
+        let (mut second, _) = second.unwrap();
+        second.append(&Record::Attempt(attempt("a-1", 1, Verdict::Solved))).unwrap();
+        assert_eq!(read(&path).unwrap().attempts.len(), 1);
     }
 
     #[test]

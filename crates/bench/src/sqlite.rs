@@ -46,13 +46,10 @@ const TABLES: &str = "
 pub fn write<'a>(path: &Path, runs: impl IntoIterator<Item = (&'a Path, &'a Run)>) -> Result<(), Error> {
     let error = |source| Error::Database { path: path.to_owned(), source };
     let disk = |source| Error::RunFile { action: "replace the database of", path: path.to_owned(), source };
-    let new = path.with_extension("sqlite.new");
-    let remove = || match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(disk(error)),
-        _ => Ok(()),
-    };
-    remove()?;
-    let mut database = Connection::open(&new).map_err(error)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A name of its own: others may write the same database at the same time.
+    let new = tempfile::Builder::new().prefix(".database-").tempfile_in(folder).map_err(disk)?;
+    let mut database = Connection::open(new.path()).map_err(error)?;
     let written = (|| {
         let write = database.transaction()?;
         write.execute_batch(TABLES)?;
@@ -62,13 +59,8 @@ pub fn write<'a>(path: &Path, runs: impl IntoIterator<Item = (&'a Path, &'a Run)
         write.commit()
     })();
     drop(database);
-    match written {
-        Ok(()) => std::fs::rename(&new, path).map_err(disk),
-        Err(source) => {
-            remove()?;
-            Err(error(source))
-        }
-    }
+    written.map_err(error)?;
+    new.persist(path).map(drop).map_err(|refused| disk(refused.error))
 }
 
 fn add(write: &Transaction, number: i64, file: &Path, run: &Run) -> rusqlite::Result<()> {
@@ -202,6 +194,15 @@ mod tests {
         for _ in 0..2 {
             write(&path, [(Path::new("one.jsonl"), &run), (Path::new("two.jsonl"), &run)]).unwrap();
         }
+        // At the same time: the one or the other is there, whole, and nothing else.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    write(&path, [(Path::new("one.jsonl"), &run), (Path::new("two.jsonl"), &run)]).unwrap();
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let database = Connection::open(&path).unwrap();
         let ask = |query: &str| database.query_row(query, [], |row| row.get::<_, String>(0)).unwrap();
         assert_eq!(ask("SELECT count(*) || ' ' || min(file) FROM runs"), "2 one.jsonl");

@@ -96,6 +96,13 @@ impl Sweep {
         if let Some(name) = twice(&names) {
             return Err(format!("the condition `{name}` occurs twice"));
         }
+        let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
+        let files: Vec<String> = once.iter().map(|cell| cell.file(Shard::ALL)).collect();
+        if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
+            return Err(format!(
+                "two runs would write the same file, {name}: name models or conditions otherwise"
+            ));
+        }
         for condition in &self.conditions {
             let name = &condition.name;
             if name.is_empty() || *name != file_name(name) {
@@ -296,6 +303,7 @@ mod tests {
         check("models: [a, b, a]\n", "the model `a` occurs twice");
         check("models: [a/b, 'a:b']\n", "two models would write the same files, a_b");
         check("conditions: [{name: x}, {name: x}]\n", "the condition `x` occurs twice");
+        check("models: [a, a.b]\nconditions: [{name: c}, {name: b.c}]\n", "the same file, a.b.c.1.jsonl");
         check("conditions: [{retry: fresh}]\n", "`` is no name");
         check("conditions: [{name: a/b}]\n", "`a/b` is no name");
         check("conditions: [{name: a, retry: again}]\n", "again");

@@ -103,7 +103,7 @@ pub fn run(
                 return Ok(None);
             }
             // Whatever stopped the solver: what counts is what lies there now.
-            let checked = verify(task, &sandbox).map(|check| match check {
+            let checked = verify(task, &sandbox, &place).map(|check| match check {
                 Check::Passed => {
                     // Where the files are as at the beginning, so is what the team has done.
                     let entries = session.trace.entries();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::record::{Attempt, DEFAULT_CONDITION, Finished, Named, Verdict};
+use crate::record::{Attempt, DEFAULT_CONDITION, Finished, Header, Named, Verdict};
 use crate::run_file::Run;
 
 /// A run and where it lies.
@@ -146,6 +146,7 @@ impl<'a> Data<'a> {
             cases: Vec::new(),
         };
         let mut taken = BTreeSet::new();
+        let mut rules = BTreeMap::new();
         for (index, source) in sources.iter().enumerate() {
             let header = &source.run.header;
             let first = &sources[0].run.header.suite;
@@ -160,24 +161,31 @@ impl<'a> Data<'a> {
                 data.models.push((header.model.clone(), facts(&header.model)));
                 data.models.len() - 1
             });
-            let mut name = header.condition.clone();
-            let mut condition = position(&mut data.conditions, &name);
-            // The same tasks a second time: runs that nobody told apart by a name.
-            let again = |condition: usize| {
-                source
-                    .run
-                    .finished
-                    .iter()
-                    .any(|end| taken.contains(&(model, condition, header.trial, end.task.as_str())))
+            // The same tasks a second time, or under other rules: runs that nobody told apart by a name.
+            let other = |condition: usize| {
+                let again =
+                    |end: &Finished| taken.contains(&(model, condition, header.trial, end.task.as_str()));
+                source.run.finished.iter().any(again)
+                    || rules.get(&(model, condition)).is_some_and(|known| *known != configuration(header))
             };
-            if again(condition) {
-                let stem = source.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                name = if name == DEFAULT_CONDITION { stem } else { format!("{name} {stem}") };
-                condition = position(&mut data.conditions, &name);
+            let stem = source.file.file_stem().unwrap_or_default().to_string_lossy();
+            let longer = match header.condition.as_str() {
+                DEFAULT_CONDITION => stem.into_owned(),
+                name => format!("{name} {stem}"),
+            };
+            let mut name = header.condition.clone();
+            let mut number = 1;
+            while data.conditions.iter().position(|known| *known == name).is_some_and(other) {
+                name = if number == 1 { longer.clone() } else { format!("{longer} {number}") };
+                number += 1;
             }
+            let condition = position(&mut data.conditions, &name);
+            rules.entry((model, condition)).or_insert_with(|| configuration(header));
             data.run_conditions.push(condition);
             for end in &source.run.finished {
-                taken.insert((model, condition, header.trial, end.task.as_str()));
+                if !taken.insert((model, condition, header.trial, end.task.as_str())) {
+                    continue;
+                }
                 let attempts = by_task[index].get(end.task.as_str()).map_or(&[][..], Vec::as_slice);
                 let trial = header.trial;
                 data.cases.push(Case { model, condition, trial, end, attempts });
@@ -199,6 +207,22 @@ impl<'a> Data<'a> {
             _ => format!("{name} {}", named.hash.get(..8).unwrap_or("?")),
         }
     }
+}
+
+/// The rules of a run: runs of one condition have the same. On how many threads it ran is its machine's affair.
+fn configuration(header: &Header) -> serde_json::Value {
+    let mut engine = header.engine.clone();
+    engine.as_object_mut().map(|engine| engine.remove("threads"));
+    serde_json::json!({
+        "policy": header.policy,
+        "temperature": header.sampling.temperature,
+        "retry_temperature": header.retry_temperature,
+        "thinking": header.thinking,
+        "timeout": header.timeout,
+        "team": header.team,
+        "npc": header.npc,
+        "engine": engine,
+    })
 }
 
 fn position(names: &mut Vec<String>, name: &str) -> usize {

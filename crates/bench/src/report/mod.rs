@@ -253,7 +253,9 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
             return Err(Error::NoRuns { path: path.clone() });
         }
     }
-    files.dedup();
+    // However a file was named.
+    let mut known = std::collections::BTreeSet::new();
+    files.retain(|file| known.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
     files.into_iter().map(|file| Ok(Source { run: run_file::read(&file)?, file })).collect()
 }
 

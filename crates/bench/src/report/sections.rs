@@ -94,8 +94,9 @@ fn scores(data: &Data, subjects: &Subjects, study: &Study) -> Section {
             Cell::percent(group.within(1)).from(first),
             Cell::number(published, 1),
         ]);
-        let value = group.score().unwrap_or(0.0) * 100.0;
-        bars.push(Bar { name, value, interval, published, behind: all });
+        if let Some(score) = group.score() {
+            bars.push(Bar { name, value: score * 100.0, interval, published, behind: all });
+        }
     }
     let both = |model: usize| {
         let group = Group::of(data, Selection { model: Some(model), ..Selection::default() });
@@ -238,8 +239,9 @@ fn categories(data: &Data, subjects: &Subjects, study: &Study) -> Section {
             Cell::number(gain, 1).from(behind.clone()),
             Cell::number(study.gain.get(name).copied(), 1),
         ]);
-        let value = score.unwrap_or(0.0) * 100.0;
-        bars.push(Bar { name: name.clone(), value, interval, published, behind });
+        if let Some(score) = score {
+            bars.push(Bar { name: name.clone(), value: score * 100.0, interval, published, behind });
+        }
     }
     let mut tables = vec![table];
     if subjects.0.len() > 1 {
@@ -490,7 +492,11 @@ fn speed(data: &Data, subjects: &Subjects) -> Section {
 
 /// How steady the agents are; nothing with a single trial.
 fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
-    let most = data.cases.iter().map(|case| case.trial).max().filter(|most| *most > 1)?;
+    let mut counts: BTreeMap<_, u32> = BTreeMap::new();
+    for case in data.cases.iter().filter(|case| case.counts()) {
+        *counts.entry((case.model, case.condition, &case.end.task)).or_default() += 1;
+    }
+    let most = counts.into_values().max().filter(|most| *most > 1)?;
     let names: Vec<String> = (1..=most).map(|k| format!("pass^{k}, %")).collect();
     let columns: Vec<&str> =
         ["model", "pass@1, %"].into_iter().chain(names.iter().map(String::as_str)).collect();

@@ -87,6 +87,43 @@ fn runs_that_nobody_named_apart_are_told_apart() {
 }
 
 #[test]
+fn nothing_is_counted_twice_and_other_rules_are_told_apart() {
+    let named = |file: &str, timeout: u64| {
+        let mut source = run("small", "default", 1, &[("a-1", 1)]);
+        source.file = file.into();
+        source.run.header.timeout = timeout;
+        source
+    };
+    // Twice the same name in other folders, and a run of other tasks with another limit.
+    let mut other = named("x/limit.jsonl", 1);
+    other.run.finished[0].task = "a-2".into();
+    let sources = [named("a/run.jsonl", 360), named("b/run.jsonl", 360), named("c/run.jsonl", 360), other];
+    let report = report(&sources, facts).unwrap();
+    assert_eq!(report.conditions, ["default", "run", "run 2", "limit"]);
+    let rows = &report.sections[0].tables[0].rows;
+    assert!(rows.len() == 4 && rows.iter().all(|row| row[3].text == "1"), "{rows:?}");
+}
+
+#[test]
+fn a_file_named_twice_is_read_once() {
+    let (folder, sources) = written("text");
+    crate::run_file::RunFile::create(&sources[0].file, sources[0].run.header.clone()).unwrap();
+    let direct = folder.path().join("run.traces/../run.jsonl");
+    let found = find(&[folder.path().to_owned(), direct, folder.path().to_owned()]).unwrap();
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn absurd_numbers_of_a_run_do_no_harm() {
+    let mut source = run("small", "default", u32::MAX, &[("a-1", 1), ("a-2", 0)]);
+    for attempt in &mut source.run.attempts {
+        attempt.cost.tokens_in = u64::MAX;
+    }
+    let report = report(&[source], facts).unwrap();
+    assert!(report.sections.iter().all(|section| section.id != "trials"));
+}
+
+#[test]
 fn environment_errors_are_no_failures() {
     let mut source = run("small", "default", 1, &[("a-1", 1), ("a-2", 0)]);
     source.run.finished[1].verdict = Verdict::Error;
@@ -94,6 +131,15 @@ fn environment_errors_are_no_failures() {
     let cells: Vec<&str> =
         report.sections[0].tables[0].rows[0].iter().map(|cell| cell.text.as_str()).collect();
     assert_eq!(cells[3..7], ["1", "1", "1", "100.0"]);
+    // Where nothing counts, there is no bar.
+    let mut source = run("small", "default", 1, &[("a-1", 0)]);
+    source.run.finished[0].verdict = Verdict::Error;
+    let report = self::report(&[source], facts).unwrap();
+    for section in &report.sections {
+        if let Some(Figure::Bars { bars, .. }) = &section.figure {
+            assert!(bars.is_empty(), "{}", section.id);
+        }
+    }
 }
 
 #[test]

@@ -210,6 +210,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let fits = |job: &&Job| !room.iter().any(|one| one.model == job.model && one.memory.is_err());
     let jobs: Vec<&Job> = jobs.iter().filter(fits).collect();
+    if jobs.is_empty() {
+        ui::note("nothing ran: there is no work here");
+        return Ok(ExitCode::SUCCESS);
+    }
     let (files, ended) = work(args, &suite, &jobs, folder.as_deref())?;
     if !ended {
         let whole = folder.or(files.into_iter().next()).unwrap_or_default();
@@ -217,6 +221,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(INTERRUPTED.into());
     }
     match &folder {
+        // The others' runs may be under way.
+        Some(folder) if args.shard.is_some() => {
+            ui::note(&format!("runs in {0}; when all shards are done: alara report {0}", folder.display()));
+        }
         Some(folder) => crate::commands::report::summary(folder, args.json)?,
         None => files.iter().try_for_each(|file| report(args, file))?,
     }

@@ -77,7 +77,7 @@ impl Job<'_> {
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
-            engine: if args.gold { json!({}) } else { args.model.record() },
+            engine: if args.gold { json!({}) } else { args.model.record()? },
             // With all its jinxes: those that tasks bring along, and those of whom work is given to.
             team: Named::of(&self.team.name, &serde_json::to_vec(&self.team)?),
             npc: self.npc.name.clone(),
