@@ -120,8 +120,9 @@ impl<B: Backend> Pool<B> {
             let Some(segment) = disk.queue.pop_front() else { return Ok(Written::All) };
             let pieces = self.pieces(segment.start, segment.tokens.len());
             let payload = pieces.iter().map(|piece| piece.bytes() as u64).sum();
-            let unsent = self.disk.as_ref().map(|disk| disk.begin(&segment, payload, self.pace.token));
-            self.export = Some(Export { segment, pieces, unsent });
+            let Some(disk) = &mut self.disk else { return Ok(Written::All) };
+            let begun = disk.begin(&segment, payload, self.pace.token);
+            self.export = begun.map(|begun| Export { segment, pieces, unsent: Some(begun) });
             return Ok(Written::More);
         };
         let message = match (export.unsent.take(), export.pieces.pop_front()) {
@@ -181,7 +182,7 @@ impl<B: Backend> Pool<B> {
         }
         let ends = prefix.boundaries.iter().rev().filter(|end| **end > hit.len && **end <= most);
         match ends.copied().find_map(|end| self.chain(&prompt[..=end])) {
-            Some(chain) => self.put_back(prompt, hit.len, &chain),
+            Some(chain) => self.put_back(prompt, hit.len, chain),
             None => Ok(false),
         }
     }
@@ -201,7 +202,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Puts back `chain`, each of whose files goes on where the one before ends. Without it there would be `known` tokens.
-    fn put_back(&mut self, prompt: &[u32], known: usize, chain: &[Stored]) -> Result<bool> {
+    fn put_back(&mut self, prompt: &[u32], known: usize, mut chain: Vec<Stored>) -> Result<bool> {
         let base = chain.first().map_or(0, |first| first.header.start);
         let bytes: u64 = chain.iter().map(Stored::bytes).sum();
         let end = chain.last().map_or(0, |last| last.header.tokens);
@@ -214,7 +215,7 @@ impl<B: Backend> Pool<B> {
         let hit = self.find("", &prompt[..=base]);
         let mut table = self.attach(&hit)?;
         let mut all = table.len() == base;
-        for stored in chain {
+        for stored in &mut chain {
             all = all && self.put_back_one(prompt, &mut table, stored)?;
         }
         let there = table.len() > base;
@@ -230,16 +231,13 @@ impl<B: Backend> Pool<B> {
     }
 
     /// False if the file is not believed, or there is no room for it.
-    fn put_back_one(&mut self, prompt: &[u32], table: &mut Table, stored: &Stored) -> Result<bool> {
+    fn put_back_one(&mut self, prompt: &[u32], table: &mut Table, stored: &mut Stored) -> Result<bool> {
         let (start, end) = (table.len(), stored.header.tokens);
         let layout = self.pieces(start, end);
-        let pieces = match stored.pieces(layout.iter().map(Piece::bytes)) {
-            Ok(pieces) => pieces,
-            Err(fault) => {
-                self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
-                return Ok(false);
-            }
-        };
+        if let Err(fault) = stored.expect(layout.iter().map(Piece::bytes)) {
+            self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
+            return Ok(false);
+        }
         // As steps do it: windowed layers have no room for all at once.
         while table.len() < end {
             let tokens = BLOCK_TOKENS.min(end - table.len());
@@ -255,8 +253,21 @@ impl<B: Backend> Pool<B> {
             },
             false => None,
         };
-        for (piece, bytes) in layout.iter().zip(pieces) {
-            self.put_in(piece, table, start, slot, bytes)?;
+        let mut bytes = Vec::new();
+        for piece in &layout {
+            bytes.resize(piece.bytes(), 0);
+            let put = match stored.read(&mut bytes) {
+                Ok(()) => self.put_in(piece, table, start, slot, &bytes).map(|()| true),
+                Err(fault) => {
+                    self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
+                    Ok(false)
+                }
+            };
+            // Nobody has learned of what was put back so far.
+            if !matches!(put, Ok(true)) {
+                slot.into_iter().for_each(|slot| self.cache.release_slot(slot));
+                return put;
+            }
         }
         let prefix = Prefix { boundaries: vec![end], pinned: end, ..Prefix::default() };
         match self.cache.has_state() {

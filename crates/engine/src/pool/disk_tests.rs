@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::model_tests::{BUDGET, Oracle, Random, SORTS, fixture, flush, pool, restarted, text};
+use super::model_tests::{BUDGET, Oracle, Random, SORTS, fixture, flush, options, pool, restarted, text};
 use super::*;
 use crate::backend::native::Native;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options, Stored, clear, list};
@@ -187,9 +187,8 @@ fn a_file_of_another_text_or_model_is_not_believed() {
     drop(pool);
     // Another model has other names, so that its files are never looked at.
     let mut another = restarted(&fixture("qwen3-exact"), folder.path(), lines.log());
-    let options =
-        Options { folder: folder.path().to_owned(), limit: 1 << 30, always: true, log: lines.log() };
-    another = another.on_disk(Some(Disk::new(options, "another", Fingerprint::of(&[b"another"]))));
+    let options = Options { limit: 1 << 30, ..options(folder.path(), lines.log()) };
+    another = another.on_disk(Disk::new(options, "another", Fingerprint::of(&[b"another"])));
     assert_eq!(ask(&mut another, prompt(&[(0, 100)], 8)).0.cached, 0);
     assert_eq!(lines.take(), [""; 0]);
 }
@@ -199,9 +198,9 @@ fn what_was_not_used_for_long_goes_first() {
     let gguf = fixture(SORTS[0]);
     let folder = tempfile::tempdir().unwrap();
     let with_limit = |limit: u64| {
-        let options = Options { folder: folder.path().to_owned(), limit, always: true, log: Log::default() };
+        let options = Options { limit, ..options(folder.path(), Log::default()) };
         let disk = Disk::new(options, "a model", Fingerprint::of(&[b"limited"]));
-        pool(&gguf, 640, BUDGET).on_disk(Some(disk))
+        pool(&gguf, 640, BUDGET).on_disk(disk)
     };
     let write = |limit: u64, kind: u32| {
         let mut pool = with_limit(limit);
@@ -245,7 +244,7 @@ fn who_can_not_write_says_so_once_and_goes_on() {
         }
         drop(pool);
         let lines: Vec<String> =
-            lines.take().into_iter().filter(|line| line.contains("can't write")).collect();
+            lines.take().into_iter().filter(|line| line.contains("is not used")).collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
 }
@@ -256,7 +255,7 @@ struct Tiny(PathBuf);
 impl Tiny {
     fn mount(at: &Path) -> Option<Self> {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(at);
+        mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(at);
         let mounted = mount.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|it| it.success());
         mounted.then(|| Tiny(at.to_owned()))
     }

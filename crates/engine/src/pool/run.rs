@@ -25,6 +25,8 @@ pub struct Run {
     begun: bool,
     /// Whether the disk was asked for it.
     asked: bool,
+    /// Tokens that came from disk for it.
+    disk: usize,
     /// Put off for want of room, when so many had finished: it waits for one more.
     put_off: Option<u64>,
 }
@@ -146,11 +148,10 @@ impl<B: Backend> Pool<B> {
             return Ok(false);
         }
         let mut hit = self.find(&run.prefix.salt, &run.tokens);
-        let mut disk = 0;
         if !std::mem::replace(&mut run.asked, true) && self.restore(&run.prefix, &run.tokens, &hit)? {
             let before = hit.len;
             hit = self.find(&run.prefix.salt, &run.tokens);
-            disk = hit.len.saturating_sub(before);
+            run.disk = hit.len.saturating_sub(before);
         }
         for other in before.iter_mut().filter(|other| !other.finished && other.prefix.salt == run.prefix.salt)
         {
@@ -169,7 +170,7 @@ impl<B: Backend> Pool<B> {
             run.prefix.add(seen);
         }
         if run.put_off.is_none() {
-            run.found = Some(Found { cached: cached.min(run.prompt), disk: disk.min(cached), stop });
+            run.found = Some(Found { cached: cached.min(run.prompt), disk: run.disk.min(cached), stop });
         }
         Ok(true)
     }
