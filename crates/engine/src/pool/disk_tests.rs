@@ -89,6 +89,57 @@ fn static_text_is_there_after_a_restart() {
     }
 }
 
+#[test]
+fn who_decodes_waits_for_one_file_at_a_time() {
+    for case in SORTS {
+        let gguf = fixture(case);
+        let mut oracle = Oracle::new(&gguf);
+        let folder = tempfile::tempdir().unwrap();
+        let parts = [(0, 100), (1, 80), (2, 60)];
+        let mut pool = restarted(&gguf, folder.path(), Log::default());
+        ask(&mut pool, prompt(&parts, 9));
+        flush(&mut pool);
+        drop(pool);
+        let mut pool = restarted(&gguf, folder.path(), Log::default());
+        // So slow that a file takes longer than a step.
+        pool.disk.as_mut().unwrap().assume(1000.0);
+        let (tokens, prefix) = prompt(&[], 7);
+        let mut decoding = Run::new(tokens, prefix);
+        pool.step(&mut [&mut decoding], BUDGET).unwrap();
+        let (tokens, prefix) = prompt(&parts, 8);
+        let mut waiting = Run::new(tokens.clone(), prefix);
+        let (mut steps, mut logits) = (0, Vec::new());
+        while waiting.pending() > 0 {
+            decoding.tokens.push(5);
+            let stepped = pool.step(&mut [&mut decoding, &mut waiting], BUDGET).unwrap();
+            assert!(stepped.ready.contains(&0), "{case}: it goes on");
+            steps += 1;
+            logits = stepped.logits[stepped.logits.len() - pool.vocabulary()..].to_vec();
+        }
+        assert_eq!(steps, parts.len(), "{case}");
+        let found = waiting.found.clone().unwrap();
+        assert_eq!((found.cached, found.disk), (240, 240), "{case}");
+        assert!(oracle.logits(&tokens) == logits, "{case}");
+    }
+}
+
+#[test]
+fn what_was_cleared_is_written_again() {
+    let gguf = fixture(SORTS[0]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = restarted(&gguf, folder.path(), Log::default());
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    for _ in 0..2 {
+        while files(folder.path()).is_empty() {
+            assert!(std::time::Instant::now() < until, "it is never written");
+            ask(&mut pool, prompt(&[(0, 100)], 9));
+            flush(&mut pool);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        clear(folder.path()).unwrap();
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn files_are_for_the_user_alone() {
@@ -197,8 +248,9 @@ fn a_file_of_another_text_or_model_is_not_believed() {
 fn what_was_not_used_for_long_goes_first() {
     let gguf = fixture(SORTS[0]);
     let folder = tempfile::tempdir().unwrap();
+    let lines = Lines::default();
     let with_limit = |limit: u64| {
-        let options = Options { limit, ..options(folder.path(), Log::default()) };
+        let options = Options { limit, ..options(folder.path(), lines.log()) };
         let disk = Disk::new(options, "a model", Fingerprint::of(&[b"limited"]));
         pool(&gguf, 640, BUDGET).on_disk(disk)
     };
@@ -224,8 +276,11 @@ fn what_was_not_used_for_long_goes_first() {
     write(2 * size + size / 2, 2);
     assert!(first.exists() && !second.exists() && files(folder.path()).len() == 2);
     // What is too large for the limit is not begun, and costs nobody a place.
+    assert_eq!(lines.take(), [""; 0]);
     write(size / 2, 3);
     assert_eq!(files(folder.path()).len(), 2);
+    let said = lines.take();
+    assert!(said.len() == 1 && said[0].contains("more than the limit"), "{said:?}");
 }
 
 #[test]

@@ -206,8 +206,18 @@ impl Disk {
 
     /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`, the time for one of them.
     pub fn pays(&self, bytes: u64, tokens: usize, pace: Duration) -> bool {
-        let reading = READ_OVERHEAD.as_secs_f64() + bytes as f64 / self.speed;
-        self.options.always || reading < tokens as f64 * pace.as_secs_f64()
+        self.options.always || self.reading(bytes).as_secs_f64() < tokens as f64 * pace.as_secs_f64()
+    }
+
+    /// How long reading `bytes` is estimated to take.
+    pub fn reading(&self, bytes: u64) -> Duration {
+        READ_OVERHEAD + Duration::from_secs_f64(bytes as f64 / self.speed)
+    }
+
+    /// Takes it for granted that so many bytes are read in a second.
+    #[cfg(test)]
+    pub fn assume(&mut self, speed: f64) {
+        self.speed = speed;
     }
 
     /// Learns how long reading `bytes` took.
