@@ -38,7 +38,7 @@ fn what_was_warmed_is_there_for_the_next_process() {
     let entries = listed["entries"].as_array().unwrap();
     assert!(entries.len() >= npcs.len(), "{listed}");
     assert!(entries.iter().all(|entry| entry["model"].as_str().unwrap().contains("alara-tiny")), "{listed}");
-    assert!(listed["bytes"].as_u64() < listed["default_limit"].as_u64());
+    assert!(listed["bytes"].as_u64() < listed["limit"].as_u64());
     // Nothing is computed again but what follows the static text.
     for npc in place.json(&["warm"]).as_array().unwrap() {
         let found = number(npc, "disk_tokens") + number(npc, "memory_tokens");

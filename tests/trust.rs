@@ -183,3 +183,21 @@ fn an_endpoint_of_a_team_gets_a_key_only_by_a_yes() {
     answers.remember("/keys", &about("SECRET_KEY", &two), Answer::Always).unwrap();
     assert_eq!(ask(&two, &[]).1, [Some("Bearer hunter2".to_owned())]);
 }
+
+#[test]
+fn what_models_go_on_from_is_no_agents_to_write() {
+    if !sandboxed("what_models_go_on_from_is_no_agents_to_write") {
+        return;
+    }
+    let write = "echo forged > kept/file || mv kept away; ls -d kept away";
+    let place = Place::with(&json!([
+        {"calls": [{"name": "sh", "arguments": {"bash_command": write}}]},
+        {"text": "Done."}
+    ]));
+    std::fs::create_dir_all(place.path("work")).unwrap();
+    let (code, told) = run(&place, &["--yes", "--cache", "work/kept"]);
+    assert_eq!(code, 0, "{told}");
+    let kept = place.path("work/kept");
+    assert!(kept.is_dir() && std::fs::read_dir(kept).unwrap().count() == 0, "{told}");
+    assert!(!place.path("work/away").exists(), "{told}");
+}

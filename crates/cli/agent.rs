@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Sampling;
+use alara_engine::cache::disk;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::source::{Diagnostic, Severity};
@@ -66,7 +67,7 @@ impl Args {
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let sandbox = sandbox(team, &self.workdir)?;
+        let sandbox = sandbox(team, &self.workdir, self.model.cache.folder())?;
         warn_of_sandbox();
         Ok(sandbox)
     }
@@ -94,10 +95,12 @@ impl Args {
     }
 }
 
-/// A sandbox in the directory `work`, in which the team's files can be read.
-pub fn sandbox(team: &Team, work: &Path) -> Result<Sandbox, Error> {
+/// A sandbox in the directory `work`, in which the team's files can be read. What is kept in the folder `cache` can't be changed there.
+pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>) -> Result<Sandbox, Error> {
+    // Only what is there can be protected. If it can't be made or is not fit, the model says so and goes without.
+    let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
-    let protected = protected(team.directory.as_deref(), work);
+    let protected = protected(team.directory.as_deref(), work, cache);
     Sandbox::new(work, Policy { readable, protected, ..Policy::default() })
 }
 
@@ -108,11 +111,12 @@ pub fn warn_of_sandbox() {
     }
 }
 
-/// What an agent must not change, since it says what the agent may do: its team, the user's answers and settings. Of a
+/// What an agent must not change, since it says what the agent may do: its team, the user's answers and settings, and what models
+/// go on from. Of a
 /// team around the work directory, only its own files.
-fn protected(team: Option<&Path>, work: &Path) -> Vec<PathBuf> {
+fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<PathBuf> {
     let config = search().config_home.map(|config| config.join("alara"));
-    let own = [state::directory(), config, cache::default()];
+    let own = [state::directory(), config, cache::default(), kept];
     let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
     let Some(team) = team else { return protected };
     let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));

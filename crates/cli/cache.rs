@@ -1,13 +1,18 @@
 //! Where the prefix cache lies on disk, and how much it may hold.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
-use alara_engine::cache::disk::{Log, Options, list};
+use alara_engine::cache::disk::{self, Log, Options, Outcome};
 
 use crate::ui;
 
 /// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free, and no more than this.
 const MOST: u64 = 20_000_000_000;
+
+/// How long a command that ends goes on writing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where computed static text is kept.
 #[derive(Clone, clap::Args)]
@@ -23,7 +28,7 @@ impl Args {
     pub fn folder(&self) -> Option<PathBuf> {
         match self.cache.as_deref() {
             Some(off) if off == Path::new("off") || off.as_os_str().is_empty() => None,
-            Some(folder) => Some(folder.to_owned()),
+            Some(folder) => Some(std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())),
             None => default(),
         }
     }
@@ -38,14 +43,36 @@ pub struct SizedArgs {
     /// Most GB that are kept there [default: a tenth of the free disk, at most 20]
     #[arg(long, value_name = "GB", env = "ALARA_CACHE_SIZE", hide_env_values = true, value_parser = gigabytes)]
     cache_size: Option<u64>,
+    /// Whether all is written before the command ends, however long that takes.
+    #[arg(skip)]
+    pub patient: bool,
+    /// What became of it, for all clones.
+    #[arg(skip)]
+    pub outcome: Arc<Outcome>,
 }
 
 impl SizedArgs {
+    /// The folder, as [`Args::folder`].
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.place.folder()
+    }
+
+    /// Most bytes that are kept in `folder`.
+    pub fn limit(&self, folder: &Path) -> u64 {
+        self.cache_size.unwrap_or_else(|| limit(folder))
+    }
+
     /// For the engine.
     pub fn options(&self) -> Option<Options> {
-        let folder = self.place.folder()?;
-        let limit = self.cache_size.unwrap_or_else(|| limit(&folder));
-        Some(Options { folder, limit, always: false, log: Log::new(ui::note) })
+        let folder = self.folder()?;
+        Some(Options {
+            limit: self.limit(&folder),
+            folder,
+            patience: if self.patient { Duration::MAX } else { PATIENCE },
+            always: false,
+            log: Log::new(ui::note),
+            outcome: self.outcome.clone(),
+        })
     }
 }
 
@@ -66,8 +93,8 @@ pub fn default() -> Option<PathBuf> {
 }
 
 /// A tenth of what would be free without the cache, within bounds.
-pub fn limit(folder: &Path) -> u64 {
-    let held: u64 = list(folder).unwrap_or_default().iter().map(|entry| entry.bytes).sum();
+fn limit(folder: &Path) -> u64 {
+    let held = disk::held(folder).unwrap_or(0);
     // The folder may not be there yet.
     let free = folder.ancestors().find_map(free).unwrap_or(0);
     (free.saturating_add(held) / 10).min(MOST)
@@ -93,6 +120,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("there is room");
         let limit = limit(&folder.path().join("not/there/yet"));
         assert!(limit > 0 && limit <= MOST, "{limit}");
+        let named = Args { cache: Some("not-there-yet".into()) }.folder().expect("it is on");
+        assert!(named.is_absolute() && super::limit(&named) > 0, "{named:?}");
         assert_eq!([gigabytes("0.5"), gigabytes("20")], [Ok(500_000_000), Ok(MOST)]);
         assert!(gigabytes("-1").is_err() && gigabytes("inf").is_err());
     }

@@ -47,8 +47,9 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
+    /// Where computed static text is kept.
     #[command(flatten)]
-    cache: cache::SizedArgs,
+    pub cache: cache::SizedArgs,
 }
 
 impl Args {
@@ -196,11 +197,6 @@ impl Args {
         })
     }
 
-    /// Whether computed static text is kept from run to run.
-    pub fn keeps_on_disk(&self) -> bool {
-        self.cache.options().is_some()
-    }
-
     /// How many threads may work.
     pub fn threads(&self) -> usize {
         compute::threads_or_default(self.threads)
@@ -243,10 +239,22 @@ impl Source {
     }
 }
 
+impl Source {
+    /// What is used for `spec`.
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        lock(&self.own).as_ref().map_or_else(|| spec.clone(), |own| ModelSpec::named(own))
+    }
+
+    /// Whether what is used for `spec` is an endpoint.
+    pub fn is_endpoint(&self, spec: &ModelSpec) -> bool {
+        let used = self.used(spec);
+        used.api_url.is_some() || used.model.as_deref().is_some_and(Address::is_meant_by)
+    }
+}
+
 impl ModelSource for Source {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
-        let own = lock(&self.own).as_ref().map(ModelSpec::named);
-        self.models.model(own.as_ref().unwrap_or(spec))
+        self.models.model(&self.used(spec))
     }
 }
 

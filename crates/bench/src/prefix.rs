@@ -159,8 +159,10 @@ pub fn measure(
     evict: &dyn Fn(&Path) -> bool,
 ) -> alara_engine::Result<Report> {
     note("trace of three agents");
-    let bench = Bench { gguf, config };
-    let trace = bench.hits(&trace(config.words))?;
+    let mut bench = Bench { gguf, config, context: config.options.context };
+    let requests = trace(config.words);
+    bench.context = bench.longest(&requests)?;
+    let trace = bench.hits(&requests)?;
     let mut first_token = Vec::new();
     for &size in &config.sizes {
         note(&format!("time to the first token after {size} static tokens"));
@@ -178,6 +180,8 @@ pub fn measure(
 struct Bench<'a> {
     gguf: &'a Gguf,
     config: &'a Config,
+    /// What the trace needs.
+    context: Option<usize>,
 }
 
 impl Bench<'_> {
@@ -203,9 +207,18 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
+    /// The context that has room for each of `requests` and its answer; `None` if the one that a model has by itself does.
+    fn longest(&self, requests: &[Request]) -> alara_engine::Result<Option<usize>> {
+        let engine = Engine::load(self.gguf, &Options { disk: None, ..self.config.options.clone() })?;
+        let prompts = requests.iter().map(|request| Ok(engine.prompt_tokens(request)?.len()));
+        let prompts = prompts.collect::<alara_engine::Result<Vec<usize>>>()?;
+        let tokens = prompts.into_iter().max().unwrap_or(0) + 64 + self.config.generate;
+        Ok((tokens > engine.context()).then_some(tokens))
+    }
+
     fn hits(&self, trace: &[Request]) -> alara_engine::Result<Hits> {
         // The engine's own default is no measure: a trace longer than that would be cut.
-        let options = Options { disk: None, ..self.config.options.clone() };
+        let options = Options { disk: None, context: self.context, ..self.config.options.clone() };
         let engine = Engine::load(self.gguf, &options)?;
         let mut hits = Hits { requests: trace.len(), ..Hits::default() };
         let mut seen: Vec<Vec<u32>> = Vec::new();
@@ -277,7 +290,8 @@ impl Bench<'_> {
                 request
             })
             .collect();
-        let options = Options { parallel: agents, disk: None, ..self.config.options.clone() };
+        let options =
+            Options { parallel: agents, disk: None, context: self.context, ..self.config.options.clone() };
         let engine = Engine::load(self.gguf, &options)?;
         // Their static text is known, as it is in the course of work.
         let known: HashSet<usize> = (0..agents.min(AGENTS.len())).collect();
@@ -313,6 +327,7 @@ fn done(events: alara_engine::Events) -> alara_engine::Result<Usage> {
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use std::sync::Arc;
 
     fn model(case: &str) -> Option<Gguf> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -348,8 +363,10 @@ mod tests {
             let disk = disk::Options {
                 folder: folder.path().to_owned(),
                 limit: 1 << 30,
+                patience: Duration::MAX,
                 always: true,
                 log: disk::Log::default(),
+                outcome: Arc::default(),
             };
             let chat_template = template(name);
             let options = Options { threads: 1, parallel: 3, chat_template, ..Options::default() };

@@ -32,7 +32,7 @@ enum Command {
 #[derive(clap::Args)]
 struct Which {
     #[command(flatten)]
-    place: cache::Args,
+    place: cache::SizedArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -62,10 +62,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let entries = disk::list(&folder).with_context(unreadable)?;
-    let (held, limit) = (entries.iter().map(|entry| entry.bytes).sum::<u64>(), cache::limit(&folder));
+    let (held, limit) = (entries.iter().map(|entry| entry.bytes).sum::<u64>(), which.place.limit(&folder));
     if which.json {
         let entries: Vec<Value> = entries.iter().map(record).collect();
-        let all = json!({"folder": folder, "bytes": held, "default_limit": limit, "entries": entries});
+        let all = json!({"folder": folder, "bytes": held, "limit": limit, "entries": entries});
         ui::line(&serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }

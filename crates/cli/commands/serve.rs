@@ -68,6 +68,7 @@ struct Place {
     team: Option<String>,
     models: Source,
     workdir: PathBuf,
+    cache: Option<PathBuf>,
     threads: usize,
     yes: bool,
 }
@@ -89,7 +90,7 @@ impl Workplace for Place {
     }
 
     fn sandbox(&self, team: &Team) -> Result<Sandbox, Error> {
-        agent::sandbox(team, &self.workdir)
+        agent::sandbox(team, &self.workdir, self.cache.clone())
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, Error> {
@@ -104,12 +105,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = agent::find(args.team.as_deref(), args.yes)?;
     let spec = team.npc(None)?.model.clone();
     // What can't be had is told before anything is begun.
-    drop(agent::sandbox(&team, &args.workdir)?);
+    drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder())?);
     agent::warn_of_sandbox();
     let place = Place {
         team: args.team.clone(),
         models: args.model.source(args.parallel.into(), args.yes),
         workdir: args.workdir.clone(),
+        cache: args.model.cache.folder(),
         threads: args.model.threads(),
         yes: args.yes,
     };

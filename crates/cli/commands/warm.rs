@@ -1,6 +1,7 @@
 //! `alara warm`: computes what the NPCs of a team have in every prompt, and keeps it.
 
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use alara_engine::{Event, Message, Request, Usage};
@@ -39,27 +40,39 @@ struct Warmed<'a> {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(
-        args.model.keeps_on_disk(),
+        args.model.cache.folder().is_some(),
         "the prefix cache is switched off, so that nothing could be kept\nhint: name its folder with --cache"
     );
     let team = agents::find(args.team.as_deref(), args.yes)?;
-    let models = args.model.source(1, args.yes);
+    let mut own = args.model.clone();
+    own.cache.patient = true;
+    let models = own.source(1, args.yes);
     let bar = ui::progress(team.npcs.len() as u64, "warm");
     let mut all = Vec::new();
     for npc in &team.npcs {
-        all.push(warm(&models, &team, npc).with_context(|| format!("NPC {}", npc.name))?);
         bar.inc(1);
+        if models.is_endpoint(&npc.model) {
+            ui::note(&format!("{} is left out: its model is an endpoint, which keeps its own", npc.name));
+            continue;
+        }
+        all.push(warm(&models, &team, npc).with_context(|| format!("NPC {}", npc.name))?);
     }
     // What is still being written is finished first.
     drop(models);
     bar.finish_and_clear();
+    let outcome = &own.cache.outcome;
+    let [wanted, written] = [&outcome.wanted, &outcome.written].map(|count| count.load(Ordering::Relaxed));
+    ensure!(
+        !outcome.off.load(Ordering::Relaxed) && (wanted == 0 || written > 0),
+        "{written} of {wanted} pieces of static text could be kept"
+    );
     if args.json {
         let all: Vec<_> = all
             .iter()
             .map(|warmed| {
                 json!({
                     "npc": warmed.npc.name, "model": warmed.model, "tokens": warmed.usage.prompt_tokens,
-                    "memory_tokens": warmed.usage.cached_tokens - warmed.usage.disk_tokens,
+                    "memory_tokens": warmed.usage.cached_tokens.saturating_sub(warmed.usage.disk_tokens),
                     "disk_tokens": warmed.usage.disk_tokens, "seconds": warmed.took.as_secs_f64(),
                 })
             })
@@ -69,8 +82,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let rows = all.iter().map(|warmed| {
         let Usage { prompt_tokens, cached_tokens, disk_tokens, .. } = warmed.usage;
-        let numbers =
-            [prompt_tokens, prompt_tokens - cached_tokens, cached_tokens - disk_tokens, disk_tokens];
+        let numbers = [
+            prompt_tokens,
+            prompt_tokens.saturating_sub(cached_tokens),
+            cached_tokens.saturating_sub(disk_tokens),
+            disk_tokens,
+        ];
         let name = [warmed.npc.name.clone()].into_iter();
         let took = format!("{:.1} s", warmed.took.as_secs_f64());
         name.chain(numbers.iter().map(ToString::to_string)).chain([took]).collect()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What a step may take while a sequence waits for its next token. More computes prompts faster, and makes that one wait longer.
-const BEAT: Duration = Duration::from_millis(150);
+pub const BEAT: Duration = Duration::from_millis(150);
 
 /// Rows that a step may have whatever they take.
 const LEAST: usize = 4;

@@ -53,8 +53,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let disk = disk::Options {
         folder: folder.path().join("prefix"),
         limit: u64::MAX,
+        patience: std::time::Duration::MAX,
         always: false,
         log: Log::new(ui::note),
+        outcome: std::sync::Arc::default(),
     };
     let config = Config {
         options: Options {

@@ -18,7 +18,14 @@ fn write(case: &str, path: &Path) {
 }
 
 fn engine(path: &Path, folder: Option<PathBuf>, options: Options) -> Engine {
-    let disk = folder.map(|folder| DiskOptions { folder, limit: 1 << 30, always: true, log: Log::default() });
+    let disk = folder.map(|folder| DiskOptions {
+        folder,
+        limit: 1 << 30,
+        patience: Duration::MAX,
+        always: true,
+        log: Log::default(),
+        outcome: Arc::default(),
+    });
     let options = Options { context: Some(512), threads: 1, disk, ..options };
     Engine::load(&Gguf::open(path).unwrap(), &options).unwrap()
 }

@@ -148,7 +148,7 @@ impl Engine {
             Compute::Native => {
                 let backend = Native::new(options.threads, options.isa);
                 let decoder = Decoder::load_as(gguf, &architecture, backend, &room, options.kv)?;
-                let disk = options.disk.as_ref().map(|disk| {
+                let disk = options.disk.as_ref().and_then(|disk| {
                     let fingerprint = fingerprint(gguf, &architecture, &tokenizer, options);
                     Disk::new(disk.clone(), gguf.name(), fingerprint)
                 });

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::STEP_TOKENS;
 use crate::backend::Backend;
@@ -25,8 +25,10 @@ where
 /// How often a disk that is slower than the model is asked whether it takes more.
 const DISK_BEAT: Duration = Duration::from_millis(5);
 
-/// The next request. Until it comes, what is queued for the disk is written; `None` once nobody can send one and all is written.
+/// The next request. Until it comes, what is queued for the disk is written; `None` once nobody can send one and all is written, or
+/// took too long.
 fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Option<Sequence> {
+    let mut ended = None;
     loop {
         // A file that can't be made is no matter of a request.
         let wait = match pool.write().unwrap_or(Written::All) {
@@ -36,8 +38,13 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
         };
         match jobs.recv_timeout(wait) {
             Ok(sequence) => return Some(sequence),
-            Err(RecvTimeoutError::Disconnected) if wait > Duration::ZERO => std::thread::sleep(wait),
-            Err(_) => {}
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                if ended.get_or_insert_with(Instant::now).elapsed() >= pool.patience() {
+                    return None;
+                }
+                std::thread::sleep(wait);
+            }
         }
     }
 }

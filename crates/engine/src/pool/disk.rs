@@ -13,6 +13,7 @@ use crate::backend::Backend;
 use crate::cache::disk::{Message, Segment, Sent, Stored};
 use crate::cache::{BLOCK_TOKENS, BlockId, Held, Hit, Prefix, SlotId, Table};
 use crate::layers::{Kept, Place};
+use crate::schedule::BEAT;
 
 /// Tokens of a piece: so little of a layer that taking it out delays no step.
 const PIECE_TOKENS: usize = 16 * BLOCK_TOKENS;
@@ -52,6 +53,17 @@ pub enum Written {
     More,
     /// There is more, but the disk is not as fast.
     Waits,
+}
+
+/// What was put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// There is no more in memory than before.
+    Nothing,
+    /// There is more in memory, and more on disk.
+    Part,
+    /// There is more in memory.
+    Some,
 }
 
 /// Runs of rows, neighbours in the same block.
@@ -120,8 +132,9 @@ impl<B: Backend> Pool<B> {
             let Some(segment) = disk.queue.pop_front() else { return Ok(Written::All) };
             let pieces = self.pieces(segment.start, segment.tokens.len());
             let payload = pieces.iter().map(|piece| piece.bytes() as u64).sum();
-            let unsent = self.disk.as_ref().map(|disk| disk.begin(&segment, payload, self.pace.token));
-            self.export = Some(Export { segment, pieces, unsent });
+            let Some(disk) = &mut self.disk else { return Ok(Written::All) };
+            let begun = disk.begin(&segment, payload, self.pace.token);
+            self.export = begun.map(|begun| Export { segment, pieces, unsent: Some(begun) });
             return Ok(Written::More);
         };
         let message = match (export.unsent.take(), export.pieces.pop_front()) {
@@ -170,19 +183,25 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Puts back what is on disk of the static text of a prompt beyond `hit`, if that is estimated to be faster than computing it.
-    /// True if there is more in memory now.
+    /// While somebody is `decoding`, no more files than a step has time for, but one.
     ///
     /// # Errors
     /// If the backend fails.
-    pub(super) fn restore(&mut self, prefix: &Prefix, prompt: &[u32], hit: &Hit) -> Result<bool> {
+    pub(super) fn restore(
+        &mut self,
+        prefix: &Prefix,
+        prompt: &[u32],
+        hit: &Hit,
+        decoding: bool,
+    ) -> Result<Restored> {
         let most = prefix.pinned.min(prompt.len().saturating_sub(1));
         if self.disk.is_none() || !prefix.salt.is_empty() || most <= hit.len {
-            return Ok(false);
+            return Ok(Restored::Nothing);
         }
         let ends = prefix.boundaries.iter().rev().filter(|end| **end > hit.len && **end <= most);
         match ends.copied().find_map(|end| self.chain(&prompt[..=end])) {
-            Some(chain) => self.put_back(prompt, hit.len, &chain),
-            None => Ok(false),
+            Some(chain) => self.put_back(prompt, hit.len, chain, decoding),
+            None => Ok(Restored::Nothing),
         }
     }
 
@@ -201,20 +220,38 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Puts back `chain`, each of whose files goes on where the one before ends. Without it there would be `known` tokens.
-    fn put_back(&mut self, prompt: &[u32], known: usize, chain: &[Stored]) -> Result<bool> {
+    fn put_back(
+        &mut self,
+        prompt: &[u32],
+        known: usize,
+        mut chain: Vec<Stored>,
+        decoding: bool,
+    ) -> Result<Restored> {
         let base = chain.first().map_or(0, |first| first.header.start);
         let bytes: u64 = chain.iter().map(Stored::bytes).sum();
         let end = chain.last().map_or(0, |last| last.header.tokens);
         let paces = chain.iter().map(|stored| Duration::from_nanos(stored.header.token_ns));
         let pace = if self.pace.token.is_zero() { paces.max().unwrap_or_default() } else { self.pace.token };
-        if !self.disk.as_ref().is_some_and(|disk| disk.pays(bytes, end - known, pace)) {
-            return Ok(false);
+        let Some(disk) = self.disk.as_ref().filter(|disk| disk.pays(bytes, end - known, pace)) else {
+            return Ok(Restored::Nothing);
+        };
+        let mut files = chain.len();
+        if decoding {
+            // Somebody waits for a token.
+            let all = chain.iter().scan(0, |sum, stored| {
+                *sum += stored.bytes();
+                Some(*sum)
+            });
+            files = all.take_while(|bytes| disk.reading(*bytes) <= BEAT).count().max(1);
         }
+        let part = files < chain.len();
+        chain.truncate(files);
+        let bytes: u64 = chain.iter().map(Stored::bytes).sum();
         let begun = Instant::now();
         let hit = self.find("", &prompt[..=base]);
         let mut table = self.attach(&hit)?;
         let mut all = table.len() == base;
-        for stored in chain {
+        for stored in &mut chain {
             all = all && self.put_back_one(prompt, &mut table, stored)?;
         }
         let there = table.len() > base;
@@ -226,20 +263,21 @@ impl<B: Backend> Pool<B> {
             // What others go on from is kept longest.
             chain.iter().rev().for_each(Stored::touch);
         }
-        Ok(there)
+        Ok(match (there, all && part) {
+            (false, _) => Restored::Nothing,
+            (true, true) => Restored::Part,
+            (true, false) => Restored::Some,
+        })
     }
 
     /// False if the file is not believed, or there is no room for it.
-    fn put_back_one(&mut self, prompt: &[u32], table: &mut Table, stored: &Stored) -> Result<bool> {
+    fn put_back_one(&mut self, prompt: &[u32], table: &mut Table, stored: &mut Stored) -> Result<bool> {
         let (start, end) = (table.len(), stored.header.tokens);
         let layout = self.pieces(start, end);
-        let pieces = match stored.pieces(layout.iter().map(Piece::bytes)) {
-            Ok(pieces) => pieces,
-            Err(fault) => {
-                self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
-                return Ok(false);
-            }
-        };
+        if let Err(fault) = stored.expect(layout.iter().map(Piece::bytes)) {
+            self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
+            return Ok(false);
+        }
         // As steps do it: windowed layers have no room for all at once.
         while table.len() < end {
             let tokens = BLOCK_TOKENS.min(end - table.len());
@@ -255,8 +293,21 @@ impl<B: Backend> Pool<B> {
             },
             false => None,
         };
-        for (piece, bytes) in layout.iter().zip(pieces) {
-            self.put_in(piece, table, start, slot, bytes)?;
+        let mut bytes = Vec::new();
+        for piece in &layout {
+            bytes.resize(piece.bytes(), 0);
+            let put = match stored.read(&mut bytes) {
+                Ok(()) => self.put_in(piece, table, start, slot, &bytes).map(|()| true),
+                Err(fault) => {
+                    self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
+                    Ok(false)
+                }
+            };
+            // Nobody has learned of what was put back so far.
+            if !matches!(put, Ok(true)) {
+                slot.into_iter().for_each(|slot| self.cache.release_slot(slot));
+                return put;
+            }
         }
         let prefix = Prefix { boundaries: vec![end], pinned: end, ..Prefix::default() };
         match self.cache.has_state() {

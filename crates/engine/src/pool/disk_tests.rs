@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::model_tests::{BUDGET, Oracle, Random, SORTS, fixture, flush, pool, restarted, text};
+use super::model_tests::{BUDGET, Oracle, Random, SORTS, fixture, flush, options, pool, restarted, text};
 use super::*;
 use crate::backend::native::Native;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options, Stored, clear, list};
@@ -86,6 +86,57 @@ fn static_text_is_there_after_a_restart() {
         assert_eq!(files(folder.path()).len(), 3, "{case}");
         check(&[(0, 100), (2, 50)], 150, 150, &mut restarted(&gguf, folder.path(), lines.log()));
         assert_eq!(lines.take(), [""; 0], "{case}");
+    }
+}
+
+#[test]
+fn who_decodes_waits_for_one_file_at_a_time() {
+    for case in SORTS {
+        let gguf = fixture(case);
+        let mut oracle = Oracle::new(&gguf);
+        let folder = tempfile::tempdir().unwrap();
+        let parts = [(0, 100), (1, 80), (2, 60)];
+        let mut pool = restarted(&gguf, folder.path(), Log::default());
+        ask(&mut pool, prompt(&parts, 9));
+        flush(&mut pool);
+        drop(pool);
+        let mut pool = restarted(&gguf, folder.path(), Log::default());
+        // So slow that a file takes longer than a step.
+        pool.disk.as_mut().unwrap().assume(1000.0);
+        let (tokens, prefix) = prompt(&[], 7);
+        let mut decoding = Run::new(tokens, prefix);
+        pool.step(&mut [&mut decoding], BUDGET).unwrap();
+        let (tokens, prefix) = prompt(&parts, 8);
+        let mut waiting = Run::new(tokens.clone(), prefix);
+        let (mut steps, mut logits) = (0, Vec::new());
+        while waiting.pending() > 0 {
+            decoding.tokens.push(5);
+            let stepped = pool.step(&mut [&mut decoding, &mut waiting], BUDGET).unwrap();
+            assert!(stepped.ready.contains(&0), "{case}: it goes on");
+            steps += 1;
+            logits = stepped.logits[stepped.logits.len() - pool.vocabulary()..].to_vec();
+        }
+        assert_eq!(steps, parts.len(), "{case}");
+        let found = waiting.found.clone().unwrap();
+        assert_eq!((found.cached, found.disk), (240, 240), "{case}");
+        assert!(oracle.logits(&tokens) == logits, "{case}");
+    }
+}
+
+#[test]
+fn what_was_cleared_is_written_again() {
+    let gguf = fixture(SORTS[0]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut pool = restarted(&gguf, folder.path(), Log::default());
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    for _ in 0..2 {
+        while files(folder.path()).is_empty() {
+            assert!(std::time::Instant::now() < until, "it is never written");
+            ask(&mut pool, prompt(&[(0, 100)], 9));
+            flush(&mut pool);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        clear(folder.path()).unwrap();
     }
 }
 
@@ -187,9 +238,8 @@ fn a_file_of_another_text_or_model_is_not_believed() {
     drop(pool);
     // Another model has other names, so that its files are never looked at.
     let mut another = restarted(&fixture("qwen3-exact"), folder.path(), lines.log());
-    let options =
-        Options { folder: folder.path().to_owned(), limit: 1 << 30, always: true, log: lines.log() };
-    another = another.on_disk(Some(Disk::new(options, "another", Fingerprint::of(&[b"another"]))));
+    let options = Options { limit: 1 << 30, ..options(folder.path(), lines.log()) };
+    another = another.on_disk(Disk::new(options, "another", Fingerprint::of(&[b"another"])));
     assert_eq!(ask(&mut another, prompt(&[(0, 100)], 8)).0.cached, 0);
     assert_eq!(lines.take(), [""; 0]);
 }
@@ -198,10 +248,11 @@ fn a_file_of_another_text_or_model_is_not_believed() {
 fn what_was_not_used_for_long_goes_first() {
     let gguf = fixture(SORTS[0]);
     let folder = tempfile::tempdir().unwrap();
+    let lines = Lines::default();
     let with_limit = |limit: u64| {
-        let options = Options { folder: folder.path().to_owned(), limit, always: true, log: Log::default() };
+        let options = Options { limit, ..options(folder.path(), lines.log()) };
         let disk = Disk::new(options, "a model", Fingerprint::of(&[b"limited"]));
-        pool(&gguf, 640, BUDGET).on_disk(Some(disk))
+        pool(&gguf, 640, BUDGET).on_disk(disk)
     };
     let write = |limit: u64, kind: u32| {
         let mut pool = with_limit(limit);
@@ -225,8 +276,11 @@ fn what_was_not_used_for_long_goes_first() {
     write(2 * size + size / 2, 2);
     assert!(first.exists() && !second.exists() && files(folder.path()).len() == 2);
     // What is too large for the limit is not begun, and costs nobody a place.
+    assert_eq!(lines.take(), [""; 0]);
     write(size / 2, 3);
     assert_eq!(files(folder.path()).len(), 2);
+    let said = lines.take();
+    assert!(said.len() == 1 && said[0].contains("more than the limit"), "{said:?}");
 }
 
 #[test]
@@ -245,7 +299,7 @@ fn who_can_not_write_says_so_once_and_goes_on() {
         }
         drop(pool);
         let lines: Vec<String> =
-            lines.take().into_iter().filter(|line| line.contains("can't write")).collect();
+            lines.take().into_iter().filter(|line| line.contains("is not used")).collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
 }
@@ -256,7 +310,7 @@ struct Tiny(PathBuf);
 impl Tiny {
     fn mount(at: &Path) -> Option<Self> {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(at);
+        mount.args(["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"]).arg(at);
         let mounted = mount.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|it| it.success());
         mounted.then(|| Tiny(at.to_owned()))
     }

@@ -3,6 +3,8 @@
 mod disk;
 mod run;
 
+use std::time::Duration;
+
 use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
@@ -59,6 +61,11 @@ impl<B: Backend> Pool<B> {
     pub fn on_disk(mut self, disk: Option<Disk>) -> Self {
         self.disk = disk;
         self
+    }
+
+    /// How long what is queued for the disk may take when nobody needs the model any more.
+    pub fn patience(&self) -> Duration {
+        self.disk.as_ref().map_or(Duration::ZERO, Disk::patience)
     }
 
     /// V, the number of logits in a row.

@@ -103,11 +103,22 @@ struct Tally {
     damaged: usize,
 }
 
+/// A tier that keeps everything.
+pub(super) fn options(folder: &Path, log: Log) -> Options {
+    Options {
+        folder: folder.to_owned(),
+        limit: 1 << 30,
+        patience: std::time::Duration::MAX,
+        always: true,
+        log,
+        outcome: std::sync::Arc::default(),
+    }
+}
+
 /// The pool of a new process, on the same folder.
 pub(super) fn restarted(gguf: &Gguf, folder: &Path, log: Log) -> Pool<Native> {
-    let options = Options { folder: folder.to_owned(), limit: 1 << 30, always: true, log };
-    let disk = Disk::new(options, "a model", Fingerprint::of(&[gguf.name().as_bytes()]));
-    pool(gguf, ROOM, BUDGET).on_disk(Some(disk))
+    let disk = Disk::new(options(folder, log), "a model", Fingerprint::of(&[gguf.name().as_bytes()]));
+    pool(gguf, ROOM, BUDGET).on_disk(disk)
 }
 
 /// Writes all that is queued.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::disk::Restored;
 use super::{Part, Pool};
 use crate::backend::Backend;
 use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
@@ -23,8 +24,10 @@ pub struct Run {
     table: Table,
     /// Whether it has computed something since it was attached to what was found.
     begun: bool,
-    /// Whether the disk was asked for it.
-    asked: bool,
+    /// How many tokens were in memory when the disk was asked for it, as long as there is more on it; then it is not asked again.
+    asked: Option<usize>,
+    /// Tokens that came from disk for it.
+    disk: usize,
     /// Put off for want of room, when so many had finished: it waits for one more.
     put_off: Option<u64>,
 }
@@ -98,11 +101,12 @@ impl<B: Backend> Pool<B> {
                 self.prefixes.learn(&mut self.cache, &run.prefix, &run.tokens, &run.table);
             }
         }
+        let decoding = runs.iter().any(|run| run.decodes());
         let mut pending = Vec::with_capacity(runs.len());
         for at in 0..runs.len() {
             let (before, rest) = runs.split_at_mut(at);
             let run = &mut *rest[0];
-            let ready = !run.finished && (run.begun || self.begin(before, run)?);
+            let ready = !run.finished && (run.begun || self.begin(before, run, decoding)?);
             pending.push(if ready { run.pending() } else { 0 });
         }
         let mut rows = schedule::plan(&pending, budget);
@@ -140,17 +144,26 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Attaches `run` to what is kept of its tokens. False if it waits for what one of those `before` it is about to compute.
-    fn begin(&mut self, before: &mut [&mut Run], run: &mut Run) -> Result<bool> {
+    /// Attaches `run` to what is kept of its tokens. False if it waits for what one of those `before` it is about to compute,
+    /// or for more from disk while somebody is `decoding`.
+    fn begin(&mut self, before: &mut [&mut Run], run: &mut Run, decoding: bool) -> Result<bool> {
         if run.put_off == Some(self.finished) {
             return Ok(false);
         }
         let mut hit = self.find(&run.prefix.salt, &run.tokens);
-        let mut disk = 0;
-        if !std::mem::replace(&mut run.asked, true) && self.restore(&run.prefix, &run.tokens, &hit)? {
+        // If what was put back is gone again, there is no room for it.
+        if run.asked.is_none_or(|before| hit.len > before) {
+            let restored = self.restore(&run.prefix, &run.tokens, &hit, decoding)?;
             let before = hit.len;
-            hit = self.find(&run.prefix.salt, &run.tokens);
-            disk = hit.len.saturating_sub(before);
+            if restored != Restored::Nothing {
+                hit = self.find(&run.prefix.salt, &run.tokens);
+                run.disk += hit.len.saturating_sub(before);
+            }
+            if restored == Restored::Part {
+                run.asked = Some(before);
+                return Ok(false);
+            }
+            run.asked = Some(usize::MAX);
         }
         for other in before.iter_mut().filter(|other| !other.finished && other.prefix.salt == run.prefix.salt)
         {
@@ -169,7 +182,7 @@ impl<B: Backend> Pool<B> {
             run.prefix.add(seen);
         }
         if run.put_off.is_none() {
-            run.found = Some(Found { cached: cached.min(run.prompt), disk: disk.min(cached), stop });
+            run.found = Some(Found { cached: cached.min(run.prompt), disk: run.disk.min(cached), stop });
         }
         Ok(true)
     }

@@ -3,16 +3,19 @@
 //! `alaraKV` and a byte for the version · length and CRC-32 of what follows up to the payload (u32 each) · length of the header (u32) ·
 //! the header, JSON · the tokens, u32 · the payload: pieces, each followed by its CRC-32. Everything is little-endian.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-
-use crate::gguf::Bytes;
 
 const MAGIC: [u8; 8] = *b"alaraKV\x01";
 
 /// Bytes before those that the first checksum is of.
 const PREAMBLE: usize = 16;
+
+/// Most bytes that come before the payload.
+const LONGEST: usize = 64 << 20;
 
 /// Bytes of a piece's checksum.
 pub(super) const CHECKSUM: usize = 4;
@@ -52,95 +55,113 @@ impl Header {
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// It can't be read.
+    /// It can't be read, now.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(std::io::Error),
     /// It is not what was written.
     #[error("{0}")]
     Damaged(&'static str),
 }
 
-/// A mapped file whose header and tokens are as they were written.
+impl From<std::io::Error> for Fault {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Fault::Damaged("it is cut off"),
+            _ => Fault::Io(error),
+        }
+    }
+}
+
+/// An open file whose header and tokens are as they were written. It is read, not mapped: whoever cuts it off meanwhile makes reading
+/// fail, and nothing else.
 #[derive(Debug)]
 pub struct Stored {
     /// Where it lies.
     pub path: PathBuf,
     /// What it says of itself.
     pub header: Header,
-    bytes: Bytes,
-    /// Where the tokens begin, and the payload.
-    tokens_at: usize,
-    payload_at: usize,
+    /// The tokens, from the beginning of the text.
+    pub tokens: Vec<u32>,
+    /// Read up to the payload.
+    file: File,
+    /// Bytes of the whole file, and of the payload.
+    bytes: u64,
+    payload: u64,
 }
 
 impl Stored {
-    /// Maps a file and checks all but its payload.
+    /// Opens a file and checks all but its payload.
     ///
     /// # Errors
     /// It can't be read, or is not what was written.
     pub fn open(path: &Path) -> Result<Self, Fault> {
-        let bytes = Bytes::map(path)?;
-        let (preamble, rest) =
-            bytes.split_first_chunk::<PREAMBLE>().ok_or(Fault::Damaged("it is cut off"))?;
+        // Opening a pipe would wait for whoever writes to it.
+        if !path.symlink_metadata()?.is_file() {
+            return Err(Fault::Damaged("it is no file"));
+        }
+        let mut file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut preamble = [0; PREAMBLE];
+        file.read_exact(&mut preamble)?;
         let [magic, length, checksum] = [0..8, 8..12, 12..16].map(|range| &preamble[range]);
         if magic != MAGIC {
             return Err(Fault::Damaged("it is of another form"));
         }
-        let length = number(length) as usize;
-        let checked = rest.get(..length).ok_or(Fault::Damaged("it is cut off"))?;
-        if crc32fast::hash(checked) != number(checksum) {
-            return Err(Fault::Damaged("the checksum of its header is wrong"));
-        }
         let odd = || Fault::Damaged("its header is wrong");
-        let (json, tokens) = checked.split_first_chunk::<4>().ok_or_else(odd)?;
-        let json_length = number(json) as usize;
-        let json = tokens.get(..json_length).ok_or_else(odd)?;
-        let header: Header = serde_json::from_slice(json).map_err(|_| odd())?;
-        let tokens_at = PREAMBLE + 4 + json_length;
-        let payload_at = PREAMBLE + length;
-        if header.tokens.checked_mul(4) != Some(payload_at - tokens_at) || header.start >= header.tokens {
+        let length = number(length) as usize;
+        let payload = bytes.checked_sub((PREAMBLE + length) as u64).ok_or(Fault::Damaged("it is cut off"))?;
+        if length > LONGEST {
             return Err(odd());
         }
-        Ok(Stored { path: path.to_owned(), header, bytes, tokens_at, payload_at })
+        let mut checked = vec![0; length];
+        file.read_exact(&mut checked)?;
+        if crc32fast::hash(&checked) != number(checksum) {
+            return Err(Fault::Damaged("the checksum of its header is wrong"));
+        }
+        let (json, rest) = checked.split_first_chunk::<4>().ok_or_else(odd)?;
+        let (json, tokens) = rest.split_at_checked(number(json) as usize).ok_or_else(odd)?;
+        let header: Header = serde_json::from_slice(json).map_err(|_| odd())?;
+        if header.tokens.checked_mul(4) != Some(tokens.len()) || header.start >= header.tokens {
+            return Err(odd());
+        }
+        let tokens = tokens.as_chunks::<4>().0.iter().map(|bytes| number(bytes)).collect();
+        Ok(Stored { path: path.to_owned(), header, tokens, file, bytes, payload })
     }
 
-    /// The tokens, from the beginning of the text.
-    pub fn tokens(&self) -> impl Iterator<Item = u32> + '_ {
-        self.bytes[self.tokens_at..self.payload_at].as_chunks::<4>().0.iter().map(|bytes| number(bytes))
-    }
-
-    /// The pieces of the payload, which have these `lengths`, each as it was written.
+    /// Checks that the payload has pieces of these `lengths`, as far as its length tells.
     ///
     /// # Errors
-    /// The payload is of another length, or a checksum is wrong.
-    pub fn pieces(&self, lengths: impl Iterator<Item = usize>) -> Result<Vec<&[u8]>, Fault> {
-        let mut rest = &self.bytes[self.payload_at..];
-        let mut pieces = Vec::new();
-        for length in lengths {
-            let cut = || Fault::Damaged("it is cut off");
-            let (piece, after) = rest.split_at_checked(length).ok_or_else(cut)?;
-            let (checksum, after) = after.split_at_checked(CHECKSUM).ok_or_else(cut)?;
-            if crc32fast::hash(piece) != number(checksum) {
-                return Err(Fault::Damaged("a checksum is wrong"));
-            }
-            pieces.push(piece);
-            rest = after;
+    /// The payload is of another length.
+    pub fn expect(&self, lengths: impl Iterator<Item = usize>) -> Result<(), Fault> {
+        match self.payload.cmp(&lengths.map(|length| (length + CHECKSUM) as u64).sum()) {
+            std::cmp::Ordering::Less => Err(Fault::Damaged("it is cut off")),
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(Fault::Damaged("it is longer than it should be")),
         }
-        match rest.is_empty() {
-            true => Ok(pieces),
-            false => Err(Fault::Damaged("it is longer than it should be")),
+    }
+
+    /// Reads the next piece of the payload into `piece`, all of it, as it was written.
+    ///
+    /// # Errors
+    /// It can't be read, or the checksum is wrong.
+    pub fn read(&mut self, piece: &mut [u8]) -> Result<(), Fault> {
+        let mut checksum = [0; CHECKSUM];
+        self.file.read_exact(piece)?;
+        self.file.read_exact(&mut checksum)?;
+        match crc32fast::hash(piece) == number(&checksum) {
+            true => Ok(()),
+            false => Err(Fault::Damaged("a checksum is wrong")),
         }
     }
 
     /// Says that it was used now. In a folder that can't be changed it is not noted.
     pub fn touch(&self) {
-        let now = std::time::SystemTime::now();
-        let _ = std::fs::File::open(&self.path).and_then(|file| file.set_modified(now));
+        let _ = self.file.set_modified(std::time::SystemTime::now());
     }
 
     /// Bytes of the whole file.
     pub fn bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        self.bytes
     }
 }
 

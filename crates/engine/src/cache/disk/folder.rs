@@ -26,6 +26,41 @@ pub(super) fn unfinished(name: &str) -> String {
     format!("{name}.{}-{number}{UNFINISHED}", std::process::id())
 }
 
+/// Makes the folder, for the user alone, unless it is there; and checks that nobody else can put files into it, since what they say is
+/// believed.
+///
+/// # Errors
+/// It can't be made, or others could write to it.
+pub fn claim(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let about = folder.symlink_metadata()?;
+        let unfit = match () {
+            () if !about.is_dir() => "it is a link, not a folder",
+            () if about.uid() != nix::unistd::geteuid().as_raw() => "it belongs to another user",
+            () if about.mode() & 0o022 != 0 => "others may write to it (chmod go-w lets it be used)",
+            () => return Ok(()),
+        };
+        Err(io::Error::other(unfit))
+    }
+    #[cfg(not(unix))]
+    Ok(())
+}
+
+/// Bytes of all files that are kept in `folder`.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn held(folder: &Path) -> io::Result<u64> {
+    Ok(files(folder, ENDING)?.iter().map(|(_, bytes, _)| bytes).sum())
+}
+
 /// A file that is kept.
 #[derive(Clone, Debug)]
 pub struct Entry {

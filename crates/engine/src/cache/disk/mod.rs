@@ -15,13 +15,14 @@ mod writer;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
 pub use file::{Fault, Stored};
-pub use folder::{Cleared, Entry, clear, list};
+pub use folder::{Cleared, Entry, claim, clear, held, list};
 use writer::Writer;
 pub use writer::{Message, Sent};
 
@@ -30,6 +31,12 @@ const LAYOUT: u32 = 1;
 
 /// Bytes a second that reading is taken to bring, until it is measured: a slow solid-state disk.
 const READ_SPEED: f64 = 500e6;
+
+/// Fewer bytes than this say nothing about the speed.
+const MEASURED: u64 = 16 << 20;
+
+/// How many segments may wait to be written.
+const QUEUED: usize = 64;
 
 /// What opening and checking a file takes at least.
 const READ_OVERHEAD: Duration = Duration::from_millis(2);
@@ -41,10 +48,25 @@ pub struct Options {
     pub folder: PathBuf,
     /// Most bytes of all files in it; what was not used for the longest time goes first.
     pub limit: u64,
+    /// How long an engine that is dropped goes on writing what is queued. With [`Duration::MAX`], whatever is wanted is written.
+    pub patience: Duration,
     /// Whether to read and write whatever can be, not only what is estimated to be read faster than computed. For tests.
     pub always: bool,
     /// Who is told what went wrong, a line at a time.
     pub log: Log,
+    /// Where what became of it is noted.
+    pub outcome: Arc<Outcome>,
+}
+
+/// What became of what was to be written.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Whether nothing can be written any more.
+    pub off: AtomicBool,
+    /// Files that were to be written.
+    pub wanted: AtomicUsize,
+    /// Of these, how many were.
+    pub written: AtomicUsize,
 }
 
 /// Takes lines for the user.
@@ -80,10 +102,12 @@ impl fmt::Debug for Log {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of everything in `parts`, each told apart from the next, and of this program's version and layout.
+    /// Of everything in `parts`, each told apart from the next, and of this program's build and layout.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
-        let program = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).as_bytes();
+        let program =
+            concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"), " ", env!("ALARA_BUILD"))
+                .as_bytes();
         for part in [program, &LAYOUT.to_le_bytes()].iter().chain(parts) {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
@@ -107,6 +131,13 @@ pub struct Segment {
     pub start: usize,
 }
 
+/// Names of files that wait, are being written, or don't fit.
+type Pending = Arc<Mutex<HashSet<String>>>;
+
+fn names(pending: &Pending) -> MutexGuard<'_, HashSet<String>> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The tier, as the engine of one model sees it.
 #[derive(Debug)]
 pub struct Disk {
@@ -114,8 +145,9 @@ pub struct Disk {
     model: String,
     fingerprint: Fingerprint,
     writer: Writer,
-    /// Names that are there, or that were tried.
-    known: HashSet<String>,
+    pending: Pending,
+    /// Whether was said that files are too large.
+    told: bool,
     /// What is to be written.
     pub queue: VecDeque<Segment>,
     /// Bytes a second, as it was last measured.
@@ -123,17 +155,24 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The tier for a model. `model` is what lists call it.
-    pub fn new(options: Options, model: &str, fingerprint: Fingerprint) -> Self {
-        Disk {
-            writer: Writer::new(&options),
+    /// The tier for a model. `model` is what lists call it. `None`, and a line, if the folder is not fit.
+    pub fn new(options: Options, model: &str, fingerprint: Fingerprint) -> Option<Self> {
+        if let Err(error) = claim(&options.folder) {
+            options.log.line(format_args!("{} is not used: {error}", options.folder.display()));
+            options.outcome.off.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let pending = Pending::default();
+        Some(Disk {
+            writer: Writer::new(&options, pending.clone()),
             options,
             model: model.to_owned(),
             fingerprint,
-            known: HashSet::new(),
+            pending,
+            told: false,
             queue: VecDeque::new(),
             speed: READ_SPEED,
-        }
+        })
     }
 
     /// The file that keeps the end of `tokens`, if there is one that can be believed.
@@ -141,8 +180,8 @@ impl Disk {
         let path = self.options.folder.join(self.name(tokens));
         match Stored::open(&path) {
             Ok(stored) => {
-                let same = stored.header.fingerprint == self.fingerprint.to_string()
-                    && stored.tokens().eq(tokens.iter().copied());
+                let same =
+                    stored.header.fingerprint == self.fingerprint.to_string() && stored.tokens == tokens;
                 if !same {
                     self.distrust(&path, &Fault::Damaged("it holds another text than its name says"));
                 }
@@ -156,38 +195,61 @@ impl Disk {
         }
     }
 
-    /// Says that a file is not believed, and removes it, so that it can be written anew.
+    /// Says that a file is not used, and removes it if it is damaged, so that it can be written anew.
     pub fn distrust(&self, path: &Path, fault: &Fault) {
         self.options.log.line(format_args!("{} is ignored: {fault}", path.display()));
-        // In a folder that can't be changed it stays.
-        let _ = std::fs::remove_file(path);
+        if let Fault::Damaged(_) = fault {
+            // In a folder that can't be changed it stays.
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`, the time for one of them.
     pub fn pays(&self, bytes: u64, tokens: usize, pace: Duration) -> bool {
-        let reading = READ_OVERHEAD.as_secs_f64() + bytes as f64 / self.speed;
-        self.options.always || reading < tokens as f64 * pace.as_secs_f64()
+        self.options.always || self.reading(bytes).as_secs_f64() < tokens as f64 * pace.as_secs_f64()
+    }
+
+    /// How long reading `bytes` is estimated to take.
+    pub fn reading(&self, bytes: u64) -> Duration {
+        READ_OVERHEAD + Duration::from_secs_f64(bytes as f64 / self.speed)
+    }
+
+    /// Takes it for granted that so many bytes are read in a second.
+    #[cfg(test)]
+    pub fn assume(&mut self, speed: f64) {
+        self.speed = speed;
     }
 
     /// Learns how long reading `bytes` took.
     pub fn read(&mut self, bytes: u64, since: Instant) {
-        let took = since.elapsed().max(READ_OVERHEAD);
-        self.speed = (self.speed + bytes as f64 / took.as_secs_f64()) / 2.0;
+        if bytes >= MEASURED {
+            let took = since.elapsed().saturating_sub(READ_OVERHEAD).max(Duration::from_millis(1));
+            self.speed = (self.speed + bytes as f64 / took.as_secs_f64()) / 2.0;
+        }
     }
 
-    /// Queues a segment, unless it is there, was tried, or nothing can be written.
+    /// How long what is queued may take when nobody needs the model any more.
+    pub fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    /// Queues a segment, unless it is there, is queued, would not fit, or nothing can be written.
     pub fn want(&mut self, segment: Segment) {
         let name = self.name(&segment.tokens);
-        if !self.writer.is_off()
-            && self.known.insert(name.clone())
-            && !self.options.folder.join(name).exists()
+        let room = self.queue.len() < QUEUED || self.options.patience == Duration::MAX;
+        if room
+            && !self.writer.is_off()
+            && !names(&self.pending).contains(&name)
+            && !self.options.folder.join(&name).exists()
         {
+            self.options.outcome.wanted.fetch_add(1, Ordering::Relaxed);
+            names(&self.pending).insert(name);
             self.queue.push_back(segment);
         }
     }
 
-    /// The message that begins the file of `segment`, whose keys, values and state take `payload` bytes.
-    pub fn begin(&self, segment: &Segment, payload: u64, pace: Duration) -> Message {
+    /// The message that begins the file of `segment`, whose keys, values and state take `payload` bytes; `None` if it is too large.
+    pub fn begin(&mut self, segment: &Segment, payload: u64, pace: Duration) -> Option<Message> {
         let header = file::Header {
             model: self.model.clone(),
             fingerprint: self.fingerprint.to_string(),
@@ -196,7 +258,18 @@ impl Disk {
             payload,
             token_ns: pace.as_nanos() as u64,
         };
-        Message::Begin { name: self.name(&segment.tokens), header: header.bytes(&segment.tokens), payload }
+        let (name, header) = (self.name(&segment.tokens), header.bytes(&segment.tokens));
+        let (bytes, limit) = (payload.saturating_add(header.len() as u64), self.options.limit);
+        if bytes <= limit {
+            return Some(Message::Begin { name, header, payload });
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            self.options.log.line(format_args!(
+                "{} tokens take {bytes} bytes, more than the limit of {limit}, and are not kept",
+                segment.tokens.len() - segment.start
+            ));
+        }
+        None
     }
 
     /// Hands a message to the thread that writes.

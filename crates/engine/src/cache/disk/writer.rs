@@ -2,17 +2,23 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::file::CHECKSUM;
-use super::{Options, folder};
+use super::{Options, Pending, folder};
 
 /// How many messages may wait: a few MiB.
 const WAITING: usize = 4;
+
+/// How often is looked whether the thread has ended.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How many names are tried for an unfinished file.
+const NAMES: usize = 16;
 
 /// What the thread is told.
 #[derive(Debug)]
@@ -49,19 +55,19 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Writer {
     options: Options,
-    off: Arc<AtomicBool>,
+    pending: Pending,
     thread: Option<(SyncSender<Message>, JoinHandle<()>)>,
 }
 
 impl Writer {
-    /// Writes to the folder of `options`.
-    pub fn new(options: &Options) -> Self {
-        Writer { options: options.clone(), off: Arc::default(), thread: None }
+    /// Writes to the folder of `options`. What is no longer being written goes from `pending`.
+    pub fn new(options: &Options, pending: Pending) -> Self {
+        Writer { options: options.clone(), pending, thread: None }
     }
 
     /// Whether nothing can be written any more.
     pub fn is_off(&self) -> bool {
-        self.off.load(Ordering::Relaxed)
+        self.options.outcome.off.load(Ordering::Relaxed)
     }
 
     /// Hands over a message.
@@ -71,9 +77,9 @@ impl Writer {
         }
         if self.thread.is_none() {
             let (sender, messages) = sync_channel(WAITING);
-            let (options, off) = (self.options.clone(), self.off.clone());
+            let (options, pending) = (self.options.clone(), self.pending.clone());
             let thread = std::thread::Builder::new().name("prefix cache".into());
-            match thread.spawn(move || write_all(&options, &off, &messages)) {
+            match thread.spawn(move || write_all(&options, &pending, &messages)) {
                 Ok(thread) => self.thread = Some((sender, thread)),
                 Err(_) => return Sent::Off,
             }
@@ -91,22 +97,28 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if let Some((sender, thread)) = self.thread.take() {
             drop(sender);
-            let _ = thread.join();
+            let begun = Instant::now();
+            while !thread.is_finished() && begun.elapsed() < self.options.patience {
+                std::thread::sleep(LOOK);
+            }
         }
     }
 }
 
 /// Writes what comes. The first error ends it: a full disk or a folder that can't be written to will not be better for the next file.
-fn write_all(options: &Options, off: &AtomicBool, messages: &Receiver<Message>) {
+fn write_all(options: &Options, pending: &Pending, messages: &Receiver<Message>) {
     let mut open: Option<Unfinished> = None;
     while let Ok(message) = messages.recv() {
         let done = match message {
             Message::Begin { name, header, payload } => {
                 drop(open.take());
-                Unfinished::begin(options, &name, &header, payload).map(|begun| open = begun)
+                Unfinished::begin(options, pending, &name, &header, payload).map(|begun| open = Some(begun))
             }
             Message::Piece(bytes) => open.as_mut().map_or(Ok(()), |file| file.piece(&bytes)),
-            Message::End => open.take().map_or(Ok(()), Unfinished::publish),
+            Message::End => {
+                options.outcome.written.fetch_add(1, Ordering::Relaxed);
+                open.take().map_or(Ok(()), Unfinished::publish)
+            }
             Message::Abandon => {
                 drop(open.take());
                 Ok(())
@@ -117,7 +129,7 @@ fn write_all(options: &Options, off: &AtomicBool, messages: &Receiver<Message>) 
             options.log.line(format_args!(
                 "can't write to {folder}: {error}; nothing more is kept there in this run"
             ));
-            off.store(true, Ordering::Relaxed);
+            options.outcome.off.store(true, Ordering::Relaxed);
             return;
         }
     }
@@ -131,29 +143,40 @@ struct Unfinished {
     /// Under which name it is published.
     name: PathBuf,
     published: bool,
+    pending: Pending,
 }
 
 impl Unfinished {
-    /// `None` if it would not fit within the limit.
-    fn begin(options: &Options, name: &str, header: &[u8], payload: u64) -> io::Result<Option<Self>> {
+    fn begin(
+        options: &Options,
+        pending: &Pending,
+        name: &str,
+        header: &[u8],
+        payload: u64,
+    ) -> io::Result<Self> {
         let Options { folder, limit, .. } = options;
-        make(folder)?;
-        let bytes = payload.saturating_add(header.len() as u64);
-        if bytes > *limit {
-            return Ok(None);
-        }
-        folder::make_room(folder, bytes, *limit)?;
-        let path = folder.join(folder::unfinished(name));
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
+        folder::claim(folder)?;
+        folder::make_room(folder, payload.saturating_add(header.len() as u64), *limit)?;
+        let mut create = OpenOptions::new();
+        create.write(true).create_new(true);
         #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&path)?;
+        std::os::unix::fs::OpenOptionsExt::mode(&mut create, 0o600);
+        // Processes of other containers may have the same number.
+        let mut tries = (0..NAMES).map(|_| {
+            let path = folder.join(folder::unfinished(name));
+            create.open(&path).map(|file| (file, path))
+        });
+        let taken = |made: &io::Result<_>| {
+            made.as_ref().is_err_and(|error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists)
+        };
+        let (file, path) =
+            tries.find(|made| !taken(made)).unwrap_or(Err(io::ErrorKind::AlreadyExists.into()))?;
         // Where there are no locks, files that were left behind stay until they are cleared.
         let _ = file.try_lock();
-        let mut unfinished = Unfinished { file, path, name: folder.join(name), published: false };
+        let mut unfinished =
+            Unfinished { file, path, name: folder.join(name), published: false, pending: pending.clone() };
         unfinished.file.write_all(header)?;
-        Ok(Some(unfinished))
+        Ok(unfinished)
     }
 
     fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -183,14 +206,8 @@ impl Drop for Unfinished {
         if !self.published {
             let _ = fs::remove_file(&self.path);
         }
+        if let Some(name) = self.name.file_name().and_then(|name| name.to_str()) {
+            super::names(&self.pending).remove(name);
+        }
     }
-}
-
-/// Makes the folder, for the user alone.
-fn make(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
 }
