@@ -140,7 +140,7 @@ mod tests {
         for folder in [&place.work, &place.home, &place.tmp] {
             place.open().unwrap();
             fs::create_dir_all(place.work.join("closed/deep")).unwrap();
-            fs::set_permissions(place.work.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(place.work.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
             fs::rename(folder, base.path().join("moved")).unwrap();
             symlink(&canary, folder).unwrap();
             place.open().unwrap_err();
@@ -151,7 +151,7 @@ mod tests {
             assert_eq!(fs::read_dir(&canary).unwrap().count(), 1);
             scratch::remove(&base.path().join("moved")).unwrap();
         }
-        fs::set_permissions(&place.work, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&place.work, fs::Permissions::from_mode(0o000)).unwrap();
         place.open().unwrap();
         assert_eq!(place.work.metadata().unwrap().permissions().mode() & 0o700, 0o700);
         symlink(&canary, place.tmp.join("link")).unwrap();
