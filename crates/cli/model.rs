@@ -242,7 +242,7 @@ impl Source {
 impl Source {
     /// What is used for `spec`.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
-        lock(&self.own).as_ref().map_or_else(|| spec.clone(), |own| ModelSpec::named(own))
+        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
     }
 
     /// Whether what is used for `spec` is an endpoint.
