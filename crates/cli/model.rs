@@ -34,7 +34,7 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// How the model writes tool calls; for an endpoint, `house` describes them in the prompt [default: as its chat template or

@@ -4,12 +4,14 @@
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
 pub mod candle;
+mod cores;
 pub mod native;
 mod profiled;
 
 use std::ops::Range;
 
 pub use alara_kernels::Isa;
+pub use cores::default_threads;
 pub use profiled::{Profile, Profiled, Spent, limits};
 
 use crate::Result;
@@ -73,11 +75,6 @@ impl std::str::FromStr for Compute {
             other => Err(format!("`{other}` is none of native, candle")),
         }
     }
-}
-
-/// Threads that compute unless the caller says otherwise: as many as the machine runs at once.
-pub fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// One sequence's share of a step.

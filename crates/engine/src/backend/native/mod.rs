@@ -10,6 +10,8 @@ use alara_kernels::{
     self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Product, Threads,
 };
 
+use smallvec::SmallVec;
+
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
     StackShape, Step,
@@ -149,21 +151,18 @@ impl Backend for Native {
     }
 
     fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
-        let mut all = w.map(|w| self.arena.array(x.rows(), w.out()));
+        let mut all = w.map(|w| (w, self.arena.array(x.rows(), w.out())));
+        let mut products = all.each_mut().map(|(w, y)| Product::new(w.rows(), y.numbers_mut()));
         let mut first = 0;
         while first < N {
-            let format = w[first].rows().format;
-            self.prepare(x, format, x.width());
+            self.prepare(x, w[first].rows().format, x.width());
             // Those that multiply with the same form of activations go together.
             let suit = |w: &&&Matrix| self.activations.suits(w.rows().format);
             let end = first + w[first..].iter().take_while(suit).count();
-            let some = w[first..end].iter().zip(&mut all[first..end]);
-            let mut products: Vec<Product> =
-                some.map(|(w, y)| Product::new(w.rows(), y.numbers_mut())).collect();
-            kernels::matmul(&self.cpu, &mut self.activations, &mut products);
+            kernels::matmul(&self.cpu, &mut self.activations, &mut products[first..end]);
             first = end;
         }
-        Ok(all)
+        Ok(all.map(|(_, y)| y))
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
@@ -269,7 +268,7 @@ impl Backend for Native {
             kv.append(&self.cpu, span, span.blocks_for(shape.window), &k.numbers()[rows(k)], values);
             row += span.rows;
         }
-        let spans: Vec<AttentionSpan> = step
+        let spans: SmallVec<[AttentionSpan; 8]> = step
             .spans
             .iter()
             .map(|span| AttentionSpan {
