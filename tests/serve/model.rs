@@ -179,6 +179,15 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
     // What was computed for one request is not computed again for the next.
     let again = served.answer(json!({"model": SHIPPED, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "say hello"}], "max_tokens": 1}));
     assert!(again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() > 0, "{again}");
+    // Unless it was asked with another salt.
+    let salted = |salt: Value| {
+        let body = served.answer(json!({"model": SHIPPED, "messages": [{"role": "user", "content": "say hello"}], "max_tokens": 1, "cache_salt": salt}));
+        body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    assert!(salted(Value::Null) > 0);
+    assert_eq!(salted("me".into()), 0);
+    assert!(salted("me".into()) > 0);
+    assert_eq!(salted("you".into()), 0);
     // A refusal is understood as what it is.
     let long = Request { messages: vec![Message::user("word ".repeat(9000))], ..plain };
     let error = there.chat(long).unwrap().find_map(Result::err).unwrap();
