@@ -167,13 +167,13 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
         let output =
             ground.run(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--out", &whole]].concat());
         assert!(output.status.success(), "{output:?}");
-        // Each file takes whole pages. A good half of what is needed is there, beside what a probe takes.
+        // Each file takes whole pages. Half of what is needed is there.
         let size = |path: PathBuf| path.metadata().unwrap().len().div_ceil(4096) * 4096;
         let traces = std::fs::read_dir(ground.path(&format!("whole{parallel}/run.traces"))).unwrap();
         let needed = size(ground.path(&whole)) + traces.map(|entry| size(entry.unwrap().path())).sum::<u64>();
         for (name, tmp, bytes) in [
-            // The disk of the run file, of which there is enough for some tasks.
-            ("file", "places", needed / 2 + 65536),
+            // The disk of the run file and its traces, of which there is enough for some tasks.
+            ("file", "places", needed / 2),
             // The disk on which tasks run, on which there is nothing but a few empty folders from the beginning.
             ("places", "disk", 40_960),
         ] {

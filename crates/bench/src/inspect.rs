@@ -178,7 +178,7 @@ fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
         // The place stands before the message already.
         let message = match message.split_once(": ") {
             Some((before, rest)) if before.contains("line") => rest,
-            _ => &message,
+            _ => message.split(" at line ").next().unwrap_or(&message),
         };
         at(&source.path, place, message)
     })
@@ -274,7 +274,7 @@ mod tests {
             }
         };
         check("suite: suite\ntrials: 2\n", &[]);
-        check("suit: suite\n", &["x.bench:1:1: error: unknown field `suit`, expected one of `suite`"]);
+        check("suit: suite\n", &["x.bench:1:1: error: unknown field `suit`, expected one of suite, models"]);
         check("trials: 0\n", &["x.bench:1:9: error: "]);
         check(
             "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",

@@ -24,7 +24,7 @@ const WORDS: [&str; 16] = [
 ];
 
 /// Random words.
-pub struct Text(u64);
+pub struct Text(pub u64);
 
 impl Text {
     /// So many of them.

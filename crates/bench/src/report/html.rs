@@ -142,11 +142,11 @@ fn class(number: bool, published: bool) -> &'static str {
 }
 
 /// The list of attempts.
-struct List {
+pub(super) struct List {
     /// For the script: JSON in which nothing ends a script.
-    json: String,
+    pub json: String,
     /// What of it had no room, as a paragraph for people.
-    told: String,
+    pub told: String,
 }
 
 /// A row of the list.
@@ -159,7 +159,7 @@ struct Row {
 }
 
 /// All attempts, as far as they have room in so many bytes.
-fn list(report: &Report, sources: &[Source], places: &traces::Places, room: usize) -> List {
+pub(super) fn list(report: &Report, sources: &[Source], places: &traces::Places, room: usize) -> List {
     let mut tasks = Tasks::default();
     let models: Vec<Value> = report
         .models

@@ -245,47 +245,69 @@ fn sweep(models: usize, trials: u32) -> Vec<Source> {
     sources
 }
 
+/// The rows of a list of attempts.
+fn listed(json: &str) -> Vec<serde_json::Value> {
+    let list: serde_json::Value = serde_json::from_str(json).unwrap();
+    list["rows"].as_array().unwrap().clone()
+}
+
 #[test]
 fn the_page_of_a_big_sweep_stays_small_and_says_what_it_lacks() {
-    let check = |models: usize, trials: u32, list: usize, told: &[&str]| {
-        let sources = sweep(models, trials);
+    let check = |models: usize, told: &str| {
+        let sources = sweep(models, 1);
         let folder = tempfile::tempdir().unwrap();
         write_html(&report(&sources, facts).unwrap(), &sources, folder.path()).unwrap();
         let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
-        println!("{models} models, {trials} trials: {} bytes", page.len());
+        println!("{models} models: {} bytes", page.len());
         assert!(page.len() <= 5_000_000, "{} bytes", page.len());
-        let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
-        let data: serde_json::Value = serde_json::from_str(data).unwrap();
-        let rows = data["rows"].as_array().unwrap();
-        // The last attempt of each case is among them, and all runs lost alike.
-        let cases: std::collections::BTreeSet<_> = rows
-            .iter()
-            .map(|row| (row[0].to_string(), row[1].to_string(), row[2].to_string(), row[3].to_string()))
-            .collect();
-        if list > 0 {
-            assert_eq!(rows.len(), list);
-        }
-        assert_eq!(cases.len(), sources.len() * 115);
-        assert_eq!(page.contains("class=\"cut\""), !told.is_empty());
-        for words in told {
-            assert!(
-                page.contains(words),
-                "{words}: {}",
-                page.split("class=\"cut\"").nth(1).unwrap().split("</p>").next().unwrap()
-            );
-        }
-        rows.len()
+        let list = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+        assert_eq!(listed(list).len(), models * 2 * 115 * 5);
+        let paragraph = page.split("<p class=\"cut\">").nth(1).unwrap().split("</p>").next().unwrap();
+        assert_eq!(paragraph, told);
     };
-    check(1, 1, 1150, &["The reasons of 1150 attempts are cut to 200 characters"]);
-    check(22, 1, 25300, &["The reasons of 25300 attempts are cut to 60 characters"]);
-    let kept = check(22, 3, 0, &["The reasons of 75900 attempts are left out"]);
-    assert!(kept > 30_000, "{kept}");
-    check(
-        22,
-        3,
-        kept,
-        &[&format!("holds {kept} of 75900 attempts"), &format!("{} are left out", 75900 - kept)],
+    check(1, "The reasons of 1150 attempts are cut to 200 characters; the run files have them whole.");
+    check(22, "The reasons of 25300 attempts are cut to 60 characters; the run files have them whole.");
+}
+
+#[test]
+fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
+    let sources = sweep(1, 1);
+    let report = report(&sources, facts).unwrap();
+    let list = |room: usize| html::list(&report, &sources, &Default::default(), room);
+    let cases = |rows: &[serde_json::Value]| {
+        let cases: std::collections::BTreeSet<String> = rows
+            .iter()
+            .map(|row| row.as_array().unwrap()[..4].iter().map(|part| format!("{part} ")).collect())
+            .collect();
+        cases.len()
+    };
+    // All of it, without reasons.
+    let whole = list(100_000);
+    assert_eq!(listed(&whole.json).len(), 1150);
+    assert_eq!(
+        whole.told,
+        "<p class=\"cut\">The reasons of 1150 attempts are left out; the run files have them.</p>"
     );
+    // The last attempt of each case, and some of the others.
+    let part = list(30_000);
+    let rows = listed(&part.json);
+    assert!(
+        part.json.len() < 45_000 && rows.len() > 230 && rows.len() < 1150,
+        "{} {}",
+        part.json.len(),
+        rows.len()
+    );
+    assert_eq!((cases(&rows), rows.iter().filter(|row| row[4] == 5).count()), (230, 230));
+    let words = format!("holds {} of 1150 attempts", rows.len());
+    assert!(
+        part.told.contains(&words) && part.told.contains(&format!(": {} are left out", 1150 - rows.len())),
+        "{}",
+        part.told
+    );
+    // Both runs lose alike.
+    let few = listed(&list(5_000).json);
+    let of = |condition: u64| few.iter().filter(|row| row[1] == condition).count();
+    assert!(few.len() > 20 && of(0).abs_diff(of(1)) <= 1, "{} {}", of(0), of(1));
 }
 
 #[test]

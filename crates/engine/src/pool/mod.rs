@@ -12,7 +12,7 @@ use crate::decoder::{Decoder, Observer};
 use crate::schedule::Pace;
 use crate::{Error, Result};
 pub use disk::Written;
-pub use run::{Found, Run, Spent};
+pub use run::{Found, Run};
 
 /// The part of a step that one sequence asks for.
 #[derive(Debug)]
