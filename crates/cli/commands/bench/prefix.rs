@@ -7,6 +7,7 @@ use alara_bench::prefix::{Config, Hits, Report, measure, recorded};
 use alara_engine::Options;
 use alara_engine::backend::KvType;
 use alara_engine::cache::disk::{self, Log};
+use alara_engine::chat::Format;
 
 use crate::{compute, ui};
 
@@ -23,6 +24,9 @@ pub struct Args {
     /// A chat template to use instead of the model file's, a Jinja file
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
+    /// How the model writes tool calls, for a replay of requests with tools [default: as its chat template does]
+    #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
+    tool_format: Option<&'static Format>,
     /// Replay the requests of this run instead of the made-up ones: a run file of `alara bench tasks` or a trace
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
@@ -71,6 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         options: Options {
             kv: args.kv,
             kv_bytes: args.kv_size,
+            tool_format: args.tool_format,
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
             chat_template: args.chat_template.as_deref().map(crate::model::chat_template).transpose()?,
