@@ -20,13 +20,19 @@ pub fn is_suite(path: &Path) -> bool {
     }
     let team = |entry: &Path| {
         let ending = entry.extension().is_some_and(|ending| ending == "ctx" || ending == "npc");
-        ending || ["agents.md", "agents", "jinxes", "jinxs"].iter().any(|name| entry.ends_with(name))
+        ending
+            || ["agents.md", "agents", "jinxes", "jinxs", "npc_team"].iter().any(|name| entry.ends_with(name))
     };
     let mut files = Vec::new();
     path.read_dir()
         .is_ok_and(|mut entries| !entries.any(|entry| entry.is_ok_and(|entry| team(&entry.path()))))
         && find(path, &mut files).is_ok()
-        && files.iter().any(|file| is_yaml(file))
+        && files.iter().any(|file| is_yaml(file) && tells_a_task(file))
+}
+
+/// Whether a YAML file has a task's key: others have files of that ending too.
+fn tells_a_task(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| text.contains("instruction"))
 }
 
 /// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file. Of a file that can't be read as what
@@ -306,7 +312,8 @@ mod tests {
 
     #[test]
     fn a_team_is_no_suite() {
-        let folder = folder(&[("team.ctx", ""), ("x.yaml", TASK), ("y/z.yaml", TASK), ("notes/n.txt", "")]);
+        let folder =
+            folder(&[("team.ctx", ""), ("x.yaml", TASK), ("y/z.yaml", TASK), ("notes/n.yaml", "on: push\n")]);
         assert!(
             !is_suite(folder.path())
                 && is_suite(&folder.path().join("y"))
