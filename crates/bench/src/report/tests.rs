@@ -228,7 +228,7 @@ fn traces_come_from_beside_the_run_only() {
     assert_eq!(std::fs::read_dir(out.join("traces/0")).unwrap().count(), 0);
 }
 
-/// Runs of so many models under two conditions, each with five attempts at each of 115 tasks, none solved.
+/// Runs of so many models under two conditions, each with five attempts at each of 115 tasks.
 fn sweep(models: usize, trials: u32) -> Vec<Source> {
     let tasks: Vec<String> = (0..115).map(|at| format!("multi-step-{at:03}")).collect();
     let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 5)).collect();
