@@ -281,7 +281,7 @@ mod tests {
         };
         check("suite: suite\ntrials: 2\n", &[]);
         check("suit: suite\n", &["x.bench:1:1: error: unknown field `suit`, expected one of suite, models"]);
-        check("trials: 0\n", &["x.bench:1:9: error: "]);
+        check("trials: 0\n", &["x.bench:1:1: error: invalid value"]);
         check(
             "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",
             &[
