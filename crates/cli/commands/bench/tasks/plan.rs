@@ -206,7 +206,7 @@ pub fn tell(forecasts: &[Forecast], alone: bool) {
 
 /// # Errors
 /// Models that can't be had: all of them, each with what helps.
-pub fn refuse_missing(forecasts: &mut Vec<Forecast>) -> anyhow::Result<()> {
+pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
     let mut missing: Vec<anyhow::Error> = forecasts.iter_mut().filter_map(|one| one.missing.take()).collect();
     match missing.len() {
         0 => Ok(()),
