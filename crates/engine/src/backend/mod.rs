@@ -9,6 +9,7 @@ pub mod native;
 mod profiled;
 
 use std::ops::Range;
+use std::time::Duration;
 
 pub use alara_kernels::Isa;
 pub use cores::default_threads;
@@ -353,6 +354,11 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
+
+    /// How long [`Backend::delta`] has copied state to where spans say so, since this was last asked; zero where nobody measures it.
+    fn saving(&mut self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as [`Backend::load_rows`] takes it.
     ///

@@ -1,6 +1,6 @@
 //! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::disk::Restored;
 use super::{Part, Pool};
@@ -21,6 +21,8 @@ pub struct Run {
     pub found: Option<Found>,
     /// Whether nothing more is to be computed.
     pub finished: bool,
+    /// What its prompt took.
+    pub spent: Spent,
     table: Table,
     /// Whether it has computed something since it was attached to what was found.
     begun: bool,
@@ -30,6 +32,15 @@ pub struct Run {
     disk: usize,
     /// Put off for want of room, when so many had finished: it waits for one more.
     put_off: Option<u64>,
+}
+
+/// What a prompt took on the way to its first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Steps that computed a part of it, whole: other sequences may have a part in them.
+    pub steps: Duration,
+    /// Of that, taking snapshots of state: finding room for them, copying, and filing.
+    pub snapshots: Duration,
 }
 
 /// What was found of a prompt.
@@ -114,7 +125,12 @@ impl<B: Backend> Pool<B> {
         if rows.iter().all(|&rows| rows == 0) {
             return Ok(Stepped { too_long: self.put_off(runs), ..Stepped::default() });
         }
-        let states: Vec<_> = runs.iter().zip(&rows).map(|(run, &rows)| self.states(run, rows)).collect();
+        let mut states = Vec::with_capacity(runs.len());
+        for (run, &rows) in runs.iter_mut().zip(&rows) {
+            let begun = Instant::now();
+            states.push(self.states(run, rows));
+            run.spent.snapshots += begun.elapsed();
+        }
         self.compute(runs, &rows, &states)
     }
 
@@ -232,7 +248,9 @@ impl<B: Backend> Pool<B> {
         let begun = Instant::now();
         let computed = self.forward(&mut parts);
         self.pace.learn(rows.iter().sum(), begun.elapsed());
+        let copying = self.decoder.saving();
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
+        let copies = slots.clone().count().max(1) as u32;
         let logits = match computed {
             Ok(logits) => logits,
             Err(error) => {
@@ -242,9 +260,15 @@ impl<B: Backend> Pool<B> {
         };
         for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
             (run.begun, run.put_off) = (true, None);
+            let filing = Instant::now();
             for &state in &states[at] {
                 let Run { prefix, tokens, table, .. } = &**run;
                 self.prefixes.keep_state(&mut self.cache, prefix, tokens, table, state);
+            }
+            let own = states[at].iter().filter(|(_, slot)| slot.is_some()).count() as u32;
+            run.spent.snapshots += filing.elapsed() + copying * own / copies;
+            if run.tokens.len() == run.prompt {
+                run.spent.steps += begun.elapsed();
             }
         }
         Ok(Stepped { ready, logits, too_long: None })

@@ -6,6 +6,8 @@ mod experts;
 mod kept;
 mod weights;
 
+use std::time::{Duration, Instant};
+
 use alara_kernels::{
     self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Product, Threads,
 };
@@ -35,6 +37,8 @@ pub struct Native {
     activations: Activations,
     prepared: Option<(u64, usize)>,
     delta: DeltaForm,
+    /// What copies of state took, as [`Backend::saving`] tells.
+    saving: Duration,
 }
 
 /// Cosines and sines, `[T, half]` each.
@@ -55,6 +59,7 @@ impl Native {
             prepared: None,
             // On a CPU chunks are no faster, and rows have the same bits however they are fed.
             delta: DeltaForm::Recurrent,
+            saving: Duration::ZERO,
         }
     }
 
@@ -140,6 +145,10 @@ impl Backend for Native {
     fn load_state(&mut self, state: &mut State, slot: SlotId, bytes: &[u8]) -> Result<()> {
         state.load(slot, bytes);
         Ok(())
+    }
+
+    fn saving(&mut self) -> Duration {
+        std::mem::take(&mut self.saving)
     }
 
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
@@ -344,7 +353,9 @@ impl Backend for Native {
                 );
                 row += run;
                 if let Some(slot) = save {
+                    let begun = Instant::now();
                     state.copy(span.slot, slot);
+                    self.saving += begun.elapsed();
                 }
             }
         }
