@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use alara_engine::backend::native::Native;
 use alara_engine::backend::{KvType, Span, Step};
-use alara_engine::cache::Room;
+use alara_engine::cache::{Room, SlotId};
 use alara_engine::decoder::Decoder;
 use alara_engine::gguf::Gguf;
 
@@ -41,8 +41,8 @@ fn layers_allocate_nothing_for_a_token() {
     let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &room, KvType::F16).unwrap();
     let counts: Vec<usize> = (0..24)
         .map(|past| {
-            let blocks = vec![0, 1, 2, 3];
-            let span = Span { rows: 1, past, blocks, windowed: Vec::new(), slot: 0, saves: Vec::new() };
+            let blocks: Vec<u32> = vec![0, 1, 2, 3];
+            let span = Span { rows: 1, past, blocks, windowed: Vec::new(), slot: SlotId(0), saves: Vec::new() };
             let step = Step { tokens: vec![7], spans: vec![span], outputs: vec![0] };
             let before = COUNT.load(Relaxed);
             let logits = decoder.forward(&step, None).unwrap();
