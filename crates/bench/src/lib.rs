@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+pub mod drafts;
 pub mod place;
 pub mod policy;
 pub mod prefix;
