@@ -13,7 +13,7 @@ use crate::draft::Odds;
 use crate::schedule::Pace;
 use crate::{Error, Result};
 pub use disk::Written;
-pub use run::{Found, Run, Stepped};
+pub use run::{Found, Run};
 
 /// The part of a step that one sequence asks for.
 #[derive(Debug)]

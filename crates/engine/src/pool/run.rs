@@ -216,8 +216,8 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Decides how much of their drafts the runs get computed that this step computes to their ends: as much as pays, within the
-    /// `budget`, and as there is room for.
+    /// Decides how much of their drafts the runs get computed that this step computes to their ends: as much as pays, as there is room
+    /// for, and within the `budget`, unless there is only one, which nobody waits for.
     fn draft(&mut self, runs: &mut [&mut Run], rows: &[usize], budget: usize) -> Result<()> {
         let sum: usize = rows.iter().sum();
         let through = |run: &Run, rows: usize| rows > 0 && rows == run.pending();
@@ -229,7 +229,9 @@ impl<B: Backend> Pool<B> {
         let (fixed, row) = self.pace.few();
         // What came of a draft that did not come whole may be computed again.
         let drafted = if self.cache.recurrent() { 2.0 * row } else { row };
-        let counts = schedule::drafts(&chances, sum, budget.saturating_sub(sum), (fixed, row, drafted));
+        let alone = runs.iter().filter(|run| !run.finished).count() == 1;
+        let most = if alone { usize::MAX } else { budget.saturating_sub(sum) };
+        let counts = schedule::drafts(&chances, sum, most, (fixed, row, drafted));
         for at in (0..runs.len()).filter(|at| chances[*at].is_some()) {
             let run = &mut *runs[at];
             let mut guess =

@@ -160,7 +160,7 @@ fn usage(usage: &Usage) -> Value {
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "completion_tokens_details": {
             "accepted_prediction_tokens": usage.drafts.accepted,
-            "rejected_prediction_tokens": usage.drafts.drafted - usage.drafts.accepted,
+            "rejected_prediction_tokens": usage.drafts.drafted.saturating_sub(usage.drafts.accepted),
         },
     })
 }
