@@ -10,7 +10,7 @@ use alara_engine::{DraftUsage, Engine, Event, Message, Options, Request, Samplin
 use alara_harness::trace::{Line, Record, request};
 use serde::Serialize;
 
-/// Turns of the model that ships in tasks of the suite: three with files, two with text and one with git.
+/// Turns of the model that ships, in the first task of each category of the suite whose trace takes less than 20 kB.
 const RECORDED: &str = include_str!("../../../benches/drafts.jsonl");
 
 /// What free text is asked for.
