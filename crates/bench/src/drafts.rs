@@ -78,7 +78,8 @@ pub fn turns(trace: &str) -> Result<Vec<Request>, serde_json::Error> {
     for line in trace.lines() {
         let Line { entry, .. } = serde_json::from_str::<Line>(line)?;
         if let Record::Assistant { .. } = &*entry.record {
-            let before = entries.iter().filter(|earlier: &&alara_harness::trace::Entry| earlier.scope == entry.scope);
+            let before =
+                entries.iter().filter(|earlier: &&alara_harness::trace::Entry| earlier.scope == entry.scope);
             turns.push(request(before.map(|entry| &*entry.record)));
         }
         // A trace of several runs: each begins anew.
@@ -129,7 +130,8 @@ pub fn measure(
     let mut sets = Vec::new();
     for (name, mut requests) in [("tool calls", with_tools), ("free text", free())] {
         for request in &mut requests {
-            request.max_tokens = Some(request.max_tokens.map_or(config.tokens, |most| most.min(config.tokens)));
+            request.max_tokens =
+                Some(request.max_tokens.map_or(config.tokens, |most| most.min(config.tokens)));
         }
         sets.push(compare(name, &engines, &requests, config.pairs, note)?);
     }
@@ -168,7 +170,9 @@ fn compare(
         // Who goes first has no advantage.
         for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             let now = pass(&engines[which], requests)?;
-            same.iter_mut().zip(now.said.iter().zip(&expected.said)).for_each(|(same, (a, b))| *same &= a == b);
+            same.iter_mut()
+                .zip(now.said.iter().zip(&expected.said))
+                .for_each(|(same, (a, b))| *same &= a == b);
             speeds[which].push(now.tokens_per_second());
             if which == 1 {
                 last = now;

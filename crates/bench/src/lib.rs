@@ -4,8 +4,8 @@
 //! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
 
 mod check;
-mod error;
 pub mod drafts;
+mod error;
 pub mod place;
 pub mod policy;
 pub mod prefix;

@@ -30,6 +30,6 @@ pub mod tokenizer;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{
-    DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice,
-    Usage,
+    DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
+    ToolChoice, Usage,
 };

@@ -210,7 +210,11 @@ mod tests {
         // Nor with many sequences, whose rows are the step's time.
         check(&[&[0.6, 0.5][..]; 40], 512, cheap, &[0; 40]);
         check(&[&[0.6, 0.2], &[0.9, 0.8], &[]], 9, cheap, &[1, 2, 0]);
-        assert_eq!(drafts(&[None, Some(vec![0.9])], 40, 9, cheap), [0, 1], "one that waits for its prompt draws none");
+        assert_eq!(
+            drafts(&[None, Some(vec![0.9])], 40, 9, cheap),
+            [0, 1],
+            "one that waits for its prompt draws none"
+        );
     }
 
     #[test]

@@ -88,7 +88,15 @@ fn print(report: &Report) {
             format!("{} of {}", set.same, set.requests),
         ]
     });
-    let header =
-        ["", "requests", "tokens", "tokens/s without", "with", "median of pairs", "drafts accepted", "same answers"];
+    let header = [
+        "",
+        "requests",
+        "tokens",
+        "tokens/s without",
+        "with",
+        "median of pairs",
+        "drafts accepted",
+        "same answers",
+    ];
     ui::table(&header, rows);
 }

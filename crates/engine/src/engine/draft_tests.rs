@@ -54,7 +54,8 @@ impl Both {
     fn check(&mut self, requests: &[Request], what: &str) {
         let [without, with] = &self.engines;
         let all = |engine: &Engine| -> Vec<Vec<Event>> {
-            let turns: Vec<Events> = requests.iter().map(|request| engine.generate(request).unwrap()).collect();
+            let turns: Vec<Events> =
+                requests.iter().map(|request| engine.generate(request).unwrap()).collect();
             turns.into_iter().map(|turn| turn.map(Result::unwrap).collect()).collect()
         };
         for (at, (mut with, mut without)) in all(with).into_iter().zip(all(without)).enumerate() {
@@ -149,7 +150,8 @@ fn what_follows_a_turn_with_drafts_is_the_same() {
         for turn in 0..6 {
             both.check(std::slice::from_ref(&conversation), case);
             for engine in &both.engines {
-                let mut leaves = engine.generate(&Request { max_tokens: Some(40), ..conversation.clone() }).unwrap();
+                let mut leaves =
+                    engine.generate(&Request { max_tokens: Some(40), ..conversation.clone() }).unwrap();
                 leaves.by_ref().take(1 + turn).for_each(drop);
             }
             let said = collect(both.engines[0].generate(&conversation).unwrap()).text;

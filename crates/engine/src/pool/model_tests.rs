@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::draft::{Draft, Odds};
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
+use crate::draft::{Draft, Odds};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 

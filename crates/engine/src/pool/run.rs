@@ -107,7 +107,10 @@ impl Run {
     /// How many tokens were drafted, and how many of them came.
     pub fn drafts(&self) -> DraftUsage {
         let mut drafts = self.drafts;
-        drafts += DraftUsage { drafted: self.guess.as_ref().map_or(0, |guess| guess.rows), accepted: self.agreed() };
+        drafts += DraftUsage {
+            drafted: self.guess.as_ref().map_or(0, |guess| guess.rows),
+            accepted: self.agreed(),
+        };
         drafts
     }
 

@@ -11,7 +11,8 @@ fn pieces() -> Vec<Piece> {
         arguments: serde_json::Map::from_iter([("a".into(), json!("line\nbreak"))]),
     };
     let drafts = alara_engine::DraftUsage { drafted: 5, accepted: 3 };
-    let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 2, drafts, ..Usage::default() };
+    let usage =
+        Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 2, drafts, ..Usage::default() };
     vec![
         Piece::Begun,
         Piece::Reasoning("hm".into()),
