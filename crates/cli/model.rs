@@ -34,7 +34,11 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Most GB of memory for keys and values: with less than all conversations call for, some wait for others, and the longest one is
+    /// shorter [default: what they call for]
+    #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
+    kv_size: Option<u64>,
+    /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// How the model writes tool calls; for an endpoint, `house` describes them in the prompt [default: as its chat template or
@@ -189,6 +193,7 @@ impl Args {
             context: self.ctx,
             parallel,
             kv: self.kv,
+            kv_bytes: self.kv_size,
             tool_format: self.tool_format,
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
@@ -214,14 +219,19 @@ impl Args {
         let template = self.chat_template.as_deref();
         let template = template.map(|path| Named::of_file(path.to_string_lossy(), path)).transpose()?;
         let kv = format!("{:?}", self.kv).to_lowercase();
-        Ok(json!({
+        let mut record = json!({
             "ctx": self.ctx,
             "kv": kv,
             "threads": self.threads(),
             "tool_format": self.tool_format.map(|format| format.name),
             "chat_template": template,
             "thinking": self.thinking,
-        }))
+        });
+        // Runs from before there was such a limit go on without one.
+        if let Some(bytes) = self.kv_size {
+            record["kv_bytes"] = bytes.into();
+        }
+        Ok(record)
     }
 }
 

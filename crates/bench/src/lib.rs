@@ -6,6 +6,7 @@
 mod check;
 pub mod drafts;
 mod error;
+pub mod inspect;
 pub mod place;
 pub mod policy;
 pub mod prefix;

@@ -287,6 +287,12 @@ pub struct Usage {
     /// Time from the request to the first generated token.
     #[serde(with = "seconds")]
     pub time_to_first_token: Duration,
+    /// Time of the steps that computed the prompt, or what was not cached of it.
+    #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
+    pub prefill_time: Duration,
+    /// Of that, what it took to keep state of the prompt for later ones to go on from.
+    #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
+    pub snapshot_time: Duration,
     /// Time from the first generated token to the last.
     #[serde(with = "seconds")]
     pub decode_time: Duration,
@@ -403,6 +409,8 @@ impl std::ops::AddAssign for Usage {
         self.disk_tokens += later.disk_tokens;
         self.miss = later.miss;
         self.completion_tokens += later.completion_tokens;
+        self.prefill_time += later.prefill_time;
+        self.snapshot_time += later.snapshot_time;
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
         self.drafts += later.drafts;

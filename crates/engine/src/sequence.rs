@@ -224,6 +224,8 @@ impl Sequence {
             miss: self.miss(),
             completion_tokens: self.run.tokens.len() - self.run.prompt,
             time_to_first_token: first - self.started,
+            prefill_time: self.run.spent.steps,
+            snapshot_time: self.run.spent.snapshots,
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
             drafts: self.run.drafts(),

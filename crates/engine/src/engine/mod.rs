@@ -68,7 +68,7 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// Who computes. Default: the native backend.
     pub compute: Compute,
-    /// Threads that compute. Default: as many as the machine runs at once.
+    /// Threads that compute. Default: one a core, two where there are fewer than four.
     pub threads: usize,
     /// With which instructions. Default: the best that the CPU has.
     pub isa: Isa,

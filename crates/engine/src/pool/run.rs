@@ -1,6 +1,6 @@
 //! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::disk::Restored;
 use super::{Part, Pool};
@@ -25,6 +25,8 @@ pub struct Run {
     pub finished: bool,
     /// What may follow `tokens`: as much of it as pays is computed beside them.
     pub draft: Draft,
+    /// What its prompt took.
+    pub spent: Spent,
     table: Table,
     /// The draft of the latest step, until it is settled what of it came.
     guess: Option<Guess>,
@@ -48,6 +50,15 @@ struct Guess {
     rows: usize,
     /// The recurrent state after these `at` tokens, in a model that has such.
     slot: Option<SlotId>,
+}
+
+/// What a prompt took on the way to its first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Steps that computed a part of it, whole: other sequences may have a part in them.
+    pub steps: Duration,
+    /// Of that, taking snapshots of state: finding room for them, copying, and filing.
+    pub snapshots: Duration,
 }
 
 /// What was found of a prompt.
@@ -189,7 +200,12 @@ impl<B: Backend> Pool<B> {
             return Ok(Stepped { too_long: self.put_off(runs), ..Stepped::default() });
         }
         self.draft(runs, &rows, budget)?;
-        let states: Vec<_> = runs.iter().zip(&rows).map(|(run, &rows)| self.states(run, rows)).collect();
+        let mut states = Vec::with_capacity(runs.len());
+        for (run, &rows) in runs.iter_mut().zip(&rows) {
+            let begun = Instant::now();
+            states.push(self.states(run, rows));
+            run.spent.snapshots += begun.elapsed();
+        }
         self.compute(runs, &rows, &states)
     }
 
@@ -363,9 +379,11 @@ impl<B: Backend> Pool<B> {
             all += rows[at] + drafted.len();
             parts.push(Part { table, tokens, drafted, outputs, saves });
         }
+        let copies = parts.iter().map(|part| part.saves.len()).sum::<usize>().max(1) as u32;
         let begun = Instant::now();
         let computed = self.forward(&mut parts);
         self.pace.learn(all, begun.elapsed());
+        let copying = self.decoder.saving();
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
         let logits = match computed {
             Ok(logits) => logits,
@@ -376,9 +394,15 @@ impl<B: Backend> Pool<B> {
         };
         for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
             (run.begun, run.put_off) = (true, None);
+            let filing = Instant::now();
             for &state in &states[at] {
                 let Run { prefix, tokens, table, .. } = &**run;
                 self.prefixes.keep_state(&mut self.cache, prefix, tokens, table, state);
+            }
+            let own = states[at].iter().filter(|(_, slot)| slot.is_some()).count() as u32;
+            run.spent.snapshots += filing.elapsed() + copying * own / copies;
+            if run.tokens.len() == run.prompt {
+                run.spent.steps += begun.elapsed();
             }
         }
         Ok(Stepped { ready, logits, too_long: None })

@@ -52,6 +52,9 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         // Templates know it by either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
+    if !request.salt.is_empty() {
+        body["cache_salt"] = json!(request.salt);
+    }
     if let Some(tokens) = request.max_tokens {
         let name = if dialect.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
         body[name] = tokens.into();
@@ -218,6 +221,7 @@ mod tests {
             "repeat_penalty": 1.1, "presence_penalty": 1.5, "seed": 7,
         });
         check(Request { sampling, ..none() }, PLAIN, all);
+        check(Request { salt: "me".into(), ..none() }, PLAIN, json!({"cache_salt": "me"}));
         let limited = Request { max_tokens: Some(9), stop: vec!["x".into()], ..none() };
         check(limited.clone(), PLAIN, json!({"max_tokens": 9, "stop": ["x"]}));
         let openai = Dialect { completion_tokens: true, ..PLAIN };
