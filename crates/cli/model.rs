@@ -51,6 +51,9 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
+    /// Whether the next tokens are guessed from the conversation and verified together, which changes no answer: on or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    drafts: bool,
     /// Where computed static text is kept.
     #[command(flatten)]
     pub cache: cache::SizedArgs,
@@ -194,6 +197,7 @@ impl Args {
             tool_format: self.tool_format,
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
+            drafts: self.drafts,
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
             disk: self.cache.options(),
