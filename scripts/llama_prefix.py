@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -47,6 +48,11 @@ def main(arguments):
     parser.add_argument("--build", action="store_true", help="build llama.cpp's server and stop")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(arguments)
+    for name in ["threads", "turns", "generate", "repetitions"]:
+        if getattr(args, name) < 1:
+            parser.error(f"--{name}: at least 1")
+    # Servers of our own are nothing for a proxy.
+    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
     server = args.llama_server or build(args.cc)
     if args.build:
         print(server)
@@ -178,13 +184,13 @@ def post(port, body):
 
 
 def wait(port, process, log):
-    """Until the server answers."""
+    """Until the server has loaded its model: both tell at the same path."""
     for _ in range(1200):
         if process.poll() is not None:
             log.seek(0)
             sys.exit(f"the server ended:\n{log.read()[-2000:]}")
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=2)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
             return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.1)
@@ -207,7 +213,8 @@ def cache():
 def build(cc):
     """Where llama.cpp's server is, built if it is not there yet."""
     folder = cache()
-    server = folder / "build" / "bin" / "llama-server"
+    built = folder / f"build-{VERSION}"
+    server = built / "bin" / "llama-server"
     if server.exists():
         return str(server)
     found = cc or shutil.which("clang") or newest_clang()
@@ -221,16 +228,19 @@ def build(cc):
             note("downloading the source")
             run([sys.executable, "-m", "pip", "download", "-q", "--no-binary", ":all:", "--no-deps", "-d", str(folder),
                  f"llama-cpp-python=={VERSION}"])
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, [m for m in tar.getmembers() if "/vendor/llama.cpp/" in m.name], filter="data")
+        with tempfile.TemporaryDirectory(dir=folder) as part, tarfile.open(archive) as tar:
+            tar.extractall(part, [m for m in tar.getmembers() if "/vendor/llama.cpp/" in m.name], filter="data")
+            # Whole, or not there.
+            os.rename(pathlib.Path(part) / package.name, package)
     note("building llama.cpp's server, which takes some ten minutes of a processor")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     off = ["LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_OPENSSL",
            "LLAMA_CURL"]
-    run(["cmake", "-S", str(source), "-B", str(folder / "build"), *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={found}",
-         f"-DCMAKE_CXX_COMPILER={found.replace('clang', 'clang++')}", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
+    plus = pathlib.Path(found).with_name(pathlib.Path(found).name.replace("clang", "clang++"))
+    run(["cmake", "-S", str(source), "-B", str(built), *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={found}",
+         f"-DCMAKE_CXX_COMPILER={plus}", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
          "-DLLAMA_BUILD_COMMON=ON", *[f"-D{name}=OFF" for name in off]])
-    run(["nice", "-n", "10", "cmake", "--build", str(folder / "build"), "--target", "llama-server"])
+    run(["nice", "-n", "10", "cmake", "--build", str(built), "--target", "llama-server"])
     return str(server)
 
 

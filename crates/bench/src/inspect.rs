@@ -150,6 +150,12 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
                 problems.push(about(&source, name, &error.to_string()));
             }
         }
+        // What is there one by one may have nothing in common.
+        if problems.is_empty()
+            && let Err(error) = suite.select(&sweep.categories, &sweep.tasks)
+        {
+            problems.push(at(path, key(&source.text, "tasks"), &error.to_string()));
+        }
     }
     Ok((Some(sweep), problems))
 }

@@ -99,6 +99,7 @@ impl RunFile {
         if written.is_err() {
             // Half a line in the middle of a file is no run: another task's record may still come.
             self.file.set_len(before).map_err(error)?;
+            self.file.seek(SeekFrom::Start(before)).map_err(error)?;
         }
         written.map_err(error)
     }

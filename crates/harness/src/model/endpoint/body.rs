@@ -52,7 +52,8 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         // Templates know it by either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
-    if !request.salt.is_empty() {
+    // Servers that want the newer name are OpenAI's own, which refuse what they don't know and share nothing between accounts.
+    if !request.salt.is_empty() && !dialect.completion_tokens {
         body["cache_salt"] = json!(request.salt);
     }
     if let Some(tokens) = request.max_tokens {
