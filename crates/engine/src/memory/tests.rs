@@ -156,7 +156,8 @@ fn snapshots_fill_their_budget() {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
         let room = room(&gguf, &architecture, (4096, 2), KvType::F16, (None, bytes)).unwrap();
-        assert_eq!(room.slots - 2, expected, "{case}");
+        // Two sequences have a state each, and one for what a draft may have to be taken back to.
+        assert_eq!(room.slots - 4, expected, "{case}");
     };
     check("qwen35moe-fused-gate-up-exact", 0, 4);
     check("qwen35moe-fused-gate-up-exact", 1 << 40, 64);
