@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use alara_engine::backend::native::Native;
 use alara_engine::backend::{KvType, Span, Step};
-use alara_engine::cache::Room;
+use alara_engine::cache::{Room, SlotId};
 use alara_engine::decoder::Decoder;
 use alara_engine::gguf::Gguf;
 
@@ -42,7 +42,7 @@ fn layers_allocate_nothing_for_a_token() {
     let counts: Vec<usize> = (0..24)
         .map(|past| {
             let blocks = vec![0, 1, 2, 3];
-            let span = Span { rows: 1, past, blocks, windowed: Vec::new(), slot: 0, saves: Vec::new() };
+            let span = Span { rows: 1, past, blocks, windowed: Vec::new(), slot: SlotId::default(), saves: Vec::new() };
             let step = Step { tokens: vec![7], spans: vec![span], outputs: vec![0] };
             let before = COUNT.load(Relaxed);
             let logits = decoder.forward(&step, None).unwrap();
