@@ -42,7 +42,14 @@ fn layers_allocate_nothing_for_a_token() {
     let counts: Vec<usize> = (0..24)
         .map(|past| {
             let blocks = vec![0, 1, 2, 3];
-            let span = Span { rows: 1, past, blocks, windowed: Vec::new(), slot: SlotId::default(), saves: Vec::new() };
+            let span = Span {
+                rows: 1,
+                past,
+                blocks,
+                windowed: Vec::new(),
+                slot: SlotId::default(),
+                saves: Vec::new(),
+            };
             let step = Step { tokens: vec![7], spans: vec![span], outputs: vec![0] };
             let before = COUNT.load(Relaxed);
             let logits = decoder.forward(&step, None).unwrap();
