@@ -281,8 +281,10 @@ impl Engine {
         let cancelled = Arc::new(AtomicBool::new(false));
         let limit = tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room);
         let sequence = |turn: &Turn| -> Result<Sequence> {
+            let mut run = Run::new(tokens.clone(), prefix.clone());
+            run.single = !self.drafts;
             Ok(Sequence {
-                run: Run { single: !self.drafts, ..Run::new(tokens.clone(), prefix.clone()) },
+                run,
                 limit,
                 lookup: self.guesses.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling),

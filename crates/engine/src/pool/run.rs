@@ -194,7 +194,10 @@ impl<B: Backend> Pool<B> {
             let (before, rest) = runs.split_at_mut(at);
             let run = &mut *rest[0];
             let ready = !run.finished && (run.begun || self.begin(before, run, decoding)?);
-            let most = if run.single && run.decodes() { 1 } else { usize::MAX };
+            let most = match run.single {
+                true => run.prompt.saturating_sub(run.computed()).max(1),
+                false => usize::MAX,
+            };
             pending.push(if ready { run.pending().min(most) } else { 0 });
         }
         let mut rows = schedule::plan(&pending, budget);
