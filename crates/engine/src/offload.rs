@@ -32,10 +32,12 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
-    /// What the host holds of a model with these parts.
-    pub fn host(&self, parts: &Parts) -> Footprint {
+    /// What the host holds of a model with these parts, and `beside` bytes more of what a GPU gives up.
+    pub fn host(&self, parts: &Parts, beside: u64) -> Footprint {
         match self {
-            Ground::Gpu(_, placement) => placement.host,
+            Ground::Gpu(_, Placement { host, .. }) => {
+                Footprint { working: host.working.saturating_add(beside), ..*host }
+            }
             Ground::Host | Ground::Oracle => parts.whole,
         }
     }

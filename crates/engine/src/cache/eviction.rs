@@ -68,7 +68,7 @@ impl Tree {
     }
 
     /// The end of the last snapshot on the way to `node`, without its own: from there its tokens would be computed again.
-    fn snapshot_before(&self, node: &Node) -> usize {
+    pub fn snapshot_before(&self, node: &Node) -> usize {
         let mut at = node.parent;
         while let Some(id) = at {
             let node = self.node(id);

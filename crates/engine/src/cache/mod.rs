@@ -4,6 +4,7 @@
 mod blocks;
 pub mod disk;
 mod eviction;
+pub mod host;
 mod prefixes;
 mod table;
 mod tree;

@@ -253,6 +253,21 @@ impl Prefixes {
         .is_some()
     }
 
+    /// The static text that [`Prefixes::evict`] would give up next: its salt, its tokens from the beginning on, and how many of them
+    /// come before what is to be kept of it: up to where something else can be gone on from. `None` if that is no static text.
+    pub fn leaving(&self, cache: &Cache, lack: Lack) -> Option<(String, Vec<u32>, usize)> {
+        let id = match lack {
+            Lack::Blocks => self.tree.least_node(cache),
+            Lack::State => self.tree.least_snapshot(None),
+        }?;
+        let node = self.tree.node(id);
+        let start = if cache.has_state() { self.tree.snapshot_before(node) } else { node.start };
+        node.pinned.then(|| {
+            let (salt, tokens) = self.tree.text(id);
+            (salt, tokens, start)
+        })
+    }
+
     fn give_up_snapshot(&mut self, cache: &mut Cache, id: NodeId) {
         if let Some(snapshot) = self.tree.node_mut(id).snapshot.take() {
             cache.release_snapshot(snapshot);

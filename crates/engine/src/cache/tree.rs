@@ -88,6 +88,18 @@ impl Tree {
         self.roots.get(salt).copied()
     }
 
+    /// The salt and the tokens up to the end of a node.
+    pub fn text(&self, id: NodeId) -> (String, Vec<u32>) {
+        let (mut runs, mut at) = (Vec::new(), id);
+        while let Some(parent) = self.node(at).parent {
+            runs.push(self.node(at).tokens.as_slice());
+            at = parent;
+        }
+        runs.reverse();
+        let salt = self.roots.iter().find(|(_, root)| **root == at).map(|(salt, _)| salt.clone());
+        (salt.unwrap_or_default(), runs.concat())
+    }
+
     /// How far the tree knows `tokens`.
     pub fn walk(&self, salt: &str, tokens: &[u32]) -> Walk {
         let mut walk = Walk::default();

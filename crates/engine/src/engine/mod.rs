@@ -50,6 +50,9 @@ pub(crate) const STEP_TOKENS: usize = 512;
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
 pub const DEFAULT_CONTEXT: usize = 16_384;
 
+/// Bytes of the host's memory for static text that is given up on a GPU.
+const HOST_BYTES: u64 = 1 << 30;
+
 /// How to run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -70,6 +73,8 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// Who computes: which device, and how much of the model is there. Default: the CPU.
     pub offload: Offload,
+    /// Bytes of the host's memory for static text that is given up on a GPU for want of room. Default 1 GiB; without a GPU none.
+    pub host_bytes: u64,
     /// Threads that compute on the CPU. Default: one a core, two where there are fewer than four.
     pub threads: usize,
     /// With which instructions. Default: the best that the CPU has.
@@ -82,7 +87,7 @@ pub struct Options {
     /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the CPU only,
     /// which gives a token the same logits whatever is computed beside it.
     pub drafts: bool,
-    /// Keeps static text on disk too, so that a later run need not compute it again; native backend only. `None`, the default: not.
+    /// Keeps static text on disk too, so that a later run need not compute it again. `None`, the default: not.
     pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
     pub memory: Option<u64>,
@@ -98,6 +103,7 @@ impl Default for Options {
             tool_format: None,
             snapshot_bytes: memory::SNAPSHOT_BYTES,
             offload: Offload::cpu(),
+            host_bytes: HOST_BYTES,
             threads: default_threads(),
             isa: Isa::best(),
             chat_template: None,
@@ -146,7 +152,7 @@ impl Engine {
         let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
         let ground = options.offload.open(&model)?;
         if let Some(available) = options.memory {
-            ground.host(&model.parts()?).check(gguf.name(), context, available)?;
+            ground.host(&model.parts()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
@@ -162,11 +168,11 @@ impl Engine {
         let start = Start { model, options, tokenizer: &tokenizer, queue };
         let note = ground.note(options.offload.device);
         let (thread, invariant) = match ground {
-            Ground::Host => start.on(native(), true),
-            Ground::Oracle => start.on(Candle::cpu(), false),
+            Ground::Host => start.on(native(), 0),
+            Ground::Oracle => start.on(Candle::cpu(), 0),
             Ground::Gpu(gpu, placement) => {
                 let first = placement.of - placement.layers;
-                start.on(Split::new(Candle::on(gpu.device), native(), first), false)
+                start.on(Split::new(Candle::on(gpu.device), native(), first), options.host_bytes)
             }
         }?;
         Ok(Engine {
@@ -201,7 +207,7 @@ impl Engine {
         let architecture = Architecture::of(gguf)?;
         let (context, room) = room(gguf, &architecture, options)?;
         let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
-        let footprint = options.offload.open(&model)?.host(&model.parts()?);
+        let footprint = options.offload.open(&model)?.host(&model.parts()?, options.host_bytes);
         if let Some(available) = options.memory {
             footprint.check(gguf.name(), context, available)?;
         }
@@ -399,8 +405,9 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts it with the model on `backend`. Says too whether rows don't depend on what shares their step.
-    fn on<B: Backend>(self, backend: B, on_disk: bool) -> Result<(JoinHandle<()>, bool)>
+    /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the device's. Says too whether rows don't
+    /// depend on what shares their step.
+    fn on<B: Backend>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
     where
         Pool<B>: Send + 'static,
         B: Send + 'static,
@@ -408,11 +415,11 @@ impl Start<'_> {
         let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
         let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
         let invariant = decoder.is_row_invariant();
-        let disk = options.disk.as_ref().filter(|_| on_disk).and_then(|disk| {
-            let fingerprint = fingerprint(gguf, architecture, tokenizer, options);
+        let disk = options.disk.as_ref().and_then(|disk| {
+            let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, invariant);
             Disk::new(disk.clone(), gguf.name(), fingerprint)
         });
-        let thread = start(Pool::new(decoder, room).on_disk(disk), queue);
+        let thread = start(Pool::new(decoder, room).on_disk(disk).beside(host_bytes), queue);
         let thread = thread.map_err(|error| Error::Backend {
             operation: "start the engine's thread".into(),
             message: error.to_string(),
@@ -436,15 +443,18 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
     Ok((context, room))
 }
 
-/// Everything that keys and values depend on beside the tokens that they are of.
+/// Everything that keys and values depend on beside the tokens that they are of. Where a row's numbers don't depend on what shares its
+/// step, what is kept gives the same bits as a fresh computation, which no file from a device may change: so there are two sorts of
+/// files, of the CPU and of everything else, whose numbers agree within rounding.
 fn fingerprint(
     gguf: &Gguf,
     architecture: &Architecture,
     tokenizer: &Tokenizer,
-    options: &Options,
+    kv: KvType,
+    invariant: bool,
 ) -> Fingerprint {
     // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file.
-    let read = format!("{architecture:?} {:?} {:?}", options.kv, options.offload.device);
+    let read = format!("{architecture:?} {kv:?} {}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 

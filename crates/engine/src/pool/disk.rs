@@ -1,16 +1,19 @@
-//! Between the pool and the tier on disk: which numbers of which layer go into a file, in which order, and back from there.
+//! Between the pool and the tiers below it: which numbers of which layer go into a file, in which order, and back from there, or from
+//! the host's memory.
 //!
 //! What is put back goes the way of what is computed: a table grows by a file's tokens, the tree learns them, the state at
 //! the file's end becomes a snapshot. So nothing else needs to know where numbers came from.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Pool;
 use crate::Result;
 use crate::backend::Backend;
 use crate::cache::disk::{Message, Segment, Sent, Stored};
+use crate::cache::host::Parked;
 use crate::cache::{BLOCK_TOKENS, BlockId, Held, Hit, Prefix, SlotId, Table};
 use crate::layers::{Kept, Place};
 use crate::schedule::BEAT;
@@ -20,7 +23,7 @@ const PIECE_TOKENS: usize = 16 * BLOCK_TOKENS;
 
 /// A piece of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     /// What a layer keeps of some tokens.
     Rows { layer: usize, windowed: bool, tokens: Range<usize>, bytes: usize },
     /// The recurrent state of a layer.
@@ -28,7 +31,7 @@ enum Piece {
 }
 
 impl Piece {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Piece::Rows { bytes, .. } | Piece::State { bytes, .. } => *bytes,
         }
@@ -66,6 +69,47 @@ pub enum Restored {
     Some,
 }
 
+/// A segment that can be put back.
+#[derive(Debug)]
+enum Source {
+    Disk(Stored),
+    Host { parked: Arc<Parked>, end: usize },
+}
+
+impl Source {
+    /// Number of tokens before it.
+    fn start(&self) -> usize {
+        match self {
+            Source::Disk(stored) => stored.header.start,
+            Source::Host { parked, .. } => parked.start,
+        }
+    }
+
+    /// Number of tokens up to its end.
+    fn end(&self) -> usize {
+        match self {
+            Source::Disk(stored) => stored.header.tokens,
+            Source::Host { end, .. } => *end,
+        }
+    }
+
+    /// Bytes that a disk must read for it.
+    fn bytes(&self) -> u64 {
+        match self {
+            Source::Disk(stored) => stored.bytes(),
+            Source::Host { .. } => 0,
+        }
+    }
+
+    /// How long computing a token took, as far as it is said.
+    fn pace(&self) -> Duration {
+        match self {
+            Source::Disk(stored) => Duration::from_nanos(stored.header.token_ns),
+            Source::Host { .. } => Duration::ZERO,
+        }
+    }
+}
+
 /// Runs of rows, neighbours in the same block.
 fn runs(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (Place, usize)> + '_ {
     let mut at = tokens.start;
@@ -83,7 +127,7 @@ fn runs(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (Place
 
 impl<B: Backend> Pool<B> {
     /// What a file of tokens `start..end` has, in its order.
-    fn pieces(&self, start: usize, end: usize) -> VecDeque<Piece> {
+    pub(super) fn pieces(&self, start: usize, end: usize) -> VecDeque<Piece> {
         let mut pieces = VecDeque::new();
         for (layer, kept) in self.decoder.kept().into_iter().enumerate() {
             let (windowed, row, from) = match kept {
@@ -170,7 +214,7 @@ impl<B: Backend> Pool<B> {
         Ok(Written::More)
     }
 
-    fn take_out(&self, piece: &Piece, held: &Held, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn take_out(&self, piece: &Piece, held: &Held, out: &mut Vec<u8>) -> Result<()> {
         match piece {
             Piece::State { layer, .. } => {
                 held.slot.map_or(Ok(()), |slot| self.decoder.save(*layer, Place::Slot(slot), out))
@@ -182,8 +226,9 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Puts back what is on disk of the static text of a prompt beyond `hit`, if that is estimated to be faster than computing it.
-    /// While somebody is `decoding`, no more files than a step has time for, but one.
+    /// Puts back what is in the host's memory or on disk of the static text of a prompt beyond `hit`, if that is estimated to be faster
+    /// than computing it. While somebody is `decoding`, no more than a step has time for, but one segment. Says too how many tokens are
+    /// from disk.
     ///
     /// # Errors
     /// If the backend fails.
@@ -193,88 +238,113 @@ impl<B: Backend> Pool<B> {
         prompt: &[u32],
         hit: &Hit,
         decoding: bool,
-    ) -> Result<Restored> {
+    ) -> Result<(Restored, usize)> {
         let most = prefix.pinned.min(prompt.len().saturating_sub(1));
-        if self.disk.is_none() || !prefix.salt.is_empty() || most <= hit.len {
-            return Ok(Restored::Nothing);
+        let disk = self.disk.is_some() && prefix.salt.is_empty();
+        if !disk && self.host.is_off() || most <= hit.len {
+            return Ok((Restored::Nothing, 0));
         }
         let ends = prefix.boundaries.iter().rev().filter(|end| **end > hit.len && **end <= most);
-        match ends.copied().find_map(|end| self.chain(&prompt[..=end])) {
-            Some(chain) => self.put_back(prompt, hit.len, chain, decoding),
-            None => Ok(Restored::Nothing),
+        match ends.copied().find_map(|end| self.chain(&prefix.salt, &prompt[..=end])) {
+            Some(chain) => self.put_back(&prefix.salt, prompt, hit.len, chain, decoding),
+            None => Ok((Restored::Nothing, 0)),
         }
     }
 
-    /// The files that lead from what is in memory to all of `prompt` but its last token.
-    fn chain(&self, prompt: &[u32]) -> Option<Vec<Stored>> {
-        let disk = self.disk.as_ref()?;
-        let mut chain = vec![disk.open(&prompt[..prompt.len() - 1])?];
+    /// What is kept of the segment at the end of `tokens`.
+    fn open(&self, salt: &str, tokens: &[u32]) -> Option<Source> {
+        if let Some(parked) = self.host.get(salt, tokens) {
+            return Some(Source::Host { parked, end: tokens.len() });
+        }
+        let disk = self.disk.as_ref().filter(|_| salt.is_empty())?;
+        disk.open(tokens).map(Source::Disk)
+    }
+
+    /// The segments that lead from what is in memory to all of `prompt` but its last token.
+    fn chain(&self, salt: &str, prompt: &[u32]) -> Option<Vec<Source>> {
+        let mut chain = vec![self.open(salt, &prompt[..prompt.len() - 1])?];
         loop {
-            let start = chain.last()?.header.start;
-            if self.find("", &prompt[..=start]).len == start {
+            let start = chain.last()?.start();
+            if self.find(salt, &prompt[..=start]).len == start {
                 chain.reverse();
                 return Some(chain);
             }
-            chain.push(disk.open(&prompt[..start])?);
+            chain.push(self.open(salt, &prompt[..start])?);
         }
     }
 
-    /// Puts back `chain`, each of whose files goes on where the one before ends. Without it there would be `known` tokens.
+    /// Puts back `chain`, each of whose segments goes on where the one before ends. Without it there would be `known` tokens.
     fn put_back(
         &mut self,
+        salt: &str,
         prompt: &[u32],
         known: usize,
-        mut chain: Vec<Stored>,
+        mut chain: Vec<Source>,
         decoding: bool,
-    ) -> Result<Restored> {
-        let base = chain.first().map_or(0, |first| first.header.start);
-        let bytes: u64 = chain.iter().map(Stored::bytes).sum();
-        let end = chain.last().map_or(0, |last| last.header.tokens);
-        let paces = chain.iter().map(|stored| Duration::from_nanos(stored.header.token_ns));
+    ) -> Result<(Restored, usize)> {
+        let base = chain.first().map_or(0, Source::start);
+        let bytes = |chain: &[Source]| chain.iter().map(Source::bytes).sum::<u64>();
+        let end = chain.last().map_or(0, Source::end);
+        let paces = chain.iter().map(Source::pace);
         let pace = if self.pace.token.is_zero() { paces.max().unwrap_or_default() } else { self.pace.token };
-        let Some(disk) = self.disk.as_ref().filter(|disk| disk.pays(bytes, end - known, pace)) else {
-            return Ok(Restored::Nothing);
-        };
-        let mut files = chain.len();
-        if decoding {
+        if bytes(&chain) > 0
+            && !self.disk.as_ref().is_some_and(|disk| disk.pays(bytes(&chain), end - known, pace))
+        {
+            return Ok((Restored::Nothing, 0));
+        }
+        let mut segments = chain.len();
+        if decoding && let Some(disk) = &self.disk {
             // Somebody waits for a token.
-            let all = chain.iter().scan(0, |sum, stored| {
-                *sum += stored.bytes();
+            let all = chain.iter().scan(0, |sum, source| {
+                *sum += source.bytes();
                 Some(*sum)
             });
-            files = all.take_while(|bytes| disk.reading(*bytes) <= BEAT).count().max(1);
+            segments = all.take_while(|bytes| *bytes == 0 || disk.reading(*bytes) <= BEAT).count().max(1);
         }
-        let part = files < chain.len();
-        chain.truncate(files);
-        let bytes: u64 = chain.iter().map(Stored::bytes).sum();
-        let begun = Instant::now();
-        let hit = self.find("", &prompt[..=base]);
+        let part = segments < chain.len();
+        chain.truncate(segments);
+        let (bytes, begun) = (bytes(&chain), Instant::now());
+        let hit = self.find(salt, &prompt[..=base]);
         let mut table = self.attach(&hit)?;
-        let mut all = table.len() == base;
-        for stored in &mut chain {
-            all = all && self.put_back_one(prompt, &mut table, stored)?;
+        let (mut all, mut from_disk) = (table.len() == base, 0);
+        for source in &mut chain {
+            let start = table.len();
+            all = all && self.put_back_one(salt, prompt, &mut table, source)?;
+            from_disk += if source.bytes() > 0 { table.len().saturating_sub(start.max(known)) } else { 0 };
         }
         let there = table.len() > base;
         self.release(table);
-        if let Some(disk) = &mut self.disk {
-            if all {
-                disk.read(bytes, begun);
-            }
-            // What others go on from is kept longest.
-            chain.iter().rev().for_each(Stored::touch);
+        if let Some(disk) = self.disk.as_mut().filter(|_| all && bytes > 0) {
+            disk.read(bytes, begun);
         }
-        Ok(match (there, all && part) {
+        // What others go on from is kept longest.
+        for source in chain.iter().rev() {
+            match source {
+                Source::Disk(stored) => stored.touch(),
+                Source::Host { end, .. } => self.host.touch(salt, &prompt[..*end]),
+            }
+        }
+        let restored = match (there, all && part) {
             (false, _) => Restored::Nothing,
             (true, true) => Restored::Part,
             (true, false) => Restored::Some,
-        })
+        };
+        Ok((restored, from_disk))
     }
 
-    /// False if the file is not believed, or there is no room for it.
-    fn put_back_one(&mut self, prompt: &[u32], table: &mut Table, stored: &mut Stored) -> Result<bool> {
-        let (start, end) = (table.len(), stored.header.tokens);
+    /// False if a file is not believed, or there is no room for the segment.
+    fn put_back_one(
+        &mut self,
+        salt: &str,
+        prompt: &[u32],
+        table: &mut Table,
+        source: &mut Source,
+    ) -> Result<bool> {
+        let (start, end) = (table.len(), source.end());
         let layout = self.pieces(start, end);
-        if let Err(fault) = stored.expect(layout.iter().map(Piece::bytes)) {
+        if let Source::Disk(stored) = source
+            && let Err(fault) = stored.expect(layout.iter().map(Piece::bytes))
+        {
             self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
             return Ok(false);
         }
@@ -287,20 +357,27 @@ impl<B: Backend> Pool<B> {
             table.advance(tokens);
         }
         let slot = match self.cache.recurrent() {
-            true => match self.prefixes.slot(&mut self.cache) {
+            true => match self.slot() {
                 Some(slot) => Some(slot),
                 None => return Ok(false),
             },
             false => None,
         };
         let mut bytes = Vec::new();
-        for piece in &layout {
-            bytes.resize(piece.bytes(), 0);
-            let put = match stored.read(&mut bytes) {
-                Ok(()) => self.put_in(piece, table, start, slot, &bytes).map(|()| true),
-                Err(fault) => {
-                    self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
-                    Ok(false)
+        for (at, piece) in layout.iter().enumerate() {
+            let put = match source {
+                Source::Host { parked, .. } => {
+                    self.put_in(piece, table, start, slot, &parked.pieces[at]).map(|()| true)
+                }
+                Source::Disk(stored) => {
+                    bytes.resize(piece.bytes(), 0);
+                    match stored.read(&mut bytes) {
+                        Ok(()) => self.put_in(piece, table, start, slot, &bytes).map(|()| true),
+                        Err(fault) => {
+                            self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
+                            Ok(false)
+                        }
+                    }
                 }
             };
             // Nobody has learned of what was put back so far.
@@ -309,7 +386,7 @@ impl<B: Backend> Pool<B> {
                 return put;
             }
         }
-        let prefix = Prefix { boundaries: vec![end], pinned: end, ..Prefix::default() };
+        let prefix = Prefix { boundaries: vec![end], pinned: end, salt: salt.to_owned() };
         match self.cache.has_state() {
             true => self.prefixes.keep_state(&mut self.cache, &prefix, &prompt[..end], table, (end, slot)),
             false => self.prefixes.learn(&mut self.cache, &prefix, &prompt[..end], table),

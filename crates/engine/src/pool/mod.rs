@@ -1,12 +1,14 @@
 //! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it together.
 
 mod disk;
+mod host;
 mod run;
 
 use std::time::Duration;
 
 use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
+use crate::cache::host::HostMemory;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
 use crate::draft::Odds;
@@ -49,6 +51,8 @@ pub struct Pool<B: Backend> {
     /// The tier on disk, if there is one, and the file that is being written.
     disk: Option<Disk>,
     export: Option<disk::Export>,
+    /// The tier in the host's memory.
+    host: HostMemory,
 }
 
 impl<B: Backend> Pool<B> {
@@ -64,7 +68,15 @@ impl<B: Backend> Pool<B> {
             odds: Odds::default(),
             disk: None,
             export: None,
+            host: HostMemory::default(),
         }
+    }
+
+    /// The same, with static text that is given up on the device moved to `bytes` of the host's memory.
+    #[must_use]
+    pub fn beside(mut self, bytes: u64) -> Self {
+        self.host = HostMemory::new(bytes);
+        self
     }
 
     /// The same, with static text kept on disk as well.
@@ -113,6 +125,7 @@ impl<B: Backend> Pool<B> {
 
     /// Gives up the least of what is kept and holds `lack`. False if there is nothing.
     pub fn evict(&mut self, lack: Lack) -> bool {
+        self.park(lack);
         self.prefixes.evict(&mut self.cache, lack)
     }
 
@@ -200,6 +213,8 @@ impl<B: Backend> Pool<B> {
 
 #[cfg(test)]
 mod disk_tests;
+#[cfg(test)]
+mod host_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::*;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
+use crate::backend::split::Split;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::draft::{Draft, Odds};
 use crate::facts::{Facts, Sizes};
@@ -58,8 +59,12 @@ impl Oracle {
 }
 
 pub(super) fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
+    pool_on(Native::with_threads(1), gguf, tokens, step)
+}
+
+pub(super) fn pool_on<B: Backend>(backend: B, gguf: &Gguf, tokens: usize, step: usize) -> Pool<B> {
     let room = room(gguf, tokens, step);
-    Pool::new(Decoder::load(gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room)
+    Pool::new(Decoder::load(gguf, backend, &room, KvType::F16).unwrap(), &room)
 }
 
 fn room(gguf: &Gguf, tokens: usize, step: usize) -> Room {
@@ -124,12 +129,16 @@ pub(super) fn options(folder: &Path, log: Log) -> Options {
 
 /// The pool of a new process, on the same folder.
 pub(super) fn restarted(gguf: &Gguf, folder: &Path, log: Log) -> Pool<Native> {
+    restarted_on(Native::with_threads(1), gguf, folder, log)
+}
+
+fn restarted_on<B: Backend>(backend: B, gguf: &Gguf, folder: &Path, log: Log) -> Pool<B> {
     let disk = Disk::new(options(folder, log), "a model", Fingerprint::of(&[gguf.name().as_bytes()]));
-    pool(gguf, ROOM, BUDGET).on_disk(disk)
+    pool_on(backend, gguf, ROOM, BUDGET).on_disk(disk)
 }
 
 /// Writes all that is queued.
-pub(super) fn flush(pool: &mut Pool<Native>) {
+pub(super) fn flush<B: Backend>(pool: &mut Pool<B>) {
     while pool.write().unwrap() != Written::All {}
 }
 
@@ -187,16 +196,27 @@ pub(super) fn follow(oracle: &mut Oracle, run: &mut Run, logits: &[f32], limit: 
 }
 
 /// Makes every draft seem to pay, so that what is drafted does not depend on the clock.
-pub(super) fn trust(pool: &mut Pool<Native>) {
+pub(super) fn trust<B: Backend>(pool: &mut Pool<B>) {
     pool.odds = Odds::default();
     pool.pace.forget_few();
 }
 
 fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
+    check_on(&|folder| restarted(gguf, folder, Log::default()), name, gguf, seed, operations)
+}
+
+/// The same on pools that `make` makes on a folder.
+fn check_on<B: Backend>(
+    make: &dyn Fn(&Path) -> Pool<B>,
+    name: &str,
+    gguf: &Gguf,
+    seed: u64,
+    operations: usize,
+) -> Tally {
     let mut random = Random(seed);
     let mut oracle = Oracle::new(gguf);
     let folder = tempfile::tempdir().unwrap();
-    let mut pool = restarted(gguf, folder.path(), Log::default());
+    let mut pool = make(folder.path());
     let vocabulary = pool.vocabulary().min(400);
     let mut runs: Vec<(Run, usize)> = Vec::new();
     let mut finished: Vec<Vec<u32>> = Vec::new();
@@ -243,7 +263,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                 if random.below(3) > 0 {
                     flush(&mut pool);
                 }
-                pool = restarted(gguf, folder.path(), Log::default());
+                pool = make(folder.path());
                 // Somebody asks what was asked before.
                 if let Some((tokens, prefix)) = asked.get(random.below(asked.len().max(1))).cloned() {
                     let limit = tokens.len() + 2;
@@ -346,6 +366,21 @@ fn any_mixture_gives_what_a_fresh_computation_gives() {
     let tally = check("alara-tiny", &Gguf::open(&root.join("models/alara-tiny.gguf")).unwrap(), 1, 60);
     println!("alara-tiny: {tally:?}");
     check_all(&root.join("tests/fixtures/arch"), 50);
+}
+
+/// With the last blocks on another backend, and with static text that is given up moved to the host's memory.
+#[test]
+fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
+    for (seed, case) in SORTS.into_iter().enumerate() {
+        let gguf = fixture(case);
+        let make = |folder: &Path| {
+            let backend = Split::new(Native::with_threads(1), Native::with_threads(1), 1 + seed % 2);
+            restarted_on(backend, &gguf, folder, Log::default()).beside(1 << 20)
+        };
+        let tally = check_on(&make, case, &gguf, 40 + seed as u64, operations(120));
+        println!("{case}: {tally:?}");
+        assert!(tally.cached > 0 && tally.evicted > 0 && tally.accepted > 0, "{case}: {tally:?}");
+    }
 }
 
 #[test]

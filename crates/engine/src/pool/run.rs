@@ -267,7 +267,7 @@ impl<B: Backend> Pool<B> {
                 Guess { at: run.tokens.len(), draft: std::mem::take(&mut run.draft), rows: 0, slot: None };
             if counts[at] > 0 && self.reserve_free(&mut run.table, rows[at] + counts[at])?.is_none() {
                 guess.slot = match self.cache.recurrent() {
-                    true => self.prefixes.slot(&mut self.cache),
+                    true => self.slot(),
                     false => None,
                 };
                 if guess.slot.is_some() || !self.cache.recurrent() {
@@ -308,11 +308,11 @@ impl<B: Backend> Pool<B> {
         let mut hit = self.find(&run.prefix.salt, &run.tokens);
         // If what was put back is gone again, there is no room for it.
         if run.asked.is_none_or(|before| hit.len > before) {
-            let restored = self.restore(&run.prefix, &run.tokens, &hit, decoding)?;
+            let (restored, from_disk) = self.restore(&run.prefix, &run.tokens, &hit, decoding)?;
             let before = hit.len;
             if restored != Restored::Nothing {
                 hit = self.find(&run.prefix.salt, &run.tokens);
-                run.disk += hit.len.saturating_sub(before);
+                run.disk += hit.len.saturating_sub(before).min(from_disk);
             }
             if restored == Restored::Part {
                 run.asked = Some(before);
@@ -355,7 +355,7 @@ impl<B: Backend> Pool<B> {
             if known && at < kept + SNAPSHOT_GAIN {
                 continue;
             }
-            let slot = self.cache.recurrent().then(|| self.prefixes.slot(&mut self.cache));
+            let slot = self.cache.recurrent().then(|| self.slot());
             match slot {
                 Some(None) => break,
                 slot => points.push((at, slot.flatten())),

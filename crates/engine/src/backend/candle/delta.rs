@@ -38,6 +38,30 @@ impl State {
         Ok(State { slots: vec![empty.clone(); slots], empty })
     }
 
+    /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend does.
+    pub fn save(&self, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+        let Memory { history, matrices } = &self.slots[slot.0 as usize];
+        for tensor in [history, matrices] {
+            out.extend(
+                tensor.flatten_all()?.to_vec1::<f32>()?.iter().flat_map(|number| number.to_le_bytes()),
+            );
+        }
+        Ok(())
+    }
+
+    /// Puts back what [`State::save`] gave.
+    pub fn load(&mut self, slot: SlotId, bytes: &[u8]) -> Result<()> {
+        let Memory { history, matrices } = &self.empty;
+        let (first, second) = bytes.split_at(4 * history.elem_count());
+        let tensor = |like: &Tensor, bytes: &[u8]| {
+            let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect();
+            Tensor::from_vec(numbers, like.shape(), like.device())
+        };
+        let memory = Memory { history: tensor(history, first)?, matrices: tensor(matrices, second)? };
+        self.slots[slot.0 as usize] = memory;
+        Ok(())
+    }
+
     /// Slot `to` holds what slot `from` does.
     pub fn copy(&mut self, from: SlotId, to: SlotId) {
         self.slots[to.0 as usize] = self.slots[from.0 as usize].clone();

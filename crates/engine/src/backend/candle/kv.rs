@@ -1,11 +1,15 @@
 //! The keys and values of one layer, in blocks.
 
 use candle_core::{D, DType, Device, Result, Tensor};
+use half::f16;
 
 use crate::backend::{AttentionShape, KvType, Span};
 use crate::cache::{BlockId, Layout};
 
 const Q8_BLOCK: usize = 32;
+
+/// Codes lie here 128 above those of ggml, which are signed: a byte with the highest bit turned.
+const SIGN: u8 = 0x80;
 
 /// The keys and values of one layer.
 #[derive(Debug)]
@@ -60,6 +64,17 @@ impl Kv {
             None => keys.narrow(D::Minus1, 0, shape.value_width)?,
         };
         Ok((keys, values))
+    }
+
+    /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the form in which the native backend keeps them.
+    pub fn save(&self, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.save(row, rows, out))
+    }
+
+    /// Puts back what [`Kv::save`] gave.
+    pub fn load(&self, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.load(row, rows, &mut rest))
     }
 
     /// Copies the rows of block `from` to block `to`.
@@ -117,6 +132,44 @@ impl Rows {
         let codes = (blocks.broadcast_div(&scale.maximum(f32::MIN_POSITIVE)?)?.round()? + 128.0)?;
         self.codes.slice_set(&codes.to_dtype(DType::U8)?.reshape((n, row))?, 0, at)?;
         scales.slice_set(&scale.to_dtype(DType::F16)?.reshape((n, row / Q8_BLOCK))?, 0, at)
+    }
+
+    /// Little-endian numbers; of a q8_0 cache first all scales, then all codes.
+    fn save(&self, at: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        for tensor in self.scales.iter().chain([&self.codes]) {
+            let part = tensor.narrow(0, at, rows)?.flatten_all()?;
+            match part.dtype() {
+                DType::F32 => out.extend(part.to_vec1::<f32>()?.iter().flat_map(|n| n.to_le_bytes())),
+                DType::F16 => out.extend(part.to_vec1::<f16>()?.iter().flat_map(|n| n.to_le_bytes())),
+                _ => out.extend(part.to_vec1::<u8>()?.iter().map(|code| code ^ SIGN)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what [`Rows::save`] gave from the front of `bytes`.
+    fn load(&self, at: usize, rows: usize, bytes: &mut &[u8]) -> Result<()> {
+        for tensor in self.scales.iter().chain([&self.codes]) {
+            let (shape, device) = ((rows, tensor.dim(1)?), tensor.device());
+            let len = rows * shape.1 * tensor.dtype().size_in_bytes();
+            let Some((own, rest)) = bytes.split_at_checked(len) else { candle_core::bail!("too few bytes") };
+            *bytes = rest;
+            let part = match tensor.dtype() {
+                DType::F32 => {
+                    let numbers = own.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect();
+                    Tensor::from_vec::<_, f32>(numbers, shape, device)?
+                }
+                DType::F16 => {
+                    let numbers = own.as_chunks().0.iter().map(|n| f16::from_le_bytes(*n)).collect();
+                    Tensor::from_vec::<_, f16>(numbers, shape, device)?
+                }
+                _ => {
+                    Tensor::from_vec(own.iter().map(|code| code ^ SIGN).collect::<Vec<u8>>(), shape, device)?
+                }
+            };
+            tensor.slice_set(&part, 0, at)?;
+        }
+        Ok(())
     }
 
     /// By head: `[heads, tokens, width]`, f32.

@@ -96,6 +96,22 @@ impl Backend for Candle {
         Ok(())
     }
 
+    fn save_rows(&self, kv: &Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+        kv.save(row, rows, out).during("read keys and values back")
+    }
+
+    fn load_rows(&mut self, kv: &mut Kv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
+        kv.load(row, rows, bytes).during("put keys and values back")
+    }
+
+    fn save_state(&self, state: &State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+        state.save(slot, out).during("read recurrent state back")
+    }
+
+    fn load_state(&mut self, state: &mut State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+        state.load(slot, bytes).during("put recurrent state back")
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Tensor> {
         table.rows(tokens, &self.device).during("embed")
     }

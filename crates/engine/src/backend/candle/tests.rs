@@ -397,3 +397,79 @@ fn each_matrix_of_a_stack_has_its_own_part_of_a_row() {
     }
     check_close(&y, &expected);
 }
+
+/// A file of the prefix cache has one form: what the native backend saves, candle takes and gives back, and the reverse.
+#[test]
+fn what_is_kept_has_the_native_form() {
+    use crate::backend::native::Native;
+    let shape = AttentionShape {
+        heads: 2,
+        kv_heads: 2,
+        key_width: 32,
+        value_width: 16,
+        values_in_keys: false,
+        scale: 1.0,
+        window: None,
+    };
+    let layout = Layout { blocks: 3, block_tokens: 4 };
+    for kind in [KvType::F32, KvType::F16, KvType::Q8_0] {
+        let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
+        let (mut here, mut there) =
+            (candle.kv(layout, &shape, kind).unwrap(), native.kv(layout, &shape, kind).unwrap());
+        let (q, k, v) = (numbers(1, 7 * 64), numbers(2, 7 * 64), numbers(3, 7 * 32));
+        let step = step(vec![span(7, 0, &[2, 0], 0)]);
+        let [x, y, z] = [&q, &k, &v].map(|numbers| array(numbers, 7));
+        let queries = Queries { q: &x, k: &y, v: Some(&z), sinks: None };
+        candle.append_and_attend(queries, &step, &mut here, &shape).unwrap();
+        let [x, y, z] = [q, k, v].map(|numbers| native.upload(numbers, 7).unwrap());
+        let queries = Queries { q: &x, k: &y, v: Some(&z), sinks: None };
+        native.append_and_attend(queries, &step, &mut there, &shape).unwrap();
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        candle.save_rows(&here, 8, 4, &mut own).unwrap();
+        native.save_rows(&there, 8, 4, &mut others).unwrap();
+        assert_eq!(own.len(), others.len(), "{kind:?}");
+        // A code of eight bits may be rounded the other way; everything else is the same.
+        let far =
+            own.iter().zip(&others).filter(|(a, b)| a.wrapping_sub(**b).min(b.wrapping_sub(**a)) > 1).count();
+        assert_eq!(far, 0, "{kind:?}");
+        assert!(kind == KvType::Q8_0 || own == others, "{kind:?}");
+        candle.load_rows(&mut here, 1, 4, &others).unwrap();
+        let mut again = Vec::new();
+        candle.save_rows(&here, 1, 4, &mut again).unwrap();
+        assert!(again == others, "{kind:?}");
+    }
+}
+
+#[test]
+fn recurrent_state_has_the_native_form() {
+    use crate::backend::native::Native;
+    let shape =
+        DeltaShape { key_heads: 2, value_heads: 4, key_width: 16, value_width: 32, kernel: 4, epsilon: 1e-6 };
+    let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
+    let (mut here, mut there) = (candle.state(2, &shape).unwrap(), native.state(2, &shape).unwrap());
+    let (qkv, beta, alpha) = (numbers(1, 5 * shape.channels()), numbers(2, 5 * 4), numbers(3, 5 * 4));
+    let (conv, dt) = (numbers(4, shape.channels() * shape.kernel), numbers(5, 4));
+    let a: Vec<f32> = numbers(6, 4).iter().map(|number| -number.abs()).collect();
+    let step = step(vec![span(5, 0, &[0], 1)]);
+    let [x, y, z] = [&qkv, &beta, &alpha].map(|numbers| array(numbers, 5));
+    let weights = DeltaWeights { conv: vector(&conv), a: vector(&a), dt: vector(&dt) };
+    let input = DeltaInput { qkv: &x, beta: &y, alpha: &z };
+    candle.delta(input, &weights.by_ref(), &step, &mut here, &shape).unwrap();
+    let [x, y, z] = [qkv, beta, alpha].map(|numbers| native.upload(numbers, 5).unwrap());
+    let weights = DeltaWeights { conv, a, dt };
+    let input = DeltaInput { qkv: &x, beta: &y, alpha: &z };
+    native.delta(input, &weights.by_ref(), &step, &mut there, &shape).unwrap();
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    candle.save_state(&here, SlotId(1), &mut own).unwrap();
+    native.save_state(&there, SlotId(1), &mut others).unwrap();
+    let floats = |bytes: &[u8]| -> Vec<f64> {
+        bytes.as_chunks().0.iter().map(|four| f64::from(f32::from_le_bytes(*four))).collect()
+    };
+    let (found, expected) = (floats(&own), floats(&others));
+    assert_eq!(found.len(), expected.len());
+    assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5));
+    candle.load_state(&mut here, SlotId(0), &others).unwrap();
+    let mut again = Vec::new();
+    candle.save_state(&here, SlotId(0), &mut again).unwrap();
+    assert!(again == others);
+}
