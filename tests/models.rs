@@ -406,3 +406,35 @@ fn what_lies_beside_models_is_no_model() {
         assert!(place.works(&["models", "show", name]).contains(words), "{name}");
     }
 }
+
+#[test]
+fn a_gpu_that_is_not_here_can_be_asked_for() {
+    let show =
+        |more: &[&str]| alara().args(["models", "show", "--device", "cuda"]).args(more).output().unwrap();
+    let json = |more: &[&str]| -> serde_json::Value {
+        let output = show(&[&["--json", "--gpu-memory"], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let place = &json(&["8GB"])["placement"];
+    assert_eq!((&place["gpu_memory"], &place["device"]), (&8_000_000_000u64.into(), &"cuda:0".into()));
+    assert_eq!((&place["gpu_layers"], &place["host"]["kv"]), (&place["layers"], &0.into()), "{place}");
+    let one = &json(&["8", "--gpu-layers", "1"])["placement"];
+    assert_eq!(one["gpu_layers"], 1, "{one}");
+    assert!(one["host"]["kv"].as_u64() > Some(0) && one["gpu"]["kv"].as_u64() > Some(0), "{one}");
+    let none = &json(&["0.001"])["placement"];
+    let refusal = none["refusal"].as_str().unwrap();
+    assert!(
+        refusal.starts_with("on the GPU even one of the ") && refusal.contains("but 1.0 MiB can be had"),
+        "{refusal}"
+    );
+    // In text, for people.
+    let text = String::from_utf8(show(&["--gpu-memory", "8"]).stdout).unwrap();
+    assert!(text.contains("\n  on cuda:0") && text.contains("\n  on the CPU"), "{text}");
+    if !cfg!(feature = "cuda") {
+        let told = String::from_utf8(show(&[]).stderr).unwrap();
+        let expected = "error: cuda:0 can't be used: this build computes on the CPU alone; the one that is called alara-cuda \
+                        computes on NVIDIA's (docs/gpu.md)\nhint: with --gpu-memory GB a GPU can be asked for that is not here\n";
+        assert_eq!(told, expected);
+    }
+}

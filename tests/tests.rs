@@ -11,6 +11,7 @@ mod endpoint;
 mod harness;
 mod hub;
 mod init;
+mod launch;
 mod mcp;
 mod models;
 mod place;

@@ -78,7 +78,7 @@ impl SizedArgs {
 
 /// Bytes of a number of GB.
 pub fn gigabytes(text: &str) -> Result<u64, String> {
-    match text.parse::<f64>() {
+    match text.strip_suffix("GB").unwrap_or(text).trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * 1e9) as u64),
         _ => Err("a number of GB is wanted".to_owned()),
     }
@@ -123,7 +123,10 @@ mod tests {
         assert!(limit > 0 && limit <= MOST, "{limit}");
         let named = Args { cache: Some("not-there-yet".into()) }.folder().expect("it is on");
         assert!(named.is_absolute() && super::limit(&named) > 0, "{named:?}");
-        assert_eq!([gigabytes("0.5"), gigabytes("20")], [Ok(500_000_000), Ok(MOST)]);
+        assert_eq!(
+            [gigabytes("0.5"), gigabytes("20"), gigabytes("20 GB")],
+            [Ok(500_000_000), Ok(MOST), Ok(MOST)]
+        );
         assert!(gigabytes("-1").is_err() && gigabytes("inf").is_err());
     }
 }

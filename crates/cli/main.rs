@@ -7,6 +7,8 @@ mod catalog;
 mod commands;
 mod compute;
 mod consent;
+mod device;
+mod gpu;
 mod markdown;
 mod memory;
 mod model;

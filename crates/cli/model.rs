@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
 use crate::catalog::{self, local, ollama};
-use crate::{cache, compute, consent, ui};
+use crate::{cache, compute, consent, device, ui};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -31,6 +31,8 @@ pub struct Args {
     /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an endpoint: what it allows]
     #[arg(long, value_name = "N")]
     ctx: Option<usize>,
+    #[command(flatten)]
+    device: device::Args,
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
@@ -159,9 +161,7 @@ impl Args {
         let options = Options { memory: None, ..options };
         let load = move || {
             let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
-            if let Some(note) = engine.template_note() {
-                ui::note(note);
-            }
+            engine.placement_note().into_iter().chain(engine.template_note()).for_each(ui::note);
             Ok(Arc::new(engine) as Arc<dyn ChatModel>)
         };
         Ok(Candidate { bytes, load: Box::new(load) })
@@ -199,6 +199,7 @@ impl Args {
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
             drafts: self.drafts,
+            offload: self.device.offload(),
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
             disk: self.cache.options(),
@@ -231,6 +232,9 @@ impl Args {
         // Runs from before there was such a limit go on without one.
         if let Some(bytes) = self.kv_size {
             record["kv_bytes"] = bytes.into();
+        }
+        if let Some(device) = self.device.record() {
+            record["device"] = device.into();
         }
         Ok(record)
     }
@@ -280,7 +284,9 @@ fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
 /// Why there is no room for a model, if that is the error.
 pub fn no_room(error: &anyhow::Error) -> Option<String> {
     let cause = error.downcast_ref::<alara_engine::Error>()?;
-    matches!(cause, alara_engine::Error::OutOfMemory { .. }).then(|| cause.to_string())
+    let full =
+        matches!(cause, alara_engine::Error::OutOfMemory { .. } | alara_engine::Error::Placement { .. });
+    full.then(|| cause.to_string())
 }
 
 /// Bytes of the file of a model on this machine, or of the one that ships.

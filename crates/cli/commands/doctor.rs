@@ -1,5 +1,6 @@
 //! `alara doctor`: what this machine offers, found out by trying.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use alara_harness::sandbox::{Enforced, Output, Policy, Sandbox, Script, enforced
 use serde::Serialize;
 
 use crate::catalog::{hub, local, ollama, pull};
-use crate::{memory, ui};
+use crate::{gpu, memory, ui};
 
 /// Tell what this machine offers: the layers of the sandbox, programs, memory, room for models
 ///
@@ -26,7 +27,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Finding {
     group: &'static str,
-    what: &'static str,
+    what: Cow<'static, str>,
     /// Whether it is there; `null` where there is nothing to be missing.
     ok: Option<bool>,
     /// Whether alara can't do without.
@@ -95,6 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut findings = sandbox();
     findings.extend(programs()?);
     findings.extend(machine());
+    findings.extend(gpus());
     let lacking = findings.iter().any(|finding| finding.essential && finding.ok == Some(false));
     if args.json {
         ui::line(&serde_json::to_string_pretty(&findings)?);
@@ -111,7 +113,15 @@ fn sandbox() -> Vec<Finding> {
         let ok = on(found);
         let version =
             if what == "Landlock" && ok { format!("version {}", found.landlock) } else { String::new() };
-        Finding { group: "sandbox", what, ok: Some(ok), essential: false, found: version, why, remedy }
+        Finding {
+            group: "sandbox",
+            what: what.into(),
+            ok: Some(ok),
+            essential: false,
+            found: version,
+            why,
+            remedy,
+        }
     };
     let mut layers: Vec<Finding> = LAYERS.map(layer).into();
     let purposes: [(&str, bool, &str); 3] = [
@@ -121,7 +131,7 @@ fn sandbox() -> Vec<Finding> {
     ];
     layers.extend(purposes.map(|(what, ok, why)| Finding {
         group: "in all",
-        what,
+        what: what.into(),
         ok: Some(ok),
         essential: true,
         found: String::new(),
@@ -149,7 +159,7 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
             });
             Finding {
                 group: "programs",
-                what,
+                what: what.into(),
                 ok: Some(said.is_some()),
                 essential,
                 found: said.unwrap_or_default(),
@@ -165,6 +175,19 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
     let found = times.min().map_or_else(String::new, |time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
     findings.push(plain("programs", "start in the sandbox", found));
     Ok(findings)
+}
+
+fn gpus() -> Vec<Finding> {
+    let finding = |told: gpu::Told| Finding {
+        group: "GPUs",
+        what: told.what.into(),
+        ok: told.used,
+        essential: false,
+        found: told.found,
+        why: "",
+        remedy: told.remedy,
+    };
+    gpu::told(Path::new("/")).into_iter().map(finding).collect()
 }
 
 fn machine() -> Vec<Finding> {
@@ -201,7 +224,7 @@ fn machine() -> Vec<Finding> {
 
 /// A fact that is neither good nor bad.
 fn plain(group: &'static str, what: &'static str, found: String) -> Finding {
-    Finding { group, what, ok: None, essential: false, found, why: "", remedy: "" }
+    Finding { group, what: what.into(), ok: None, essential: false, found, why: "", remedy: "" }
 }
 
 fn first_line(bytes: &[u8]) -> String {

@@ -8,7 +8,7 @@ use alara_engine::Options;
 use alara_engine::backend::KvType;
 use anyhow::{Context, bail};
 
-use crate::{compute, ui};
+use crate::{compute, device, ui};
 
 /// Measure what guessing the next tokens is worth: tokens/s with and without drafts, on tool calls and on free text
 ///
@@ -28,6 +28,8 @@ pub struct Args {
     /// Most tokens of an answer
     #[arg(short, long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     n_gen: u32,
+    #[command(flatten)]
+    device: device::Args,
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
@@ -54,6 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = Config {
         options: Options {
             kv: args.kv,
+            offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
             ..Options::default()

@@ -9,7 +9,7 @@ use alara_engine::backend::KvType;
 use alara_engine::cache::disk::{self, Log};
 use alara_engine::chat::Format;
 
-use crate::{compute, ui};
+use crate::{compute, device, ui};
 
 /// Measure the prefix cache: hits of three agents that share skills, time to the first token, throughput
 ///
@@ -45,6 +45,8 @@ pub struct Args {
     /// Tokens of a prompt that is read while another sequence writes, for the time between tokens; 0 leaves it out
     #[arg(long, default_value_t = 4096, value_name = "N")]
     beside: usize,
+    #[command(flatten)]
+    device: device::Args,
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
@@ -76,6 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             kv: args.kv,
             kv_bytes: args.kv_size,
             tool_format: args.tool_format,
+            offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
             chat_template: args.chat_template.as_deref().map(crate::model::chat_template).transpose()?,

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use alara_bench::speed::{Config, Test, measure};
-use alara_engine::backend::{Compute, KvType};
+use alara_engine::backend::KvType;
 use alara_engine::probe::Settings;
 
-use crate::{compute, ui};
+use crate::{compute, device, ui};
 
 /// Measure prefill and decode speed; the letters and JSON fields are llama-bench's
 #[derive(clap::Args)]
@@ -29,6 +29,8 @@ pub struct Args {
     /// Measured repetitions
     #[arg(short, long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
+    #[command(flatten)]
+    device: device::Args,
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
@@ -45,6 +47,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
+    if args.profile && args.device.record().is_some() {
+        anyhow::bail!("--profile tells what the CPU does\nhint: --device cpu");
+    }
     let config = Config {
         prompt: args.n_prompt,
         generate: args.n_gen,
@@ -54,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         profile: args.profile,
         settings: Settings {
             kv: args.kv,
-            compute: Compute::Native,
+            offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
         },

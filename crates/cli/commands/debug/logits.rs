@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alara_engine::backend::{Compute, KvType};
+use alara_engine::backend::KvType;
 use alara_engine::probe::{Probe, Settings};
 use anyhow::{Context, bail};
 
-use crate::compute;
+use crate::{compute, device};
 
 /// Write the logits of given tokens: little-endian f32, [positions, vocabulary]
 #[derive(clap::Args)]
@@ -28,9 +28,8 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f32", value_name = "TYPE")]
     kv: KvType,
-    /// Who computes: native, or candle to compare with
-    #[arg(long, default_value = "native", value_name = "NAME")]
-    backend: Compute,
+    #[command(flatten)]
+    device: device::Args,
     /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
@@ -43,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
     let settings = Settings {
         kv: args.kv,
-        compute: args.backend,
+        offload: args.device.offload(),
         threads: compute::threads_or_default(args.threads),
         isa: compute::isa()?,
     };

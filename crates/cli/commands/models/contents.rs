@@ -8,7 +8,9 @@ use alara_engine::chat::ChatTemplate;
 use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
-use alara_engine::memory::Footprint;
+use alara_engine::memory::{Footprint, Parts};
+use alara_engine::offload::Offload;
+use alara_engine::placement::Placement;
 use alara_engine::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
@@ -34,6 +36,9 @@ pub struct Contents {
     pub problems: Vec<String>,
     /// Where the model could be loaded.
     pub memory: Option<Memory>,
+    /// What would go on the GPU that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Place>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<Tensor>,
 }
@@ -74,6 +79,13 @@ pub struct Template {
 pub struct Memory {
     pub context: usize,
     pub trained_context: usize,
+    #[serde(flatten)]
+    pub held: Held,
+}
+
+/// Bytes that something holds of a model.
+#[derive(Serialize)]
+pub struct Held {
     /// As stored: weights are used where the file is mapped.
     pub weights: u64,
     pub kv: u64,
@@ -82,6 +94,28 @@ pub struct Memory {
     /// Activations, vectors in f32, tokenizer, program.
     pub working: u64,
     pub total: u64,
+}
+
+impl From<Footprint> for Held {
+    fn from(footprint: Footprint) -> Self {
+        let Footprint { weights, kv, state, working } = footprint;
+        Held { weights, kv, state, working, total: footprint.total() }
+    }
+}
+
+/// What would go on a GPU.
+#[derive(Serialize)]
+pub struct Place {
+    pub device: String,
+    /// What can be had there.
+    pub gpu_memory: u64,
+    /// How many layers would, of how many.
+    pub gpu_layers: usize,
+    pub layers: usize,
+    pub gpu: Option<Held>,
+    pub host: Option<Held>,
+    /// Why none would.
+    pub refusal: Option<String>,
 }
 
 /// A row of the tensor table.
@@ -109,8 +143,15 @@ const SIZES: [(&str, &str); 10] = [
 ];
 
 impl Contents {
-    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether they are listed.
-    pub fn of(gguf: &Gguf, context: Option<usize>, kv: KvType, tensors: bool) -> Contents {
+    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether they are listed, `offload` where the
+    /// model would go. An error says why not there.
+    pub fn of(
+        gguf: &Gguf,
+        context: Option<usize>,
+        kv: KvType,
+        tensors: bool,
+        offload: &Offload,
+    ) -> anyhow::Result<Contents> {
         let metadata = gguf.metadata();
         let text = |key: &str| match metadata.get(key) {
             Some(Value::String(text)) => Some(text.clone()),
@@ -128,7 +169,11 @@ impl Contents {
         {
             problems.push(problem.to_string());
         }
-        Contents {
+        let placement = match &memory {
+            Some(memory) => place(gguf, memory.context, kv, offload)?,
+            None => None,
+        };
+        Ok(Contents {
             file: gguf.name().to_owned(),
             parts: gguf.parts(),
             bytes: gguf.file_bytes(),
@@ -138,6 +183,7 @@ impl Contents {
             parameters: gguf.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.values())),
             tensor_count: gguf.tensors().len(),
             memory,
+            placement,
             tensor_types: types,
             tokenizer: vocabulary(gguf, tokenizer.as_ref()),
             chat_template: Template {
@@ -149,7 +195,7 @@ impl Contents {
             },
             problems,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },
-        }
+        })
     }
 }
 
@@ -201,8 +247,28 @@ fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Resu
     let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let context = context.unwrap_or(trained_context.min(DEFAULT_CONTEXT));
     let footprint = Footprint::of(gguf, context, 1, kv)?;
-    let Footprint { weights, kv, state, working } = footprint;
-    Ok(Memory { context, trained_context, weights, kv, state, working, total: footprint.total() })
+    Ok(Memory { context, trained_context, held: footprint.into() })
+}
+
+fn place(gguf: &Gguf, context: usize, kv: KvType, offload: &Offload) -> alara_engine::Result<Option<Place>> {
+    let parts = Parts::of(gguf, context, kv)?;
+    let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
+    let (device, layers) = (offload.device.to_string(), parts.blocks.len());
+    Ok(Some(match placed {
+        Ok(Placement { layers: gpu_layers, gpu, host, .. }) => Place {
+            device,
+            gpu_memory,
+            gpu_layers,
+            layers,
+            gpu: Some(gpu.into()),
+            host: Some(host.into()),
+            refusal: None,
+        },
+        Err(refusal) => {
+            let refusal = Some(refusal.told(context));
+            Place { device, gpu_memory, gpu_layers: 0, layers, gpu: None, host: None, refusal }
+        }
+    }))
 }
 
 fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
@@ -236,6 +302,7 @@ fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alara_engine::device::Device;
     use alara_engine::gguf::Writer;
 
     fn open(case: &str) -> Gguf {
@@ -249,20 +316,39 @@ mod tests {
         let size = |key: &str| gguf.metadata().u64(&format!("qwen3.{key}")).unwrap().unwrap();
         let token =
             size("block_count") * size("attention.head_count_kv") * size("attention.key_length") * 2 * 2;
-        let at = |context, kv| Contents::of(&gguf, Some(context), kv, false).memory.unwrap();
+        let at = |context, kv| {
+            Contents::of(&gguf, Some(context), kv, false, &Offload::cpu()).unwrap().memory.unwrap()
+        };
         let memory = at(128, KvType::F16);
-        assert_eq!((memory.context, memory.kv, memory.state), (128, 128 * token, 0));
+        assert_eq!(memory.context, 128);
+        let memory = memory.held;
+        assert_eq!((memory.kv, memory.state), (128 * token, 0));
         assert_eq!(memory.total, memory.weights + memory.kv + memory.working);
-        assert_eq!(at(128, KvType::F32).kv, 2 * memory.kv);
+        assert_eq!(at(128, KvType::F32).held.kv, 2 * memory.kv);
         // As much as anybody asks for.
-        assert_eq!(at(usize::MAX, KvType::F16).total, u64::MAX);
+        assert_eq!(at(usize::MAX, KvType::F16).held.total, u64::MAX);
+    }
+
+    #[test]
+    fn a_gpu_can_be_asked_for_that_is_not_here() {
+        let gguf = open("qwen3-exact");
+        let of = |memory| {
+            let offload = Offload { device: Device::Cuda(0), layers: None, memory: Some(memory) };
+            Contents::of(&gguf, Some(128), KvType::F16, false, &offload).unwrap().placement.unwrap()
+        };
+        let large = of(8 << 30);
+        assert_eq!((large.gpu_layers, large.gpu_memory), (large.layers, 8 << 30));
+        assert_eq!(large.host.unwrap().kv, 0);
+        let small = of(1 << 20);
+        assert!(small.gpu.is_none() && small.refusal.unwrap().contains("but 1.0 MiB can be had"));
     }
 
     #[test]
     fn what_stands_against_running() {
         fn check(writer: &Writer, expected: &[&str]) {
             let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
-            assert_eq!(Contents::of(&gguf, None, KvType::F16, true).problems, expected);
+            let contents = Contents::of(&gguf, None, KvType::F16, true, &Offload::cpu()).unwrap();
+            assert_eq!(contents.problems, expected);
         }
         let whole =
             || Writer::copy_of(&open("qwen3-exact")).meta("tokenizer.chat_template", "{{ messages }}");

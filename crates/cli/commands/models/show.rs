@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use alara_engine::backend::KvType;
+use anyhow::bail;
 
-use super::contents::Contents;
+use super::contents::{Contents, Held};
 use super::printable;
+use crate::device;
 use crate::ui::{self, bytes};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
@@ -20,6 +22,8 @@ pub struct Args {
     /// How keys and values are kept, for which memory is told: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
+    #[command(flatten)]
+    device: device::Args,
     /// List the tensors too
     #[arg(long)]
     tensors: bool,
@@ -30,7 +34,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    let contents = Contents::of(&gguf, args.context, args.kv, args.tensors);
+    let offload = args.device.offload();
+    let contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {
+        Err(error) => bail!("{error:#}\nhint: with --gpu-memory GB a GPU can be asked for that is not here"),
+        Ok(contents) => contents,
+    };
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {
@@ -79,17 +87,20 @@ fn print(c: &Contents) {
         None => field("chat template", "none"),
     }
     if let Some(m) = &c.memory {
-        let parts = [
-            (m.weights, "weights"),
-            (m.kv, "KV cache"),
-            (m.state, "recurrent state"),
-            (m.working, "computing"),
-        ];
-        let parts = parts.into_iter().filter(|(size, _)| *size > 0);
-        let parts: Vec<String> = parts.map(|(size, name)| format!("{} {name}", bytes(size))).collect();
-        let text = format!("{} = {}", bytes(m.total), parts.join(" + "));
+        let text = held(&m.held);
         let beyond = if m.context > m.trained_context { ", more than the model was trained for" } else { "" };
         field("memory", &format!("{text} at a context of {}{beyond}", m.context));
+    }
+    if let Some(p) = &c.placement {
+        let had = bytes(p.gpu_memory);
+        match (&p.gpu, &p.host, &p.refusal) {
+            (Some(gpu), Some(host), _) => {
+                let text = format!("{} of {} layers, {}, of {had}", p.gpu_layers, p.layers, held(gpu));
+                field(&format!("  on {}", p.device), &text);
+                field("  on the CPU", &held(host));
+            }
+            (.., refusal) => field(&format!("  on {}", p.device), refusal.as_deref().unwrap_or_default()),
+        }
     }
     field("alara", if c.problems.is_empty() { "can run it" } else { "can't run it:" });
     for problem in &c.problems {
@@ -111,6 +122,19 @@ fn print(c: &Contents) {
             }),
         );
     }
+}
+
+/// A sum, and of what it is the sum.
+fn held(held: &Held) -> String {
+    let parts = [
+        (held.weights, "weights"),
+        (held.kv, "KV cache"),
+        (held.state, "recurrent state"),
+        (held.working, "computing"),
+    ];
+    let parts = parts.into_iter().filter(|(size, _)| *size > 0);
+    let parts: Vec<String> = parts.map(|(size, name)| format!("{} {name}", bytes(size))).collect();
+    format!("{} = {}", bytes(held.total), parts.join(" + "))
 }
 
 /// A number with its metric letter: 7.6 B.
