@@ -13,6 +13,7 @@ import random
 import tasks_code  # noqa: F401  each import registers its tasks
 import tasks_data  # noqa: F401
 import tasks_files  # noqa: F401
+import tasks_more  # noqa: F401
 import tasks_system  # noqa: F401
 import tasks_text  # noqa: F401
 from values import Values, make_rng
@@ -38,7 +39,7 @@ def result_message(call):
 
 def plan(rng, world):
     """One to four steps."""
-    count = rng.choices([1, 2, 3, 4], [75, 15, 8, 2])[0]
+    count = rng.choices([1, 2, 3, 4], [74, 17, 7, 2])[0]
     steps = []
     while len(steps) < count:
         function = rng.choices(FUNCTIONS, WEIGHTS)[0]
@@ -155,7 +156,7 @@ SETS = tool_sets()
 
 def variant_of(seed, split, index):
     rng = make_rng("variant", seed, split, index)
-    return 0 if rng.random() < 0.88 else rng.randrange(1, len(SETS))
+    return 0 if rng.random() < 0.94 else rng.randrange(1, len(SETS))
 
 
 def main():
