@@ -152,7 +152,7 @@ def folder_with_files(w):
     texts = [w.v.sentence(1, 3) if rng.random() < 0.5 else w.v.word() for _ in range(n)]
     if rng.random() < 0.3:
         clause = w.say([
-            "create [a|the] [folder|directory] [|called |named ]{d} and [in it|inside it|inside] [the |an |][empty ]file[|s] {l}",
+            "create [a|the] [folder|directory] [|called |named ]{d} and [inside it|inside] [the |an |][empty ]file[|s] {l}",
             "make a [folder|directory] {d} [with|containing|that has] [an empty|the empty] file[|s] {l}",
             "[make|create] [a|the] [new |][folder|directory] {d}, and [put|create] [an empty file|the empty file|empty files] [called |named |]{l} [in it|there|into it]",
             "set up a [folder|directory] {d} that holds nothing but {l}, empty",
