@@ -163,11 +163,11 @@ def main():
     held = list(data.examples(tokenizer_file, arguments.seed, "heldout", 0, 400, arguments.workers))
 
     def save():
-        state = {"weights": average.state_dict(), "raw": network.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "sizes": vars(sizes), "step": before.get("step", 0) + step, "tokens": before["tokens"] + trained if before else trained, "conversations": seen, "here": step, "seconds": past + time.time() - began, "arguments": vars(arguments)}
+        state = {"weights": average.state_dict(), "raw": network.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "sizes": vars(sizes), "step": before.get("step", 0) + step, "tokens": before["tokens"] + trained if before else trained, "conversations": seen, "here": step, "seconds": spent, "arguments": vars(arguments)}
         torch.save(state, out / "checkpoint.tmp")
         (out / "checkpoint.tmp").rename(out / "checkpoint.pt")
 
-    past, step = (before["seconds"], before["here"]) if arguments.resume else (0.0, 0)
+    spent, step = (before["seconds"], before["here"]) if arguments.resume else (0.0, 0)
     if arguments.resume:
         before["step"] -= step
     began, trained, seen = time.time(), 0, 0
@@ -176,7 +176,9 @@ def main():
     batches = stream(arguments, tokenizer_file, rng, before["conversations"] + arguments.pool if arguments.resume else arguments.start)
     progress, recent = 0.0, []
     while progress < 1:
-        progress = step / arguments.steps if arguments.steps else (past + time.time() - began) / 60 / arguments.minutes
+        spent += min(60.0, time.time() - began)  # a process that is stopped for a while loses nothing of its run
+        began = time.time()
+        progress = step / arguments.steps if arguments.steps else spent / 60 / arguments.minutes
         seen, variant, ids, mask = next(batches)
         share = rate(step, progress, arguments.warmup, arguments.decay)
         for optimizer, peak in zip(optimizers, peaks):
@@ -196,7 +198,7 @@ def main():
         if step % 20 == 0:
             loss, hits = np.mean(recent, 0)
             recent = []
-            record = {"step": step, "progress": round(progress, 4), "loss": round(loss, 4), "accuracy": round(hits, 4), "tokens": trained, "conversations": seen, "seconds": round(past + time.time() - began, 1)}
+            record = {"step": step, "progress": round(progress, 4), "loss": round(loss, 4), "accuracy": round(hits, 4), "tokens": trained, "conversations": seen, "seconds": round(spent, 1)}
             print(json.dumps(record), file=log, flush=True)
             print(record, flush=True)
         if step % arguments.save == 0 or progress >= 1:
