@@ -107,6 +107,60 @@ fn an_agent_solves_a_task_after_feedback() {
 }
 
 #[test]
+fn the_requests_of_a_run_are_replayed() {
+    let replies = json!([shell("touch parcels"), {"text": "Done."}, shell("rm parcels"), {"text": "Done."}]);
+    let ground = Ground::new(&[("script.json", &replies.to_string()), ("empty.jsonl", "")]);
+    let output = ground.run(&[
+        "-m",
+        "script:script.json",
+        "--task",
+        "shell-01",
+        "--attempts",
+        "2",
+        "--out",
+        "run.jsonl",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let trace = ground.records("run.jsonl")[1]["trace"].as_str().unwrap().to_owned();
+    let prefix = |file: &str| {
+        let mut command = crate::alara();
+        command.args([
+            "bench",
+            "prefix",
+            "--replay",
+            file,
+            "--sizes",
+            "100,999999",
+            "--parallel",
+            "1",
+            "-n",
+            "2",
+            "--beside",
+            "0",
+            "--json",
+        ]);
+        command.current_dir(ground.path("")).output().unwrap()
+    };
+    // Named as a run, or as one trace.
+    for file in ["run.jsonl", &trace] {
+        let output = prefix(file);
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&report["trace"]["requests"], &report["trace"]["too_long"]),
+            (&json!(4), &json!(0)),
+            "{report}"
+        );
+        assert!(report["trace"]["share"].as_f64().unwrap() >= 0.98, "{report}");
+        assert_eq!((&report["too_long"], &report["beside"]), (&json!([999_999]), &Value::Null));
+        assert!(report["first_token"][0]["snapshot_share"].is_number(), "{report}");
+    }
+    let output = prefix("empty.jsonl");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output.stderr).contains("no model was asked anything in empty.jsonl"), "{output:?}");
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_process_and_goes_on() {
     let ground = Ground::new(&[]);

@@ -76,3 +76,19 @@ fn two_processes_share_a_folder() {
     let left = std::fs::read_dir(place.0.path().join("cache/alara/prefix")).unwrap();
     assert!(left.flatten().all(|entry| entry.path().extension().is_some_and(|ending| ending == "kv")));
 }
+
+#[test]
+fn memory_for_keys_and_values_is_bounded() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let run = |size: &str| {
+        place.alara(&["run", "--yes", "--workdir", ".", "--cache", "off", "--kv-size", size, "hello"])
+    };
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = run("0.5");
+    assert!(said(&output).contains("prompt tokens"), "{}", said(&output));
+    let output = run("0.0005");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(said(&output).contains("not enough for this request"), "{}", said(&output));
+    assert!(said(&output).contains("hint: --kv-size gives keys and values more memory"), "{}", said(&output));
+    assert!(said(&run("much")).contains("a number of GB is wanted"));
+}

@@ -164,3 +164,48 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
         "{told}"
     );
 }
+
+#[test]
+fn suites_and_sweeps_are_checked_too() {
+    const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";
+    let folder = team(&[
+        ("suite/a.yaml", TASK),
+        ("wrong/a.yaml", &format!("{TASK}points: 3\n")),
+        ("wrong/b.yaml", &TASK.replace("Do it.", "''")),
+        ("good.bench", "suite: suite\ncategories: [a]\n"),
+        (
+            "bad.bench",
+            "suite: suite\nmodels: [absent.gguf]\nconditions:\n- {name: x, npc: nobody, categories: {git: {attempts: 1}}}\n",
+        ),
+    ]);
+    let fine = (0, "no problems\n".to_owned());
+    for path in ["suite", "suite/a.yaml", "good.bench"] {
+        assert_eq!(check(folder.path(), &[path, "--strict"]), fine, "{path}");
+    }
+    let (code, text) = check(folder.path(), &["wrong"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.starts_with("wrong/a.yaml:6:1: error: unknown field `points`, expected one of id"),
+        "{text}"
+    );
+    assert!(text.contains("\nwrong/b.yaml:4:1: error: the field `instruction` is empty\n2 errors"), "{text}");
+    let (code, text) = check(folder.path(), &["bad.bench"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((code, lines.len()), (1, 4), "{text}");
+    assert!(
+        lines[0].starts_with("bad.bench:4:39: error: the suite has no category `git`; it has a"),
+        "{text}"
+    );
+    assert!(lines[1].starts_with("bad.bench:4:18: error: ") && lines[1].contains("nobody"), "{text}");
+    assert!(
+        lines[2]
+            .starts_with("bad.bench:2:10: warning: there is no model file absent.gguf (`alara models list`"),
+        "{text}"
+    );
+    let (_, json) = check(folder.path(), &["bad.bench", "--json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["errors"], &report["problems"][2]["severity"]), (&json!(2), &json!("warning")));
+    // Where files are named that no team has, they are none.
+    assert_eq!(check(folder.path(), &["wrong", "--tests"]).0, 2);
+    assert_eq!(check(folder.path(), &["absent.bench"]).0, 2);
+}

@@ -57,47 +57,172 @@ fn suite(ground: &Ground, tasks: usize) {
     }
 }
 
+/// How many attempts and how many ended tasks are in a run file, whole lines only.
+fn progress(ground: &Ground, name: &str) -> (usize, usize) {
+    let text = std::fs::read_to_string(ground.path(name)).unwrap_or_default();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let kinds: Vec<Value> =
+        lines.map(|line| serde_json::from_str::<Value>(line).unwrap()["record"].clone()).collect();
+    let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
+    (count("attempt"), count("task"))
+}
+
+/// That a run which was broken off and went on has the records of one that was not, but for times and the names of folders.
+fn assert_same(ground: &Ground, parallel: &str, whole: &str, broken: &str) {
+    let [mut expected, mut found] = [whole, broken].map(|name| records(ground, name));
+    for record in expected.iter_mut().chain(&mut found).filter(|record| record["record"] == "attempt") {
+        // Its folder has the name of the run.
+        let trace = record["trace"].take();
+        assert!(trace.as_str().unwrap().ends_with(".jsonl"), "{record}");
+    }
+    // Of tasks that ran at the same time, any may end first; the records of each are in order.
+    if parallel != "1" {
+        let key = |record: &Value| record["task"].as_str().unwrap_or_default().to_owned();
+        expected.sort_by_key(key);
+        found.sort_by_key(key);
+    }
+    assert_eq!(found, expected);
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn twenty_kills_lose_and_repeat_nothing() {
+    const TASKS: usize = 30;
     let ground = Ground::new(&[]);
-    suite(&ground, 24);
+    suite(&ground, TASKS);
     for parallel in ["1", "3"] {
         let arguments = ["suite", "--gold", "--attempts", "2", "--parallel", parallel];
         let whole = format!("whole{parallel}.jsonl");
         let begun = Instant::now();
         let output = ground.run(&[&arguments[..], &["--out", &whole]].concat());
         assert!(output.status.success(), "{output:?}");
-        let whole_run = begun.elapsed();
+        let moment = begun.elapsed() / TASKS as u32;
         let killed = format!("killed{parallel}.jsonl");
-        let mut random = Random::new();
-        let mut goes_on = |kill: bool| {
+        let start = || {
             let how = if ground.path(&killed).exists() { "--resume" } else { "--out" };
-            let mut child = ground.alara(&[&arguments[..], &[how, &killed]].concat()).spawn().unwrap();
-            if kill {
-                std::thread::sleep(random.below(whole_run / 8));
-                child.kill().unwrap();
-            }
-            let output = child.wait_with_output().unwrap();
-            assert!(kill || output.status.success(), "{output:?}");
+            ground.alara(&[&arguments[..], &[how, &killed]].concat()).spawn().unwrap()
         };
-        (0..20).for_each(|_| goes_on(true));
-        goes_on(false);
-        let [mut expected, mut found] = [&whole, &killed].map(|name| records(&ground, name));
-        for record in expected.iter_mut().chain(&mut found).filter(|record| record["record"] == "attempt") {
-            // Its folder has the name of the run.
-            let trace = record["trace"].take();
-            assert!(trace.as_str().unwrap().ends_with(".jsonl"), "{record}");
+        let (mut random, mut amid) = (Random::new(), 0);
+        for number in 0..20 {
+            let before = progress(&ground, &killed).1;
+            let mut child = start();
+            let runs = |child: &mut std::process::Child| child.try_wait().unwrap().is_none();
+            // Every other kill comes early; the rest some moment after this process has brought a task to its end.
+            if number % 2 == 1 {
+                let begun = Instant::now();
+                while runs(&mut child) && progress(&ground, &killed).1 <= before {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for a record");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            std::thread::sleep(random.below(moment));
+            let ran = runs(&mut child);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let (attempts, ended) = progress(&ground, &killed);
+            amid += usize::from(ran && attempts > 0 && ended > before && ended < TASKS);
         }
-        // Of tasks that ran at the same time, any may end first; the records of each are in order.
-        if parallel != "1" {
-            let key = |record: &Value| record["task"].as_str().unwrap_or_default().to_owned();
-            expected.sort_by_key(key);
-            found.sort_by_key(key);
-        }
-        assert_eq!(found, expected);
+        println!(
+            "parallel {parallel}: {amid} of 20 kills between a process's first record and the end of the run"
+        );
+        assert!(amid >= 5, "only {amid} kills came between a record and the end");
+        let output = start().wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_same(&ground, parallel, &whole, &killed);
         assert!(ground.places().is_empty(), "{:?}", ground.places());
     }
+}
+
+/// Runs `script` in bash with a file system in `disk` that holds no more than so many bytes and is gone afterwards. `None` where this
+/// machine lets nobody mount one.
+#[cfg(target_os = "linux")]
+fn on_small_disk(ground: &Ground, disk: &str, bytes: u64, script: &str) -> Option<std::process::Output> {
+    std::fs::create_dir_all(ground.path(disk)).unwrap();
+    let mount = format!("mount -t tmpfs -o size={bytes} tmpfs {disk}");
+    // As root without a user namespace, else as root of one's own.
+    for walls in [&["--mount"][..], &["--user", "--map-root-user", "--mount"]] {
+        let run = |script: &str| {
+            let mut command = Command::new("unshare");
+            command.args(walls).args(["bash", "-c", script]).current_dir(ground.path("")).output()
+        };
+        if run(&mount).is_ok_and(|output| output.status.success()) {
+            let alara = env!("CARGO_BIN_EXE_alara");
+            let alara = format!("alara() {{ ALARA_CACHE=off {alara} bench tasks \"$@\"; }}");
+            return Some(run(&format!("{mount} || exit 9\n{alara}\n{script}")).unwrap());
+        }
+    }
+    println!("SKIPPED: no file system can be mounted here");
+    None
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_stops_a_run_which_then_goes_on() {
+    const TASKS: usize = 16;
+    let ground = Ground::new(&[]);
+    suite(&ground, TASKS);
+    for parallel in ["1", "3"] {
+        let whole = format!("whole{parallel}/run.jsonl");
+        let arguments = format!("suite --gold --attempts 2 --parallel {parallel}");
+        let output =
+            ground.run(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--out", &whole]].concat());
+        assert!(output.status.success(), "{output:?}");
+        // Each file takes whole pages. Half of what is needed is there.
+        let size = |path: PathBuf| path.metadata().unwrap().len().div_ceil(4096) * 4096;
+        let traces = std::fs::read_dir(ground.path(&format!("whole{parallel}/run.traces"))).unwrap();
+        let needed = size(ground.path(&whole)) + traces.map(|entry| size(entry.unwrap().path())).sum::<u64>();
+        for (name, tmp, bytes) in [
+            // The disk of the run file and its traces, of which there is enough for some tasks.
+            ("file", "places", needed / 2),
+            // The disk on which tasks run, on which there is nothing but a few empty folders from the beginning.
+            ("places", "disk", 40_960),
+        ] {
+            let place = if name == "file" { "disk" } else { "." };
+            let script = format!(
+                "export TMPDIR=$PWD/{tmp}\nalara {arguments} --out {place}/{name}.jsonl; code=$?\n\
+                 cp {place}/{name}.jsonl first; mount -o remount,size=64m disk\n\
+                 alara {arguments} --resume {place}/{name}.jsonl >&2 || exit 8\n\
+                 cp {place}/{name}.jsonl {name}{parallel}; rm -rf {name}.*; exit $code"
+            );
+            let Some(output) = on_small_disk(&ground, "disk", bytes, &script) else { return };
+            let said = words(&output.stderr);
+            println!("{name}, {parallel} at a time: {said}");
+            assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+            assert!(
+                said.contains("o space left on device") && said.contains("go on with:"),
+                "{name}: {said}"
+            );
+            let first = progress(&ground, "first");
+            assert!(first.1 < TASKS && (name == "places" || first.1 > 0), "{name}: {first:?} {said}");
+            // No task is charged with it.
+            assert!(
+                records(&ground, "first")
+                    .iter()
+                    .all(|record| record["record"] != "task" || record["verdict"] != "error"),
+                "{name}"
+            );
+            assert_same(&ground, parallel, &whole, &format!("{name}{parallel}"));
+        }
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_agent_that_fills_the_disk_stops_nobody_else() {
+    let ground = Ground::new(&[]);
+    std::fs::create_dir(ground.path("suite")).unwrap();
+    for (id, gold) in
+        [("a", "touch done"), ("b", "head -c 99999999 /dev/zero > x; exit 1"), ("c", "touch done")]
+    {
+        std::fs::write(ground.path(&format!("suite/{id}.yaml")), yaml(id, "[ -f done ]", gold)).unwrap();
+    }
+    let script = "TMPDIR=$PWD/disk alara suite --gold --attempts 1 --out run.jsonl";
+    let Some(output) = on_small_disk(&ground, "disk", 8 << 20, script) else { return };
+    assert!(output.status.success(), "{output:?}");
+    let records = ground.records("run.jsonl");
+    let ends = records.iter().filter(|record| record["record"] == "task");
+    let ends: Vec<_> = ends.map(|end| end["verdict"].as_str().unwrap()).collect();
+    assert_eq!(ends, ["solved", "error", "solved"], "{records:#?}");
 }
 
 #[test]
@@ -275,6 +400,31 @@ fn a_plan_tells_memory_and_time_and_runs_nothing() {
     let text = words(&output.stdout);
     assert!(text.starts_with("model") && text.contains("alara-tiny.gguf     20"), "{text}");
     assert!(!ground.path("runs").exists());
+}
+
+#[test]
+fn a_plan_names_all_models_that_are_missing() {
+    let ground =
+        Ground::new(&[("a.bench", "models: [absent.gguf, \"http://127.0.0.1:9/v1#x\", gone.gguf]\n")]);
+    for plan in [true, false] {
+        let output = ground.run(if plan { &["a.bench", "--plan"] } else { &["a.bench"] });
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let (table, said) = (words(&output.stdout), words(&output.stderr));
+        let table = if plan { &table } else { &said };
+        let line = |name: &str| {
+            table.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{table}"))
+        };
+        assert!(
+            line("absent.gguf").ends_with("is missing") && line("gone.gguf").ends_with("is missing"),
+            "{table}"
+        );
+        assert!(!line("http://127.0.0.1:9/v1#x").contains("missing"), "{table}");
+        for expected in ["no model file absent.gguf", "no model file gone.gguf", "2 of 3 models can't be had"]
+        {
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(!ground.path("runs").exists());
+    }
 }
 
 #[test]

@@ -76,7 +76,8 @@ impl SizedArgs {
     }
 }
 
-fn gigabytes(text: &str) -> Result<u64, String> {
+/// Bytes of a number of GB.
+pub fn gigabytes(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * 1e9) as u64),
         _ => Err("a number of GB is wanted".to_owned()),

@@ -11,7 +11,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The threads asked for, else as many as the machine runs at once.
+/// The threads asked for, else as the engine sees fit.
 pub fn threads_or_default(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(default_threads)
 }

@@ -34,7 +34,11 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Most GB of memory for keys and values: with less than all conversations call for, some wait for others, and the longest one is
+    /// shorter [default: what they call for]
+    #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
+    kv_size: Option<u64>,
+    /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// How the model writes tool calls; for an endpoint, `house` describes them in the prompt [default: as its chat template or
@@ -47,6 +51,9 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
+    /// Whether the next tokens are guessed from the conversation and verified together, which changes no answer: on or off
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    drafts: bool,
     /// Where computed static text is kept.
     #[command(flatten)]
     pub cache: cache::SizedArgs,
@@ -186,9 +193,11 @@ impl Args {
             context: self.ctx,
             parallel,
             kv: self.kv,
+            kv_bytes: self.kv_size,
             tool_format: self.tool_format,
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
+            drafts: self.drafts,
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,
             disk: self.cache.options(),
@@ -210,14 +219,19 @@ impl Args {
         let template = self.chat_template.as_deref();
         let template = template.map(|path| Named::of_file(path.to_string_lossy(), path)).transpose()?;
         let kv = format!("{:?}", self.kv).to_lowercase();
-        Ok(json!({
+        let mut record = json!({
             "ctx": self.ctx,
             "kv": kv,
             "threads": self.threads(),
             "tool_format": self.tool_format.map(|format| format.name),
             "chat_template": template,
             "thinking": self.thinking,
-        }))
+        });
+        // Runs from before there was such a limit go on without one.
+        if let Some(bytes) = self.kv_size {
+            record["kv_bytes"] = bytes.into();
+        }
+        Ok(record)
     }
 }
 

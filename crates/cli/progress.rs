@@ -121,13 +121,17 @@ pub fn prompt(usage: &Usage) -> String {
     format!("{} ({cached}), ", count(usage.prompt_tokens, "prompt token"))
 }
 
-/// How many tokens were generated, and how fast.
+/// How many tokens were generated, how fast, and what came of drafts.
 pub fn generated(usage: &Usage) -> String {
     let seconds = usage.decode_time.as_secs_f64();
     let speed = usage.completion_tokens as f64 / seconds;
-    match seconds > 0.0 {
+    let generated = match seconds > 0.0 {
         true => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
         false => format!("{} generated", usage.completion_tokens),
+    };
+    match usage.drafts.drafted {
+        0 => generated,
+        drafted => format!("{generated} ({} of {drafted} drafted ones accepted)", usage.drafts.accepted),
     }
 }
 

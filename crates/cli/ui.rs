@@ -134,6 +134,7 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
             Some("`alara models show FILE` tells what the file contains")
         }
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
+        Error::OutOfBlocks { .. } => Some("--kv-size gives keys and values more memory"),
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
             Some("give the model's chat template with --chat-template FILE")
         }

@@ -179,6 +179,20 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
     // What was computed for one request is not computed again for the next.
     let again = served.answer(json!({"model": SHIPPED, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "say hello"}], "max_tokens": 1}));
     assert!(again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() > 0, "{again}");
+    // Unless it was asked with another salt.
+    let salted_as = |model: &str, salt: Value| {
+        let body = served.answer(json!({"model": model, "messages": [{"role": "user", "content": "say hello"}], "max_tokens": 1, "cache_salt": salt}));
+        body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    salted_as("sage", Value::Null);
+    for who in [SHIPPED, "sage"] {
+        let salted = |salt: Value| salted_as(who, salt);
+        assert!(salted(Value::Null) > 0, "{who}");
+        let own = |name: &str| Value::from(format!("{name} of {who}"));
+        assert_eq!(salted(own("one")), 0, "{who}");
+        assert!(salted(own("one")) > 0, "{who}");
+        assert_eq!(salted(own("another")), 0, "{who}");
+    }
     // A refusal is understood as what it is.
     let long = Request { messages: vec![Message::user("word ".repeat(9000))], ..plain };
     let error = there.chat(long).unwrap().find_map(Result::err).unwrap();

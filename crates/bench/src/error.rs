@@ -149,6 +149,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A run or a trace in which no model was asked anything.
+    #[error("no model was asked anything in {}: a replay takes the run file of `alara bench tasks`, its traces beside it, or one trace", path.display())]
+    NoRequests {
+        /// The file.
+        path: PathBuf,
+    },
     /// A page of a report that can't be written.
     #[error("can't write the report {}", path.display())]
     Page {
@@ -187,6 +193,14 @@ pub enum Error {
     /// The harness can't give what a run needs.
     #[error(transparent)]
     Harness(alara_harness::Error),
+    /// A disk that takes nothing more: whatever is tried on it says nothing of the agent.
+    #[error("there is no room for the run in {}: make some", path.display())]
+    DiskFull {
+        /// The folder.
+        path: PathBuf,
+        /// What the disk says.
+        source: std::io::Error,
+    },
     /// The folders in which tasks run.
     #[error("can't {action} {}", path.display())]
     Place {

@@ -4,7 +4,9 @@
 //! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
 
 mod check;
+pub mod drafts;
 mod error;
+pub mod inspect;
 pub mod place;
 pub mod policy;
 pub mod prefix;

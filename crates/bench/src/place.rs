@@ -1,7 +1,7 @@
 //! Where tasks run: folders of their own for each, below one of the process.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use alara_harness::scratch::{self, Scratch};
@@ -32,6 +32,20 @@ impl Ground {
         place.make().map_err(|source| Error::Place { action: "make", path: place.tmp.clone(), source })?;
         Ok(place)
     }
+
+    /// Where the folders are made.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Whether the disk takes another 64 KiB in `folder`: programs fail in odd ways where it does not.
+///
+/// # Errors
+/// What the disk says.
+pub fn probe_disk(folder: &Path) -> io::Result<()> {
+    let mut file = tempfile::Builder::new().prefix(".probe-").tempfile_in(folder)?;
+    file.write_all(&[1; 64 * 1024]).and_then(|()| file.as_file().sync_all())
 }
 
 /// The folders of one task. They are removed when this is dropped. Work and home lie in what becomes `/tmp`, so that
@@ -88,14 +102,12 @@ impl Place {
         Ok(())
     }
 
-    /// Whether the disk takes another 64 KiB: programs fail in odd ways where it does not.
+    /// [`probe_disk`] where the task runs.
     ///
     /// # Errors
     /// What the disk says.
     pub fn probe_disk(&self) -> io::Result<()> {
-        let file = self.root.join("probe");
-        fs::write(&file, vec![1; 64 * 1024]).and_then(|()| File::open(&file)?.sync_all())?;
-        fs::remove_file(&file)
+        probe_disk(&self.root)
     }
 }
 

@@ -72,6 +72,13 @@ pub struct Rule {
     pub attempts: NonZeroU32,
 }
 
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let ending = if self.attempts.get() == 1 { "" } else { "s" };
+        write!(f, "{}, {} attempt{ending}", self.retry, self.attempts)
+    }
+}
+
 /// The rule of a run, and those of categories that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -92,6 +99,19 @@ impl Policy {
     /// The rule of a category.
     pub fn of(&self, category: &str) -> Rule {
         self.categories.get(category).copied().unwrap_or(self.rule)
+    }
+
+    /// Most attempts that any category has.
+    pub fn most(&self) -> NonZeroU32 {
+        self.categories.values().map(|rule| rule.attempts).fold(self.rule.attempts, NonZeroU32::max)
+    }
+}
+
+impl fmt::Display for Policy {
+    /// As `feedback, 5 attempts; git: fresh, 2 attempts`.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}", self.rule)?;
+        self.categories.iter().try_for_each(|(name, rule)| write!(f, "; {name}: {rule}"))
     }
 }
 

@@ -192,6 +192,12 @@ pub struct Message {
     pub ttft: f64,
     /// Seconds spent generating, prefill not included.
     pub decode_seconds: f64,
+    /// Tokens that were guessed.
+    #[serde(default)]
+    pub tokens_drafted: u64,
+    /// Of these, those that came.
+    #[serde(default)]
+    pub tokens_accepted: u64,
 }
 
 impl Cost {

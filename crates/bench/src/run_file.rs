@@ -89,12 +89,19 @@ impl RunFile {
     /// Adds a record; it is on the disk when this returns.
     ///
     /// # Errors
-    /// The file can't be written.
+    /// The file can't be written, for example because the disk is full. Then it is as before.
     pub fn append(&mut self, record: &Record) -> Result<(), Error> {
         let error = |source| Error::RunFile { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(record).map_err(|source| error(source.into()))?;
         line.push(b'\n');
-        self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(error)
+        let before = self.file.metadata().map_err(error)?.len();
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // Half a line in the middle of a file is no run: another task's record may still come.
+            self.file.set_len(before).map_err(error)?;
+            self.file.seek(SeekFrom::Start(before)).map_err(error)?;
+        }
+        written.map_err(error)
     }
 
     /// Whether the file is still the one that lies at its path.

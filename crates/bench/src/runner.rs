@@ -1,7 +1,7 @@
 //! The runner: worker threads that take task after task, over one model and into one run file.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use alara_harness::model::ChatModel;
 use alara_harness::sandbox::{self, Isolation, Sandbox, Script};
 use alara_harness::team::{Npc, Team};
 
-use crate::place::Ground;
+use crate::place::{self, Ground};
 use crate::policy::Policy;
-use crate::record::{Finished, Named, Record};
+use crate::record::{Finished, Named, Record, Verdict};
 use crate::run_file::RunFile;
 use crate::{Error, Task, trial};
 
@@ -74,7 +74,8 @@ pub struct Options<'a> {
 /// was cancelled.
 ///
 /// # Errors
-/// The run file can't be written.
+/// The run file can't be written, or the disk is full and no single task is to blame: it has gone, and there is still no room. What was
+/// under way then is not recorded, so that the run can go on.
 pub fn run(
     tasks: &[&Task],
     solver: &Solver,
@@ -92,6 +93,10 @@ pub fn run(
             let record = |attempt| file().append(&Record::Attempt(attempt));
             let finished = trial::run(task, solver, options, ground.place(&task.id), &traces, record)?;
             let Some(finished) = finished else { break };
+            if finished.verdict == Verdict::Error {
+                room(ground.path())?;
+                room(folder(&traces))?;
+            }
             file().append(&Record::Task(finished.clone()))?;
             (options.observer)(Progress::Finished(&finished));
         }
@@ -111,6 +116,16 @@ pub fn run(
         Some(error) => Err(error),
         None => Ok(!options.cancel.load(Ordering::Relaxed)),
     }
+}
+
+/// Whether there is room in a folder.
+fn room(folder: &Path) -> Result<(), Error> {
+    place::probe_disk(folder).map_err(|source| Error::DiskFull { path: folder.to_owned(), source })
+}
+
+/// The folder in which something lies.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Checks that all `tasks` have the gold solution that a [`Solver`] without a model plays.

@@ -187,6 +187,8 @@ mod tests {
             tokens_out: 30,
             ttft: 0.25,
             decode_seconds: 0.5,
+            tokens_drafted: 0,
+            tokens_accepted: 0,
         }];
         let attempts = vec![first, attempt("a-1", 2, Verdict::Solved), attempt("a-2", 1, Verdict::Failed)];
         let run = Run { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };

@@ -168,7 +168,7 @@ impl Suite {
     }
 }
 
-fn is_yaml(path: &Path) -> bool {
+pub(crate) fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
@@ -177,7 +177,7 @@ fn is_jinx(path: &Path) -> bool {
 }
 
 /// Adds all files of tasks and jinxes below `folder`.
-fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
+pub(crate) fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
     let error = |source| Error::Read { path: folder.to_owned(), source };
     for entry in std::fs::read_dir(folder).map_err(error)? {
         let entry = entry.map_err(error)?;

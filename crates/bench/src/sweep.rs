@@ -35,6 +35,14 @@ pub struct Sweep {
     pub tasks: Vec<String>,
 }
 
+/// Something that a sweep can't mean.
+pub(crate) struct Wrong {
+    /// The name in the file that it is about.
+    pub name: String,
+    /// What is wrong, and what would not be.
+    pub message: String,
+}
+
 /// Under which rules agents work; what is left out is as the command line has it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -71,14 +79,21 @@ impl Sweep {
             std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let mut sweep: Sweep = serde_saphyr::from_str(&text)
             .map_err(|error| Error::Yaml { place: path.display().to_string(), message: error.to_string() })?;
-        sweep.check().map_err(|problem| Error::Sweep { path: path.to_owned(), problem })?;
-        if let (Some(suite), Some(folder)) = (&mut sweep.suite, path.parent()) {
-            *suite = folder.join(&*suite);
-        }
+        sweep.check().map_err(|wrong| Error::Sweep { path: path.to_owned(), problem: wrong.message })?;
+        sweep.locate(path);
         Ok(sweep)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Makes the suite relative to the work directory, where it was to the file at `path`.
+    pub(crate) fn locate(&mut self, path: &Path) {
+        if let (Some(suite), Some(folder)) = (&mut self.suite, path.parent()) {
+            *suite = folder.join(&*suite);
+        }
+    }
+
+    /// What the types don't exclude.
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
+        let wrong = |name: &str, message: String| Err(Wrong { name: name.to_owned(), message });
         let twice = |names: &[&str]| {
             let mut names = names.to_vec();
             names.sort_unstable();
@@ -86,33 +101,49 @@ impl Sweep {
         };
         let models: Vec<&str> = self.models.iter().map(String::as_str).collect();
         if let Some(name) = twice(&models) {
-            return Err(format!("the model `{name}` occurs twice"));
+            return wrong(
+                &name,
+                format!("the model `{name}` occurs twice: leave one out, --trials repeats runs"),
+            );
         }
         let files: Vec<String> = self.models.iter().map(|name| file_name(name)).collect();
         if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
-            return Err(format!("two models would write the same files, {name}.…: run them one by one"));
+            return wrong(
+                "models",
+                format!("two models would write the same files, {name}.…: run them one by one"),
+            );
         }
         let names: Vec<&str> = self.conditions.iter().map(|condition| condition.name.as_str()).collect();
         if let Some(name) = twice(&names) {
-            return Err(format!("the condition `{name}` occurs twice"));
+            return wrong(
+                &name,
+                format!("the condition `{name}` occurs twice: give one of them another name"),
+            );
         }
         let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
         let files: Vec<String> = once.iter().map(|cell| cell.file(Shard::ALL)).collect();
         if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
-            return Err(format!(
-                "two runs would write the same file, {name}: name models or conditions otherwise"
-            ));
+            return wrong(
+                "conditions",
+                format!("two runs would write the same file, {name}: name models or conditions otherwise"),
+            );
         }
         for condition in &self.conditions {
             let name = &condition.name;
             if name.is_empty() || *name != file_name(name) {
-                return Err(format!(
-                    "`{name}` is no name of a condition: use letters, digits, `_` and `-`, since files are named after it"
-                ));
+                return wrong(
+                    if name.is_empty() { "conditions" } else { name },
+                    format!(
+                        "`{name}` is no name of a condition: use letters, digits, `_` and `-`, since files are named after it"
+                    ),
+                );
             }
             for temperature in [condition.temperature, condition.retry_temperature].into_iter().flatten() {
                 if !temperature.is_finite() || temperature < 0.0 {
-                    return Err(format!("{name}: a temperature is a number from 0 up, not {temperature}"));
+                    return wrong(
+                        name,
+                        format!("{name}: a temperature is a number from 0 up, not {temperature}"),
+                    );
                 }
             }
         }

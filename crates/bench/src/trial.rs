@@ -298,6 +298,8 @@ fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
             tokens_out: usage.completion_tokens as u64,
             ttft: usage.time_to_first_token.as_secs_f64(),
             decode_seconds: usage.decode_time.as_secs_f64(),
+            tokens_drafted: usage.drafts.drafted as u64,
+            tokens_accepted: usage.drafts.accepted as u64,
         });
     }
     Did { messages, ..Did::default() }

@@ -1,6 +1,7 @@
 //! `alara check`: what is wrong with a team or a jinx, without running anything.
 
 mod connect;
+mod suite;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use alara_harness::jinx::{self, Improvement};
 use alara_harness::scratch::Scratch;
 use alara_harness::source::{Diagnostic, Severity, Source};
 use alara_harness::{Caller, Policy, Sandbox, Scripted, Session, Single, Team, tool};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
 
@@ -19,12 +20,13 @@ use crate::agent::{search, team_around, team_in};
 use crate::progress::{count, printable};
 use crate::ui;
 
-/// Check a team or a jinx without running anything
+/// Check a team, a jinx, a task suite or a sweep without running anything
 ///
 /// Prints every problem with its file, line and column. Exit code 0: good, 1: errors, 2: nothing there to check.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team's directory, the name of a built-in team, or a .jinx or .npc file
+    /// A team's directory, the name of a built-in team, a .jinx or .npc file; a folder of task files, a task's .yaml or .csv file, or
+    /// a .bench file
     #[arg(value_name = "PATH")]
     path: String,
     /// Print the problems as one JSON object
@@ -64,19 +66,24 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(problems) = suite::problems(Path::new(&args.path))? {
+        if args.explain || args.tests || args.connect || args.compiled {
+            bail!(
+                "--explain, --tests, --connect and --compiled are for teams and jinxes; {} is none",
+                args.path
+            );
+        }
+        let report = Report::of(problems, None);
+        report.show(args, ui::line)?;
+        return Ok(report.verdict(args, 0));
+    }
     let mut target = Target::find(&args.path)?;
     let problems: Vec<Diagnostic> =
         target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
     let improvements: Vec<Improvement> =
         target.team.improve().into_iter().filter(|made| target.means(&made.path)).collect();
-    let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
-    let warnings = problems.len() - errors;
-    let report = Report { problems, improvements: args.explain.then_some(improvements), errors, warnings };
-    if args.json {
-        ui::line(&serde_json::to_string_pretty(&report)?);
-    } else {
-        report.print(if args.compiled { ui::note } else { ui::line });
-    }
+    let report = Report::of(problems, args.explain.then_some(improvements));
+    report.show(args, if args.compiled { ui::note } else { ui::line })?;
     if args.compiled {
         ui::line(&target.compiled()?);
     }
@@ -84,8 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.connect {
         failed += connect::run(&target.team)?;
     }
-    let bad = errors > 0 || (args.strict && warnings > 0) || failed > 0;
-    Ok(ExitCode::from(u8::from(bad)))
+    Ok(report.verdict(args, failed))
 }
 
 impl Target {
@@ -170,6 +176,27 @@ impl Target {
 }
 
 impl Report {
+    fn of(problems: Vec<Diagnostic>, improvements: Option<Vec<Improvement>>) -> Self {
+        let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        let warnings = problems.len() - errors;
+        Report { problems, improvements, errors, warnings }
+    }
+
+    /// Prints it as it was asked for, for people by `line`.
+    fn show(&self, args: &Args, line: fn(&str)) -> anyhow::Result<()> {
+        match args.json {
+            true => ui::line(&serde_json::to_string_pretty(self)?),
+            false => self.print(line),
+        }
+        Ok(())
+    }
+
+    /// The exit code, with so many failures beside it.
+    fn verdict(&self, args: &Args, failed: usize) -> ExitCode {
+        let bad = self.errors > 0 || (args.strict && self.warnings > 0) || failed > 0;
+        ExitCode::from(u8::from(bad))
+    }
+
     fn print(&self, line: fn(&str)) {
         for problem in &self.problems {
             line(&shown(&problem.to_string(), problem.severity, std::io::stdout().is_terminal()));

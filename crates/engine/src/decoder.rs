@@ -3,6 +3,8 @@
 //! Dimension letters, here and everywhere: T tokens in the step, S sequences, D width, H query heads, K key and value
 //! heads, E head width, F feed-forward width, V vocabulary, L layers.
 
+use std::time::Duration;
+
 use crate::architecture::Architecture;
 use crate::backend::{Backend, KvType, Step};
 use crate::cache::{BlockId, Room, SlotId};
@@ -137,6 +139,11 @@ impl<B: Backend> Decoder<B> {
     /// If the backend fails.
     pub fn copy_state(&mut self, from: SlotId, to: SlotId) -> Result<()> {
         self.blocks.iter_mut().try_for_each(|block| block.mixer.copy_state(&mut self.backend, from, to))
+    }
+
+    /// How long the steps since this was last asked have copied recurrent state for snapshots.
+    pub fn saving(&mut self) -> Duration {
+        self.backend.saving()
     }
 
     /// What each layer keeps of a sequence.

@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cache;
 pub mod chat;
 pub mod decoder;
+mod draft;
 pub mod engine;
 mod error;
 pub mod facts;
@@ -29,6 +30,6 @@ pub mod tokenizer;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{
-    Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall, ToolChoice,
-    Usage,
+    DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
+    ToolChoice, Usage,
 };

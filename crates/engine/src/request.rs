@@ -287,12 +287,38 @@ pub struct Usage {
     /// Time from the request to the first generated token.
     #[serde(with = "seconds")]
     pub time_to_first_token: Duration,
+    /// Time of the steps that computed the prompt, or what was not cached of it.
+    #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
+    pub prefill_time: Duration,
+    /// Of that, what it took to keep state of the prompt for later ones to go on from.
+    #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
+    pub snapshot_time: Duration,
     /// Time from the first generated token to the last.
     #[serde(with = "seconds")]
     pub decode_time: Duration,
     /// What the grammar took part in; all zero for a turn without one.
     #[serde(default)]
     pub grammar: GrammarUsage,
+    /// Tokens that were guessed, and how many of them came.
+    #[serde(default)]
+    pub drafts: DraftUsage,
+}
+
+/// What came of guesses at the next tokens. They never change an answer: one that comes true saves a step, another costs a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DraftUsage {
+    /// Tokens that were guessed and computed beside others.
+    pub drafted: usize,
+    /// Of these, those that were drawn then.
+    pub accepted: usize,
+}
+
+impl std::ops::AddAssign for DraftUsage {
+    fn add_assign(&mut self, other: Self) {
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+    }
 }
 
 /// Why no more of a prompt was found in the prefix cache. `at`: how many of its tokens were.
@@ -383,8 +409,11 @@ impl std::ops::AddAssign for Usage {
         self.disk_tokens += later.disk_tokens;
         self.miss = later.miss;
         self.completion_tokens += later.completion_tokens;
+        self.prefill_time += later.prefill_time;
+        self.snapshot_time += later.snapshot_time;
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
+        self.drafts += later.drafts;
     }
 }
 
@@ -419,7 +448,8 @@ mod tests {
             "prompt_tokens": 9, "cached_tokens": 3, "completion_tokens": 4, "time_to_first_token": 0.5, "decode_time": 2,
         }))
         .unwrap();
-        assert_eq!((usage.completion_tokens, usage.grammar), (4, GrammarUsage::default()));
+        let nothing = (GrammarUsage::default(), DraftUsage::default());
+        assert_eq!((usage.completion_tokens, (usage.grammar, usage.drafts)), (4, nothing));
         let again: Usage = serde_json::from_value(serde_json::to_value(&usage).unwrap()).unwrap();
         assert_eq!(again, usage);
         let request: Request =

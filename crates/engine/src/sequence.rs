@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::cache::Stop;
 use crate::chat::formats::{Parsed, Parser};
+use crate::draft::{self, Lookup};
 use crate::grammar::Constraint;
 use crate::listener::Listener;
 use crate::pool::{Found, Run};
@@ -29,6 +30,8 @@ pub struct Sequence {
     pub sampler: Sampler,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
+    /// Guesses at what comes next; `None`: nothing is guessed.
+    pub lookup: Option<Lookup>,
     /// Text to answer.
     pub parser: Parser,
     /// What bounds the reasoning.
@@ -78,13 +81,31 @@ impl Sequence {
         }
     }
 
-    /// Draws the next token from the logits of the latest, and appends what follows without a draw. The next step computes all of
-    /// them together.
-    pub fn advance(&mut self, logits: &mut [f32]) {
+    /// Guesses at what comes next, for the coming step.
+    pub fn guess(&mut self) {
+        if let Some(lookup) = &mut self.lookup {
+            let room = self.limit.saturating_sub(self.run.tokens.len() + 1);
+            self.run.draft = lookup.propose(&self.run.tokens, room.min(draft::MOST));
+        }
+    }
+
+    /// Draws the next token from the logits of the latest, and appends what follows without a draw; once more from the logits of
+    /// the drafted tokens, as long as these are the tokens that came. The next step computes all that is not computed together.
+    /// `logits: [rows, V]`
+    pub fn advance(&mut self, logits: &mut [f32], vocabulary: usize) {
         if self.cancelled.load(Ordering::Relaxed) {
             self.run.finished = true;
-        } else if let Err(error) = self.draw(logits).and_then(|()| self.follow()) {
-            self.fail(error);
+        }
+        let rows = logits.len() / vocabulary;
+        let mut row = 0;
+        while !self.run.finished && row < rows {
+            let logits = &mut logits[row * vocabulary..][..vocabulary];
+            if let Err(error) = self.draw(logits).and_then(|()| self.follow()) {
+                self.fail(error);
+            }
+            // At least one has come.
+            let Some(come) = self.run.come() else { break };
+            row = come;
         }
     }
 
@@ -112,7 +133,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Appends what needs no draw: tokens that the grammar forces, and the end of reasoning that is out of budget.
+    /// Appends what needs no draw: tokens that the grammar forces, which are all that its mask leaves, and the end of reasoning that
+    /// is out of budget.
     fn follow(&mut self) -> Result<()> {
         while !self.run.finished {
             let mut next = match &mut self.constraint {
@@ -202,8 +224,11 @@ impl Sequence {
             miss: self.miss(),
             completion_tokens: self.run.tokens.len() - self.run.prompt,
             time_to_first_token: first - self.started,
+            prefill_time: self.run.spent.steps,
+            snapshot_time: self.run.spent.snapshots,
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
+            drafts: self.run.drafts(),
         };
         let _ = self.events.send(Ok(Event::Done { finish, usage }));
     }

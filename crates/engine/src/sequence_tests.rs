@@ -40,6 +40,7 @@ impl Stage {
         let sequence = Sequence {
             run: Run::new(vec![1, 2, 3], Prefix::default()),
             limit: 4000,
+            lookup: None,
             sampler: Sampler::new(&Sampling::default()),
             constraint,
             parser: Parser::new(turn),
@@ -73,7 +74,8 @@ impl Play {
         let mut logits = vec![0.0; self.sequence.tokenizer.len()];
         logits[token as usize] = 9.0;
         self.draws += 1;
-        self.sequence.advance(&mut logits);
+        let vocabulary = logits.len();
+        self.sequence.advance(&mut logits, vocabulary);
     }
 
     /// The model wants the turn to be `text`: it goes on with what it has not said yet.

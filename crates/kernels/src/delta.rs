@@ -179,8 +179,9 @@ for_each_wide! {
     /// The recurrent form for a value head.
     fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Vec<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        scratch.resize(2 * TURN * key_width, 0.0);
-        let (queries, keys) = scratch.split_at_mut(TURN * key_width);
+        scratch.resize(2 * TURN * key_width + key_width * 2 * LANES, 0.0);
+        let (queries, rest) = scratch.split_at_mut(TURN * key_width);
+        let (keys, strip) = rest.split_at_mut(TURN * key_width);
         for first in (0..call.rows).step_by(TURN) {
             let count = TURN.min(call.rows - first);
             let mut gates = [[0.0; 3]; TURN];
@@ -191,32 +192,67 @@ for_each_wide! {
             }
             let mut column = 0;
             while column < value_width {
-                let left = value_width - column;
-                let width = match W::BLOCK {
-                    4 if left >= 4 * LANES => 4 * LANES,
-                    _ if left >= 2 * LANES => 2 * LANES,
-                    _ if left >= LANES => LANES,
-                    _ => 1,
-                };
-                for (i, &[decay, rate, both]) in gates[..count].iter().enumerate() {
+                let width = [2 * LANES, LANES, 1].into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
+                let columns = &mut state[column..];
+                // For several rows close together: a row of the state after the other, they would share few places of
+                // the first cache.
+                let near = count > 1 && width < value_width;
+                if near {
+                    let rows = columns.chunks(value_width).zip(strip.chunks_exact_mut(width));
+                    rows.for_each(|(columns, state)| state.copy_from_slice(&columns[..width]));
+                }
+                let (stride, state) = if near { (width, &mut *strip) } else { (value_width, &mut *columns) };
+                let steps = |i: usize| {
                     let (q, k) = (&queries[i * key_width..][..key_width], &keys[i * key_width..][..key_width]);
-                    let step = Step { stride: value_width, decay, rate, both, q, k };
-                    let value = &call.value(first + i, head)[column..][..width];
-                    // SAFETY: this is the head's task.
-                    let y = &mut unsafe { call.y(first + i, head) }[column..][..width];
-                    let state = &mut state[column..];
-                    // SAFETY: this is compiled for the instruction set of `W`.
-                    unsafe {
-                        match width / LANES {
-                            4 => step.take::<W, 4>(state, value, y),
-                            2 => step.take::<W, 2>(state, value, y),
-                            1 => step.take::<W, 1>(state, value, y),
-                            _ => step.take_one(state, value[0], &mut y[0]),
-                        }
+                    let [decay, rate, both] = gates[i];
+                    Step { stride, decay, rate, both, q, k }
+                };
+                // SAFETY: this is compiled for the instruction set of `W`, and this is the head's task.
+                unsafe {
+                    let value = |i: usize| &call.value(first + i, head)[column..][..width];
+                    let y = |i: usize| &mut call.y(first + i, head)[column..][..width];
+                    match width / LANES {
+                        2 => turn::<W, 2>(count, steps, value, y, state),
+                        1 => turn::<W, 1>(count, steps, value, y, state),
+                        _ => (0..count).for_each(|i| steps(i).take_one(state, value(i)[0], &mut y(i)[0])),
                     }
+                }
+                if near {
+                    let rows = columns.chunks_mut(value_width).zip(strip.chunks_exact(width));
+                    rows.for_each(|(columns, state)| columns[..width].copy_from_slice(state));
                 }
                 column += width;
             }
+        }
+    }
+}
+
+/// Takes rows through N times sixteen columns of a state, which begin where `state` does. Columns don't touch each other.
+/// What a row leaves of the state is looked at for the next row while it is at hand.
+///
+/// # Safety
+/// The CPU has the instruction set of `W`.
+#[inline(always)]
+unsafe fn turn<'a, W: Wide, const N: usize>(
+    rows: usize,
+    steps: impl Fn(usize) -> Step<'a>,
+    value: impl Fn(usize) -> &'a [f32],
+    y: impl Fn(usize) -> &'a mut [f32],
+    state: &mut [f32],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut step = steps(0);
+        let mut seen = step.look::<W, N>(state);
+        for i in 0..rows {
+            let delta = step.answer::<W, N>(seen, value(i), y(i));
+            if i + 1 == rows {
+                step.write(delta, state);
+                return;
+            }
+            let next = steps(i + 1);
+            seen = step.write_and_look(delta, &next, state);
+            step = next;
         }
     }
 }
@@ -313,18 +349,20 @@ struct Step<'a> {
     k: &'a [f32],
 }
 
+/// Sums over the rows of a state: Sᵀk and Sᵀq.
+type Seen<W, const N: usize> = ([W; N], [W; N]);
+
 impl Step<'_> {
-    /// For N times sixteen columns of the state, which begin where `state` does. Columns don't touch each other.
+    /// What N times sixteen columns tell.
     ///
     /// # Safety
-    /// The CPU has the instruction set of `W`.
+    /// As [`turn`].
     #[inline(always)]
-    unsafe fn take<W: Wide, const N: usize>(&self, state: &mut [f32], value: &[f32], y: &mut [f32]) {
-        assert!(value.len() == N * LANES && y.len() == N * LANES && self.q.len() == self.k.len());
-        assert!((self.k.len() - 1) * self.stride + N * LANES <= state.len());
-        // SAFETY: the caller's, and as was just checked all rows of the state, values and results are there.
+    unsafe fn look<W: Wide, const N: usize>(&self, state: &[f32]) -> Seen<W, N> {
+        // SAFETY: the caller's, and all rows of the state are there.
         unsafe {
-            let state = state.as_mut_ptr();
+            self.check::<N>(state);
+            let state = state.as_ptr();
             let (mut told, mut answer) = ([W::splat(0.0); N], [W::splat(0.0); N]);
             for (i, (&q, &k)) in self.q.iter().zip(self.k).enumerate() {
                 let (q, k, row) = (W::splat(q), W::splat(k), state.add(i * self.stride));
@@ -334,6 +372,24 @@ impl Step<'_> {
                     answer[n] = q.mul_add(state, answer[n]);
                 }
             }
+            (told, answer)
+        }
+    }
+
+    /// δ, with `y` written.
+    ///
+    /// # Safety
+    /// As [`turn`].
+    #[inline(always)]
+    unsafe fn answer<W: Wide, const N: usize>(
+        &self,
+        (told, answer): Seen<W, N>,
+        value: &[f32],
+        y: &mut [f32],
+    ) -> [W; N] {
+        assert!(value.len() == N * LANES && y.len() == N * LANES);
+        // SAFETY: the caller's, and so many values and results are there.
+        unsafe {
             let (decay, rate, both) = (W::splat(self.decay), W::splat(self.rate), W::splat(self.both));
             let forgotten = W::splat(-self.decay);
             let mut delta = [W::splat(0.0); N];
@@ -341,6 +397,20 @@ impl Step<'_> {
                 delta[n] = rate.mul(forgotten.mul_add(told[n], W::load(value.as_ptr().add(n * LANES))));
                 both.mul_add(delta[n], decay.mul(answer[n])).store(y.as_mut_ptr().add(n * LANES));
             }
+            delta
+        }
+    }
+
+    /// `S ← e^g S + k δᵀ`
+    ///
+    /// # Safety
+    /// As [`turn`].
+    #[inline(always)]
+    unsafe fn write<W: Wide, const N: usize>(&self, delta: [W; N], state: &mut [f32]) {
+        // SAFETY: the caller's, and all rows of the state are there.
+        unsafe {
+            self.check::<N>(state);
+            let (state, decay) = (state.as_mut_ptr(), W::splat(self.decay));
             for (i, &k) in self.k.iter().enumerate() {
                 let (k, row) = (W::splat(k), state.add(i * self.stride));
                 for n in 0..N {
@@ -349,6 +419,47 @@ impl Step<'_> {
                 }
             }
         }
+    }
+
+    /// [`Step::write`], then what the next row sees.
+    ///
+    /// # Safety
+    /// As [`turn`].
+    #[inline(always)]
+    unsafe fn write_and_look<W: Wide, const N: usize>(
+        &self,
+        delta: [W; N],
+        next: &Step,
+        state: &mut [f32],
+    ) -> Seen<W, N> {
+        assert!(next.k.len() == self.k.len() && next.q.len() == self.k.len());
+        // SAFETY: the caller's, and all rows of the state are there.
+        unsafe {
+            self.check::<N>(state);
+            let (state, decay) = (state.as_mut_ptr(), W::splat(self.decay));
+            let (mut told, mut answer) = ([W::splat(0.0); N], [W::splat(0.0); N]);
+            for i in 0..self.k.len() {
+                let row = state.add(i * self.stride);
+                let k = W::splat(*self.k.get_unchecked(i));
+                let (next_q, next_k) =
+                    (W::splat(*next.q.get_unchecked(i)), W::splat(*next.k.get_unchecked(i)));
+                for n in 0..N {
+                    let place = row.add(n * LANES);
+                    let state = k.mul_add(delta[n], decay.mul(W::load(place)));
+                    state.store(place);
+                    told[n] = next_k.mul_add(state, told[n]);
+                    answer[n] = next_q.mul_add(state, answer[n]);
+                }
+            }
+            (told, answer)
+        }
+    }
+
+    /// Whether all rows of the state are there.
+    #[inline(always)]
+    fn check<const N: usize>(&self, state: &[f32]) {
+        assert!(self.q.len() == self.k.len());
+        assert!((self.k.len() - 1) * self.stride + N * LANES <= state.len());
     }
 
     /// The same for one column.

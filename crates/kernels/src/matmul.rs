@@ -6,6 +6,8 @@ mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
 #[cfg(target_arch = "x86_64")]
+mod nibbles;
+#[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]
 mod side_by_side;
@@ -157,9 +159,10 @@ impl Product<'_> {
         return false;
     }
 
-    /// The rows of weights in a task, where there are few rows of activations.
+    /// The rows of weights in a task, where there are few rows of activations: whole groups.
     fn chunk(&self) -> usize {
-        (TASK_BYTES * self.out / self.w.bytes.len().max(1)).clamp(1, 64)
+        let rows = TASK_BYTES * self.out / self.w.bytes.len().max(1);
+        rows.next_multiple_of(MAX_GROUP).clamp(MAX_GROUP, 64)
     }
 
     fn tasks(&self, cpu: &Cpu, x: &Activations) -> usize {

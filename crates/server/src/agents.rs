@@ -1,10 +1,13 @@
 //! An NPC as a model: it works as an agent, with its own tools, and its answer is the answer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use alara_engine::{Event, Message, Request, Role};
 use alara_harness::trace::Record;
-use alara_harness::{Agent, Notice, Outcome, Session, Team};
+use alara_harness::{
+    Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
+};
 use serde_json::{Value, json};
 
 use crate::Workplace;
@@ -95,7 +98,8 @@ pub fn work(
     };
     let sandbox = workplace.sandbox(team).map_err(|error| Refusal::from(&error))?;
     let sandbox = sandbox.with_cancel(listener.cancel.clone());
-    let session = Session::new(workplace.models(), &sandbox).observed(observer);
+    let models = Salted { models: workplace.models(), salt: &request.salt };
+    let session = Session::new(&models, &sandbox).observed(observer);
     let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
     let session = session.sampled(request.sampling.clone());
     let agent = Agent::new(&session, team, &npc, request.schema.clone());
@@ -114,6 +118,37 @@ pub fn work(
     let alara = Some(report(&session, &agent, name));
     listener.send(Ok(Piece::End(End { finish, usage: session.trace.usage(), alara })));
     Ok(())
+}
+
+/// Models whose prompts share keys and values with those of the same salt only, whoever of a team asks them.
+struct Salted<'a> {
+    models: &'a dyn ModelSource,
+    salt: &'a str,
+}
+
+impl ModelSource for Salted<'_> {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(SaltedModel { model: self.models.model(spec)?, salt: self.salt }))
+    }
+}
+
+struct SaltedModel<'a> {
+    model: Arc<dyn ChatModel + 'a>,
+    salt: &'a str,
+}
+
+impl ChatModel for SaltedModel<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        self.model.chat(Request { salt: self.salt.to_owned(), ..request })
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.model.context()
+    }
 }
 
 /// Why there is no answer. None of these would go better by itself, and what the agent did is done.

@@ -34,7 +34,8 @@ pub fn section(data: &Data) -> Option<Section> {
     (!table.rows.is_empty()).then(|| Section {
         id: "ab",
         title: "Conditions compared",
-        text: "Pairs are a model and a task, in the trials that both conditions did. p: how often a difference this large would come \
+        text: "A pair is a task, in the trials that both conditions did; in the row of all models, with all of them together, since what \
+               is hard for one is often hard for the next. Tasks that lack a trial or a model which others have are left out. p: how often a difference this large would come \
                by chance if the conditions were alike (exact sign-flip test over the pairs; with one trial, McNemar's)."
             .into(),
         figure: None,
@@ -43,18 +44,20 @@ pub fn section(data: &Data) -> Option<Section> {
 }
 
 fn row(data: &Data, model: Option<usize>, a: usize, b: usize) -> Option<Vec<Cell>> {
-    // By model and task: which trials each condition solved.
-    let mut tasks: BTreeMap<(usize, &str), [BTreeMap<u32, bool>; 2]> = BTreeMap::new();
+    // By task: which trials of which models each condition solved.
+    type Side = BTreeMap<(usize, u32), bool>;
+    let mut tasks: BTreeMap<&str, [Side; 2]> = BTreeMap::new();
     for case in
         data.cases.iter().filter(|case| case.counts() && model.is_none_or(|model| model == case.model))
     {
         let Some(side) = [a, b].iter().position(|condition| *condition == case.condition) else { continue };
-        tasks.entry((case.model, &case.end.task)).or_default()[side].insert(case.trial, case.solved());
+        let task = tasks.entry(&case.end.task).or_default();
+        task[side].insert((case.model, case.trial), case.solved());
     }
     let mut pairs = Vec::new();
     for [left, right] in tasks.values() {
         let both = || left.keys().filter(|trial| right.contains_key(*trial));
-        let solved = |side: &BTreeMap<u32, bool>| both().filter(|trial| side[*trial]).count() as u32;
+        let solved = |side: &Side| both().filter(|trial| side[*trial]).count() as u32;
         pairs.push((both().count() as u32, solved(left), solved(right)));
     }
     // A pair counts only if it has all trials, so that all weigh the same.

@@ -59,10 +59,15 @@ impl<'a> Group<'a> {
         mean(self.counted().map(|case| f64::from(u8::from(case.solved_within(n)))))
     }
 
-    /// The 95 % interval of the score. Trials of one task count as one case, since they are much alike.
+    /// What attempts after the first add to the score, in percentage points.
+    pub fn gain(&self) -> Option<f64> {
+        self.score().zip(self.within(1)).map(|(all, first)| (all - first) * 100.0)
+    }
+
+    /// The 95 % interval of the score, Wilson's over the tasks. All cases of one task count as one: its trials are much alike, and so is
+    /// how hard it is for several models or conditions. That is cautious: the interval is never too narrow for it.
     pub fn interval(&self) -> Option<(f64, f64)> {
-        let tasks: BTreeSet<_> =
-            self.counted().map(|case| (case.model, case.condition, case.end.task.as_str())).collect();
+        let tasks: BTreeSet<_> = self.counted().map(|case| case.end.task.as_str()).collect();
         self.score().map(|score| wilson(score, tasks.len() as f64))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Texts of models and tasks are nobody's: all of them are escaped, and the page's policy runs no script but its own.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -10,12 +11,12 @@ use sha2::{Digest, Sha256};
 use super::data::Source;
 use super::{Cell, Report, Section, Selection, Table, svg, traces};
 use crate::Error;
-use crate::record::Attempt;
+use crate::record::{Attempt, Finished};
 
-/// Most bytes of the list of attempts; where it is longer, reasons are left out. Keeps the page below 5 MB.
-const LIST_BYTES: usize = 4_000_000;
-/// Most characters of a reason in the list.
-const REASON_CHARS: usize = 200;
+/// Most bytes of the page, so that any browser and mail takes it. The list of attempts is cut to that, and says so.
+const PAGE_BYTES: usize = 5_000_000;
+/// Most characters of a reason in the list: the first of these with which all attempts have room.
+const REASON_CHARS: [usize; 3] = [200, 60, 0];
 
 /// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each conversation. Returns which pages of
 /// traces could not be made, and why.
@@ -32,10 +33,6 @@ pub fn write(report: &Report, sources: &[Source], folder: &Path) -> Result<Vec<S
 
 /// The page. `places[source]` tells the page of a trace file, relative to this one.
 fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String {
-    let mut list = data(report, sources, places, REASON_CHARS);
-    if list.len() > LIST_BYTES {
-        list = data(report, sources, places, 0);
-    }
     let sections: String = report.sections.iter().map(section).collect();
     let nav: String = report
         .sections
@@ -43,6 +40,10 @@ fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String 
         .map(|section| format!("<li><a href=\"#{}\">{}</a></li>", section.id, escape(section.title)))
         .collect();
     let suite = escape(&report.suite.name);
+    let others =
+        sections.len() + nav.len() + include_str!("script.js").len() + include_str!("style.css").len();
+    // The rest is what is written here, with some room to spare.
+    let List { json: list, told } = list(report, sources, places, PAGE_BYTES.saturating_sub(others + 20_000));
     // Nobody whose text is in the page can know it beforehand.
     let nonce = format!("{:x}", Sha256::digest(format!("{sections}{list}")));
     format!(
@@ -50,7 +51,7 @@ fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String 
          <p>suite hash <code>{hash}</code>. Every number that is underlined leads to the attempts behind it, every attempt to its \
          trace. Numbers <span class=\"theirs\">in this dress</span> are published ones ({published}), the others are ours.</p>\
          <nav aria-label=\"Sections\"><ul>{nav}<li><a href=\"#list\">Attempts</a></li></ul></nav></header>\n<main id=\"main\">{sections}\
-         <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2><p id=\"told\">Choose a number above to see the attempts behind it here.</p>\
+         <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2>{told}<p id=\"told\">Choose a number above to see the attempts behind it here.</p>\
          <noscript><p>The list of attempts needs the page's script.</p></noscript><div class=\"wide\"><table id=\"attempts\" hidden><thead></thead>\
          <tbody></tbody></table></div><button id=\"more\" hidden>More</button></section></main>\n\
          <script type=\"application/json\" id=\"data\">{list}</script>\n<script nonce=\"{nonce}\">{script}</script>\n</body></html>\n",
@@ -140,26 +141,130 @@ fn class(number: bool, published: bool) -> &'static str {
     }
 }
 
-/// All attempts, for the script: as JSON in which nothing ends a script.
-fn data(report: &Report, sources: &[Source], places: &traces::Places, reason_chars: usize) -> String {
-    let mut tasks: Vec<Value> = Vec::new();
-    let mut known = std::collections::BTreeMap::new();
+/// The list of attempts.
+pub(super) struct List {
+    /// For the script: JSON in which nothing ends a script.
+    pub json: String,
+    /// What of it had no room, as a paragraph for people.
+    pub told: String,
+}
+
+/// A row of the list.
+struct Row {
+    json: String,
+    /// Whether its reason is cut.
+    cut: bool,
+    /// What is left out first, where not all have room: the attempts before the last of a case, and then the last cases, of each run alike.
+    rank: (bool, usize),
+}
+
+/// All attempts, as far as they have room in so many bytes.
+pub(super) fn list(report: &Report, sources: &[Source], places: &traces::Places, room: usize) -> List {
+    let mut tasks = Tasks::default();
+    let models: Vec<Value> = report
+        .models
+        .iter()
+        .map(|(named, facts)| {
+            let title = if facts.title.is_empty() { &named.name } else { &facts.title };
+            json!([title, facts.family])
+        })
+        .collect();
+    let bytes = |rows: &[Row]| rows.iter().map(|row| row.json.len() + 1).sum::<usize>();
+    let mut shown = 0;
+    let mut all = Vec::new();
+    for chars in REASON_CHARS {
+        shown = chars;
+        tasks = Tasks::default();
+        all = rows(report, sources, places, chars, &mut tasks);
+        if bytes(&all) <= room {
+            break;
+        }
+    }
+    let (attempts, cut) = (all.len(), all.iter().filter(|row| row.cut).count());
+    let mut order: Vec<usize> = (0..attempts).collect();
+    order.sort_by_key(|at| all[*at].rank);
+    let mut left = room;
+    let fits = |at: &usize| {
+        let needed = all[*at].json.len() + 1;
+        left = left.saturating_sub(needed);
+        left > 0
+    };
+    let mut kept: Vec<usize> = order.into_iter().take_while(fits).collect();
+    kept.sort_unstable();
+    let mut told = Vec::new();
+    if kept.len() < attempts {
+        told.push(format!(
+            "This list holds {} of {attempts} attempts, since the page is to stay below {} MB: {} are left out, first those before the \
+             last of a case. The numbers above count all of them, and the run files have them.",
+            kept.len(),
+            PAGE_BYTES / 1_000_000,
+            attempts - kept.len(),
+        ));
+    }
+    if cut > 0 {
+        told.push(match shown {
+            0 => format!("The reasons of {cut} attempts are left out; the run files have them."),
+            _ => format!(
+                "The reasons of {cut} attempts are cut to {shown} characters; the run files have them whole."
+            ),
+        });
+    }
+    let rows = kept.iter().map(|at| all[*at].json.as_str()).collect::<Vec<_>>().join(",");
+    let head = json!({"models": models, "conditions": report.conditions, "tasks": tasks.rows});
+    let head = harmless(&head.to_string());
+    let json = format!("{},\"rows\":[{rows}]}}", head.trim_end_matches('}'));
+    let told =
+        if told.is_empty() { String::new() } else { format!("<p class=\"cut\">{}</p>", told.join(" ")) };
+    List { json, told }
+}
+
+/// The tasks that rows name by their place.
+#[derive(Default)]
+struct Tasks<'a> {
+    rows: Vec<Value>,
+    known: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Tasks<'a> {
+    fn place(&mut self, end: &'a Finished) -> usize {
+        *self.known.entry(end.task.as_str()).or_insert_with(|| {
+            self.rows.push(json!([end.task, end.category, end.difficulty]));
+            self.rows.len() - 1
+        })
+    }
+}
+
+/// A row for each attempt, with so many characters of its reason; for a case without any, one for the case.
+fn rows<'a>(
+    report: &Report,
+    sources: &'a [Source],
+    places: &traces::Places,
+    reason_chars: usize,
+    tasks: &mut Tasks<'a>,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     for (at, source) in sources.iter().enumerate() {
         let header = &source.run.header;
         let model = report.models.iter().position(|(named, _)| *named == header.model);
         let condition = report.run_conditions[at];
-        for end in &source.run.finished {
-            let task = *known.entry(end.task.as_str()).or_insert_with(|| {
-                tasks.push(json!([end.task, end.category, end.difficulty]));
-                tasks.len() - 1
-            });
-            let reason = |text: &str| text.chars().take(reason_chars).collect::<String>();
-            let mut add = |attempt: Option<&Attempt>| {
+        for (case, end) in source.run.finished.iter().enumerate() {
+            let task = tasks.place(end);
+            let attempts = source.run.attempts.iter().filter(|attempt| attempt.task == end.task);
+            let mut attempts: Vec<Option<&Attempt>> = attempts.map(Some).collect();
+            if attempts.is_empty() {
+                attempts.push(None);
+            }
+            for (index, attempt) in attempts.iter().enumerate() {
                 let cost = attempt.map(|attempt| attempt.cost).unwrap_or_default();
                 let number = attempt.map_or(0, |attempt| attempt.attempt);
                 let trace = attempt.and_then(|attempt| places.get(&(at, attempt.trace.as_str())));
-                rows.push(json!([
+                let reason = attempt.map_or(&end.reason, |attempt| &attempt.reason);
+                let mut shown: String = reason.chars().take(reason_chars).collect();
+                let cut = shown.len() < reason.len();
+                if cut {
+                    shown.push('…');
+                }
+                let row = json!([
                     model,
                     condition,
                     header.trial,
@@ -172,33 +277,22 @@ fn data(report: &Report, sources: &[Source], places: &traces::Places, reason_cha
                     cost.tokens_in,
                     cost.tokens_cached,
                     cost.tokens_out,
-                    reason(attempt.map_or(&end.reason, |attempt| &attempt.reason)),
+                    shown,
                     trace.map(|page| format!("{page}#attempt-{number}")),
-                ]));
-            };
-            let mut any = false;
-            for attempt in source.run.attempts.iter().filter(|attempt| attempt.task == end.task) {
-                add(Some(attempt));
-                any = true;
-            }
-            if !any {
-                add(None);
+                ]);
+                let rank = (index + 1 < attempts.len(), case);
+                rows.push(Row { json: harmless(&row.to_string()), cut, rank });
             }
         }
     }
-    let models: Vec<Value> = report
-        .models
-        .iter()
-        .map(|(named, facts)| {
-            let title = if facts.title.is_empty() { &named.name } else { &facts.title };
-            json!([title, facts.family])
-        })
-        .collect();
-    let whole = json!({"models": models, "conditions": report.conditions, "tasks": tasks, "rows": rows});
-    let unsafe_here = |c: char| matches!(c, '<' | '>' | '&') || turns(c);
-    let mut text = String::new();
-    for c in whole.to_string().chars() {
-        match unsafe_here(c) {
+    rows
+}
+
+/// JSON in which nothing ends a script, and nothing looks like something else.
+fn harmless(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match matches!(c, '<' | '>' | '&') || turns(c) {
             // All of them are of the first plane.
             true => text += &format!("\\u{:04x}", if turns(c) { 0xfffd } else { u32::from(c) }),
             false => text.push(c),

@@ -52,7 +52,7 @@ pub struct Paired {
     pub b_better: usize,
     /// Mean of B less A, -1 to 1.
     pub difference: f64,
-    /// Its 95 % interval, from the pairs' spread.
+    /// Its 95 % interval: Agresti's and Min's for paired shares, which is wide where few pairs say much, also if all say the same.
     pub interval: (f64, f64),
     /// Two-sided p-value of the exact sign-flip test: how often a difference this large comes by chance if A and B are alike. With one
     /// trial that is McNemar's exact test.
@@ -66,15 +66,17 @@ pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     }
     let differences: Vec<i64> = pairs.iter().map(|(a, b)| i64::from(*b) - i64::from(*a)).collect();
     let (n, unit) = (pairs.len() as f64, f64::from(trials));
-    let difference = differences.iter().sum::<i64>() as f64 / n / unit;
-    let spread = differences.iter().map(|d| (*d as f64 / unit - difference).powi(2)).sum::<f64>();
-    let error = if pairs.len() > 1 { (spread / (n - 1.0) / n).sqrt() } else { 1.0 };
+    let sum = |power: i32| differences.iter().map(|d| (*d as f64 / unit).powi(power)).sum::<f64>();
+    // Two pairs more: half of one for each side, the other even. Source: Agresti and Min 2005, doi:10.1002/sim.1781.
+    let middle = sum(1) / (n + 2.0);
+    let spread = (sum(2) + 1.0) / (n + 2.0) - middle * middle;
+    let half = Z * (spread / (n + 2.0)).sqrt();
     Some(Paired {
         pairs: pairs.len(),
         a_better: differences.iter().filter(|d| **d < 0).count(),
         b_better: differences.iter().filter(|d| **d > 0).count(),
-        difference,
-        interval: ((difference - Z * error).max(-1.0), (difference + Z * error).min(1.0)),
+        difference: sum(1) / n,
+        interval: ((middle - half).max(-1.0), (middle + half).min(1.0)),
         p: sign_flip(&differences),
     })
 }
@@ -120,6 +122,8 @@ mod tests {
             near(found_high, high);
         };
         check(0.0, 10.0, 0.0, 0.27753);
+        check(0.0, 20.0, 0.0, 0.16113);
+        check(20.0, 20.0, 0.83887, 1.0);
         check(5.0, 10.0, 0.23659, 0.76341);
         check(84.0, 115.0, 0.64286, 0.80311);
         assert_eq!(wilson(0.0, 0.0), (0.0, 1.0));
@@ -155,5 +159,22 @@ mod tests {
         // Differences of 2, 2 and 1 trials: 2 of the 8 sums are as far from zero as 5.
         near(paired(&[(0, 2), (0, 2), (1, 2)], 3).unwrap().p, 0.25);
         assert_eq!(paired(&[], 1), None);
+    }
+
+    #[test]
+    fn differences_without_spread_have_an_interval() {
+        let check = |pairs: &[(u32, u32)], trials: u32, low: f64, high: f64| {
+            let found = paired(pairs, trials).unwrap().interval;
+            near(found.0, low);
+            near(found.1, high);
+        };
+        // 1.959964 / 22: nothing differs, and twenty pairs are few.
+        check(&[(0, 0); 20], 1, -0.08909, 0.08909);
+        check(&[(3, 3); 20], 3, -0.08909, 0.08909);
+        check(&[(0, 1); 20], 1, 0.75953, 1.0);
+        check(&[(1, 0)], 1, -1.0, 0.51010);
+        // 12 and 21 of 100 pairs: (21 - 12)/102 ± z sqrt(((12 + 21 + 1) - 81/102)/102²).
+        let pairs = [vec![(1, 0); 12], vec![(0, 1); 21], vec![(1, 1); 67]].concat();
+        check(&pairs, 1, -0.02249, 0.19896);
     }
 }

@@ -3,6 +3,7 @@
 //! Every number knows the attempts that it was made of: a [`Selection`] of them.
 
 mod ab;
+mod correlations;
 mod data;
 mod group;
 mod html;

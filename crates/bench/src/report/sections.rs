@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::{Case, Data, Study};
 use super::group::{Group, calls};
 use super::math::{mean, pass_hat, pearson};
-use super::{Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab};
+use super::{Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations};
 
 /// All sections that these runs have something to say in.
 pub fn all(data: &Data, study: &Study) -> Vec<Section> {
@@ -17,7 +17,7 @@ pub fn all(data: &Data, study: &Study) -> Vec<Section> {
         difficulties(data, &subjects),
         attempts(data, &subjects, study),
         tools(data, &subjects),
-        correlations(data, &subjects),
+        correlations::section(data, &subjects),
         speed(data, &subjects),
     ];
     sections.extend(trials(data, &subjects));
@@ -27,7 +27,7 @@ pub fn all(data: &Data, study: &Study) -> Vec<Section> {
 }
 
 /// The rows of most tables: models, under each of their conditions.
-struct Subjects(Vec<(usize, usize)>);
+pub struct Subjects(Vec<(usize, usize)>);
 
 impl Subjects {
     fn of(data: &Data) -> Self {
@@ -36,7 +36,7 @@ impl Subjects {
     }
 
     /// Each with its name and its cases.
-    fn groups<'a>(&'a self, data: &'a Data<'a>) -> impl Iterator<Item = (String, usize, Group<'a>)> + 'a {
+    pub fn groups<'a>(&'a self, data: &'a Data<'a>) -> impl Iterator<Item = (String, usize, Group<'a>)> + 'a {
         self.0.iter().map(|&(model, condition)| {
             let behind = Selection { model: Some(model), condition: Some(condition), ..Selection::default() };
             (self.name(data, model, condition), model, Group::of(data, behind))
@@ -227,7 +227,6 @@ fn categories(data: &Data, subjects: &Subjects, study: &Study) -> Section {
         let interval = group.interval().map(|(low, high)| (low * 100.0, high * 100.0));
         let range = interval.map_or_else(|| "–".to_owned(), |(low, high)| format!("{low:.1} – {high:.1}"));
         let published = study.categories.get(name).copied();
-        let gain = score.zip(first).map(|(score, first)| (score - first) * 100.0);
         table.rows.push(vec![
             Cell::text(name),
             Cell::number(Some(group.count() as f64), 0).from(behind.clone()),
@@ -236,7 +235,7 @@ fn categories(data: &Data, subjects: &Subjects, study: &Study) -> Section {
             Cell { text: range, value: None, behind: Some(behind.clone()) },
             Cell::number(published, 1),
             Cell::percent(first).from(group.select(|b| b.within = Some(1))),
-            Cell::number(gain, 1).from(behind.clone()),
+            Cell::number(group.gain(), 1).from(behind.clone()),
             Cell::number(study.gain.get(name).copied(), 1),
         ]);
         if let Some(score) = score {
@@ -253,7 +252,8 @@ fn categories(data: &Data, subjects: &Subjects, study: &Study) -> Section {
         id: "category",
         title: "Score and gain by category",
         text: "The gain by retry is what attempts after the first add, in percentage points of all cases: where it is small, a further \
-               attempt is better spent on a clean start. Cases of all models and conditions."
+               attempt is better spent on a clean start. Cases of all models and conditions; in the interval, all cases of one task \
+               count as one, since what is hard for one model is often hard for the next."
             .into(),
         figure: Some(Figure::Bars { axis: "score, %".into(), bars }),
         tables,
@@ -294,7 +294,8 @@ fn difficulties(data: &Data, subjects: &Subjects) -> Section {
 }
 
 fn attempts(data: &Data, subjects: &Subjects, study: &Study) -> Section {
-    let most = data.sources.iter().map(|source| source.run.header.policy.rule.attempts.get()).max();
+    // More columns than that nobody reads.
+    let most = data.sources.iter().map(|source| source.run.header.policy.most().get()).max();
     let most = most.unwrap_or(1).min(20);
     let numbers: Vec<String> = (1..=most).map(|n| format!("within {n}")).collect();
     let columns: Vec<&str> = ["model"]
@@ -310,14 +311,13 @@ fn attempts(data: &Data, subjects: &Subjects, study: &Study) -> Section {
         let select = |n: u32| group.select(|behind| behind.within = Some(n));
         let mut row = vec![Cell::text(&name)];
         row.extend((1..=most).map(|n| Cell::number(within(n), 1).from(select(n))));
-        let gain = within(most).zip(within(1)).map(|(all, first)| all - first);
         let solved: Vec<f64> = group
             .counted()
             .filter(|case| case.solved())
             .map(|case| f64::from(u8::from(case.end.attempts == 1)))
             .collect();
         row.extend([
-            Cell::number(gain, 1).from(group.behind.clone()),
+            Cell::number(group.gain(), 1).from(group.behind.clone()),
             Cell::percent(mean(solved)).from(group.select(|behind| behind.verdict = Some("solved"))),
             Cell::number((model == usize::MAX).then_some(study.first), 0),
         ]);
@@ -339,7 +339,9 @@ fn attempts(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     Section {
         id: "attempt",
         title: "Score by attempt",
-        text: "How much further attempts bring. The published share of first attempts is the study's, over all its models.".into(),
+        text: "How much further attempts bring: the gain is the score after all attempts less that within the first, whatever rule a \
+               category has. The published share of first attempts is the study's, over all its models."
+            .into(),
         figure,
         tables: vec![table],
     }
@@ -378,74 +380,6 @@ fn tools(data: &Data, subjects: &Subjects) -> Section {
         title: "Tool calls in success and failure",
         text: "What a case took, all its attempts together.".into(),
         figure: None,
-        tables: vec![table],
-    }
-}
-
-/// What may go with a score: how it is called, and of a group of cases.
-type Measure = (&'static str, fn(&Data, usize, &Group) -> Option<f64>);
-
-fn correlations(data: &Data, subjects: &Subjects) -> Section {
-    let measures: [Measure; 5] = [
-        ("tool calls", |_, _, group| group.mean(calls)),
-        ("duration", |_, _, group| group.mean(|case| case.end.seconds)),
-        ("attempts", |_, _, group| group.mean(|case| f64::from(case.end.attempts))),
-        ("general score", |data, model, _| data.models[model].1.score),
-        ("size (log)", |data, model, _| data.models[model].1.parameters.map(f64::ln)),
-    ];
-    let mut table = Table::new("", &["measure", "r over models", "n", "r over cases", "n"]);
-    let groups: Vec<_> = subjects.groups(data).collect();
-    for (at, (name, measure)) in measures.iter().enumerate() {
-        let pairs = groups
-            .iter()
-            .filter_map(|(_, model, group)| Some((measure(data, *model, group)?, group.score()?)));
-        let pairs: Vec<_> = pairs.collect();
-        let of: Option<fn(&Case) -> f64> = match at {
-            0 => Some(calls),
-            1 => Some(|case| case.end.seconds),
-            2 => Some(|case| f64::from(case.end.attempts)),
-            _ => None,
-        };
-        let cases: Vec<_> = of.map_or_else(Vec::new, |of| {
-            let counted = data.cases.iter().filter(|case| case.counts());
-            counted.map(|case| (of(case), f64::from(u8::from(case.solved())))).collect()
-        });
-        table.rows.push(vec![
-            Cell::text(*name),
-            Cell::number(pearson(&pairs), 2).from(Selection::default()),
-            Cell::number(Some(pairs.len() as f64), 0),
-            Cell::number(pearson(&cases), 2).from(Selection::default()),
-            Cell::number(of.map(|_| cases.len() as f64), 0),
-        ]);
-    }
-    let points = |(name, model, group): &(String, usize, Group)| {
-        let (x, y) = (data.models[*model].1.score?, group.score()? * 100.0);
-        Some(Point { x, y, name: name.clone(), behind: Some(group.behind.clone()) })
-    };
-    let mut by_benchmark: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
-    for one in &groups {
-        if let Some(point) = points(one) {
-            by_benchmark.entry(&data.models[one.1].1.benchmark).or_default().push(point);
-        }
-    }
-    let series: Vec<_> = by_benchmark
-        .into_iter()
-        .map(|(name, points)| Series { name: name.to_owned(), published: false, points })
-        .collect();
-    let figure = (!series.is_empty()).then(|| Figure::Points {
-        x: Axis { name: "general score, %".into(), ..Axis::default() },
-        y: Axis { name: "score, %".into(), logarithmic: false, percent: true },
-        joined: false,
-        series,
-    });
-    Section {
-        id: "correlation",
-        title: "What goes with the score",
-        text: "Pearson's r. Over models: the mean of each model, under each condition, against its score, from three on. Over cases: against solved or not, \
-               models mixed. The study found that tool calls go with the score more than attempts or duration do, and that MMLU goes \
-               with it in a line. General scores of different benchmarks don't compare: the figure tells them apart."
-            .into(),
-        figure,
         tables: vec![table],
     }
 }
@@ -562,13 +496,12 @@ fn runs(data: &Data) -> Section {
         let machine = &header.machine;
         let processor = if machine.cpu.is_empty() { &machine.arch } else { &machine.cpu };
         let tasks = format!("{}/{}", source.run.finished.len(), header.tasks.len());
-        let rule = header.policy.rule;
         let text = [
             source.file.display().to_string(),
             header.model.name.clone(),
             header.model.hash.get(..12).unwrap_or("–").to_owned(),
             header.condition.clone(),
-            format!("{}, {} attempts", rule.retry, rule.attempts),
+            header.policy.to_string(),
             header.trial.to_string(),
             header.sampling.seed.to_string(),
             tasks,

@@ -228,24 +228,155 @@ fn traces_come_from_beside_the_run_only() {
     assert_eq!(std::fs::read_dir(out.join("traces/0")).unwrap().count(), 0);
 }
 
-#[test]
-fn the_page_of_a_big_sweep_stays_small() {
+/// Runs of so many models under two conditions, each with five attempts at each of 115 tasks.
+fn sweep(models: usize, trials: u32) -> Vec<Source> {
     let tasks: Vec<String> = (0..115).map(|at| format!("multi-step-{at:03}")).collect();
-    let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 0)).collect();
+    let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 5)).collect();
     let mut sources = Vec::new();
-    for model in 0..22 {
-        for trial in 1..=3 {
-            let mut source = run(&format!("a-model-of-some-name-{model}"), "default", trial, &tasks);
-            source
-                .run
-                .attempts
-                .iter_mut()
-                .for_each(|attempt| attempt.reason = "There is no such file. ".repeat(20));
+    for model in 0..models {
+        for (condition, trial) in (1..=trials).flat_map(|trial| [("feedback", trial), ("fresh", trial)]) {
+            let mut source = run(&format!("a-model-of-some-name-{model}"), condition, trial, &tasks);
+            for attempt in &mut source.run.attempts {
+                attempt.reason = "There is no <such> file. ".repeat(20);
+            }
             sources.push(source);
         }
     }
-    let folder = tempfile::tempdir().unwrap();
-    write_html(&report(&sources, facts).unwrap(), &sources, folder.path()).unwrap();
-    let size = folder.path().join("index.html").metadata().unwrap().len();
-    assert!(size < 5_000_000, "{size} bytes");
+    sources
+}
+
+/// The rows of a list of attempts.
+fn listed(json: &str) -> Vec<serde_json::Value> {
+    let list: serde_json::Value = serde_json::from_str(json).unwrap();
+    list["rows"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_page_of_a_big_sweep_stays_small_and_says_what_it_lacks() {
+    let check = |models: usize, told: &str| {
+        let sources = sweep(models, 1);
+        let folder = tempfile::tempdir().unwrap();
+        write_html(&report(&sources, facts).unwrap(), &sources, folder.path()).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+        println!("{models} models: {} bytes", page.len());
+        assert!(page.len() <= 5_000_000, "{} bytes", page.len());
+        let list = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+        assert_eq!(listed(list).len(), models * 2 * 115 * 5);
+        let paragraph = page.split("<p class=\"cut\">").nth(1).unwrap().split("</p>").next().unwrap();
+        assert_eq!(paragraph, told);
+    };
+    check(1, "The reasons of 1150 attempts are cut to 200 characters; the run files have them whole.");
+    check(22, "The reasons of 25300 attempts are cut to 60 characters; the run files have them whole.");
+}
+
+#[test]
+fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
+    let sources = sweep(1, 1);
+    let report = report(&sources, facts).unwrap();
+    let list = |room: usize| html::list(&report, &sources, &Default::default(), room);
+    let cases = |rows: &[serde_json::Value]| {
+        let cases: std::collections::BTreeSet<String> = rows
+            .iter()
+            .map(|row| row.as_array().unwrap()[..4].iter().map(|part| format!("{part} ")).collect())
+            .collect();
+        cases.len()
+    };
+    // All of it, without reasons.
+    let whole = list(100_000);
+    assert_eq!(listed(&whole.json).len(), 1150);
+    assert_eq!(
+        whole.told,
+        "<p class=\"cut\">The reasons of 1150 attempts are left out; the run files have them.</p>"
+    );
+    // The last attempt of each case, and some of the others.
+    let part = list(30_000);
+    let rows = listed(&part.json);
+    assert!(
+        part.json.len() < 45_000 && rows.len() > 230 && rows.len() < 1150,
+        "{} {}",
+        part.json.len(),
+        rows.len()
+    );
+    assert_eq!((cases(&rows), rows.iter().filter(|row| row[4] == 5).count()), (230, 230));
+    let words = format!("holds {} of 1150 attempts", rows.len());
+    assert!(
+        part.told.contains(&words) && part.told.contains(&format!(": {} are left out", 1150 - rows.len())),
+        "{}",
+        part.told
+    );
+    // Both runs lose alike.
+    let few = listed(&list(5_000).json);
+    let of = |condition: u64| few.iter().filter(|row| row[1] == condition).count();
+    assert!(few.len() > 20 && of(0).abs_diff(of(1)) <= 1, "{} {}", of(0), of(1));
+}
+
+#[test]
+fn a_gain_is_all_attempts_less_the_first_whatever_rule_a_category_has() {
+    // Three attempts at git, one at anything else.
+    let mut source = run("small", "default", 1, &[("data-1", 1), ("data-2", 0), ("git-1", 3), ("git-2", 1)]);
+    let one = std::num::NonZeroU32::MIN;
+    let policy = &mut source.run.header.policy;
+    policy.rule.attempts = one;
+    policy
+        .categories
+        .insert("git".into(), crate::policy::Rule { attempts: one.saturating_add(2), ..policy.rule });
+    let report = report(&[source], facts).unwrap();
+    let cell = |id: &str, row: usize, column: &str| {
+        let table = &report.sections.iter().find(|section| section.id == id).unwrap().tables[0];
+        let at = table.columns.iter().position(|known| known.name == column).unwrap();
+        table.rows[row][at].text.clone()
+    };
+    // 3 of 4 in the end, 2 of 4 at first; of git 2 of 2 and 1 of 2.
+    assert_eq!(cell("attempt", 0, "gain, pp"), "25.0");
+    assert_eq!(
+        (cell("attempt", 0, "within 1"), cell("attempt", 0, "within 3")),
+        ("50.0".into(), "75.0".into())
+    );
+    assert_eq!(
+        (cell("category", 0, "gain by retry, pp"), cell("category", 1, "gain by retry, pp")),
+        ("0.0".into(), "50.0".into())
+    );
+    assert_eq!(cell("runs", 0, "retry"), "feedback, 1 attempt; git: feedback, 3 attempts");
+}
+
+#[test]
+fn an_interval_counts_tasks_whoever_worked_on_them() {
+    let tasks: Vec<String> = (0..20).map(|at| format!("git-{at}")).collect();
+    let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 0)).collect();
+    let sources: Vec<Source> = ["small", "big", "other"].map(|model| run(model, "default", 1, &tasks)).into();
+    let report = report(&sources, facts).unwrap();
+    let section = |id: &str| report.sections.iter().find(|section| section.id == id).unwrap();
+    // 0 of 20, and not 0 of 60.
+    let category = &section("category").tables[0].rows[0];
+    assert_eq!((&*category[1].text, &*category[4].text), ("60", "0.0 – 16.1"));
+    assert!(section("score").tables[0].rows.iter().all(|row| row[7].text == "0.0 – 16.1"));
+}
+
+#[test]
+fn general_scores_of_different_benchmarks_are_kept_apart() {
+    let solved = [0, 1, 1, 1, 1, 0, 0];
+    let sources: Vec<Source> = (0..7)
+        .map(|model| {
+            let tasks: Vec<(String, u32)> = (0..7)
+                .map(|task| (format!("git-{task}"), u32::from(task <= model) * solved[model]))
+                .collect();
+            let tasks: Vec<(&str, u32)> = tasks.iter().map(|(task, at)| (task.as_str(), *at)).collect();
+            run(&format!("model-{model}"), "default", 1, &tasks)
+        })
+        .collect();
+    // Models 1 to 4 with rising scores of one benchmark, the others with those of another.
+    let facts = |model: &Named| {
+        let number: f64 = model.name.trim_start_matches("model-").parse().unwrap();
+        let benchmark = if (1.0..5.0).contains(&number) { "MMLU" } else { "MMLU-Pro" };
+        Facts { score: Some(number), benchmark: benchmark.into(), ..Facts::default() }
+    };
+    let report = report(&sources, facts).unwrap();
+    let section = report.sections.iter().find(|section| section.id == "correlation").unwrap();
+    let rows: Vec<String> = section.tables[0]
+        .rows
+        .iter()
+        .map(|row| row[..3].iter().map(|cell| cell.text.clone()).collect::<Vec<_>>().join(" "))
+        .filter(|row| row.starts_with("general"))
+        .collect();
+    assert_eq!(rows, ["general score (MMLU) 1.00 4", "general score (MMLU-Pro) – 3"]);
 }

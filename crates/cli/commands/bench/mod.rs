@@ -1,12 +1,13 @@
-//! `alara bench`: task suites, speed and the prefix cache.
+//! `alara bench`: task suites, speed, the prefix cache and drafts.
 
+mod drafts;
 mod prefix;
 mod speed;
 mod tasks;
 
 use std::process::ExitCode;
 
-/// Benchmark agents on tasks, models on speed, and the prefix cache
+/// Benchmark agents on tasks, models on speed, the prefix cache and drafts
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -18,6 +19,7 @@ enum Command {
     Tasks(Box<tasks::Args>),
     Speed(speed::Args),
     Prefix(prefix::Args),
+    Drafts(drafts::Args),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -25,5 +27,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Tasks(args) => tasks::run(args),
         Command::Speed(args) => speed::run(args),
         Command::Prefix(args) => prefix::run(args),
+        Command::Drafts(args) => drafts::run(args),
     }
 }

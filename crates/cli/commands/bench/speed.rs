@@ -32,7 +32,7 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(short, long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// Tell what each operation takes, beside what the machine does at most

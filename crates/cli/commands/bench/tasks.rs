@@ -196,6 +196,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if folder.is_some() || args.plan {
         room = plan::forecasts(args, &jobs)?;
         plan::tell(&room, args.plan);
+        plan::refuse_missing(&mut room)?;
     }
     if args.plan {
         return Ok(ExitCode::SUCCESS);
@@ -258,7 +259,8 @@ fn work(
         };
         let header = job.header(args, suite, &current.named, &programs)?;
         let (file, before) = open(args, job, folder, header)?;
-        files.push(file.path().to_owned());
+        let path = file.path().to_owned();
+        files.push(path.clone());
         let title = if folder.is_some() { job.title() } else { String::new() };
         display.begin(title, &before);
         let left: Vec<&Task> =
@@ -294,7 +296,12 @@ fn work(
             cancel: cancel.clone(),
             observer: &observer,
         };
-        if !runner::run(&left, &solver, &options, &ground, file)? {
+        let whole = folder.unwrap_or(&path);
+        let ended = runner::run(&left, &solver, &options, &ground, file).with_context(|| {
+            display.clear();
+            format!("the run stopped; when that is mended, go on with: {}", resume_command(whole))
+        })?;
+        if !ended {
             display.clear();
             return Ok((files, false));
         }

@@ -31,7 +31,7 @@ pub struct Args {
     /// Who computes: native, or candle to compare with
     #[arg(long, default_value = "native", value_name = "NAME")]
     backend: Compute,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// Where to write

@@ -4,12 +4,15 @@
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
 pub mod candle;
+mod cores;
 pub mod native;
 mod profiled;
 
 use std::ops::Range;
+use std::time::Duration;
 
 pub use alara_kernels::Isa;
+pub use cores::default_threads;
 pub use profiled::{Profile, Profiled, Spent, limits};
 
 use crate::Result;
@@ -73,11 +76,6 @@ impl std::str::FromStr for Compute {
             other => Err(format!("`{other}` is none of native, candle")),
         }
     }
-}
-
-/// Threads that compute unless the caller says otherwise: as many as the machine runs at once.
-pub fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// One sequence's share of a step.
@@ -356,6 +354,11 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
+
+    /// How long [`Backend::delta`] has copied state to where spans say so, since this was last asked; zero where nobody measures it.
+    fn saving(&mut self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as [`Backend::load_rows`] takes it.
     ///

@@ -132,6 +132,10 @@ impl Backend for Profiled {
         self.inner.copy_state(state, from, to)
     }
 
+    fn saving(&mut self) -> Duration {
+        self.inner.saving()
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
         self.timed("embed", (0, 0), |inner| inner.embed(table, tokens))
     }

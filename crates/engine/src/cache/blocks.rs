@@ -98,6 +98,16 @@ impl Blocks {
         table.forgotten = table.forgotten.max(end);
     }
 
+    /// Takes back all but the first `tokens` tokens of `table`, of those that it wrote since it last reserved: nobody else has seen them.
+    pub fn cut(&mut self, table: &mut BlockTable, tokens: usize) {
+        let size = self.layout.block_tokens;
+        self.drop_all(&table.blocks.split_off(tokens.div_ceil(size)));
+        if let Some(BlockId(tail)) = table.blocks.get(tokens / size) {
+            self.written[*tail as usize] = (tokens % size) as u32;
+        }
+        table.len = tokens;
+    }
+
     /// The first token of `table` whose block was not forgotten.
     pub fn first(&self, table: &BlockTable) -> usize {
         table.forgotten * self.layout.block_tokens
@@ -221,7 +231,7 @@ mod tests {
         /// Against a model in which each sequence is a list of its own tokens: after any operations no token that a
         /// sequence wrote has been overwritten by another, and nothing leaks.
         #[test]
-        fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..4u8, 0..6usize, 1..9usize), 1..80)) {
+        fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..5u8, 0..6usize, 1..9usize), 1..80)) {
             let layout = Layout { blocks: 12, block_tokens: 4 };
             let mut blocks = Blocks::new(layout);
             let mut memory = vec![0u32; layout.blocks * layout.block_tokens];
@@ -245,6 +255,29 @@ mod tests {
                                 table.advance(1);
                                 next += 1;
                             }
+                        }
+                    }
+                    4 if !sequences.is_empty() => {
+                        let at = which % sequences.len();
+                        let (table, tokens) = &mut sequences[at];
+                        if let Some(copies) = blocks.reserve(table, tokens.len() + amount) {
+                            for (from, to) in copies {
+                                let (from, to) = (from.0 as usize * 4, to.0 as usize * 4);
+                                memory.copy_within(from..from + 4, to);
+                            }
+                            for _ in 0..amount {
+                                let at = table.blocks()[table.len() / 4].0 as usize * 4 + table.len() % 4;
+                                memory[at] = next;
+                                table.advance(1);
+                                next += 1;
+                            }
+                            // Taken back, all or some.
+                            let stay = which % (amount + 1);
+                            for at in tokens.len()..tokens.len() + stay {
+                                tokens.push(memory[table.blocks()[at / 4].0 as usize * 4 + at % 4]);
+                            }
+                            blocks.cut(table, tokens.len());
+                            prop_assert_eq!(table.blocks().len(), tokens.len().div_ceil(4));
                         }
                     }
                     2 if !sequences.is_empty() => {

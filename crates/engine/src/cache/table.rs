@@ -215,6 +215,18 @@ impl Cache {
         }
     }
 
+    /// Takes back all but the first `tokens` tokens of `table`, of those that were computed since room was last reserved; `slot` has the
+    /// recurrent state of that point.
+    pub fn cut(&mut self, table: &mut Table, tokens: usize, slot: Option<SlotId>) {
+        self.full.cut(&mut table.full, tokens);
+        if let Some((blocks, _)) = &mut self.windowed {
+            blocks.cut(&mut table.windowed, tokens);
+        }
+        if let Some(before) = slot.and_then(|slot| table.slot.replace(slot)) {
+            self.release_slot(before);
+        }
+    }
+
     /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest step computed; `slot` holds the
     /// recurrent state of that point.
     pub fn snapshot(&mut self, table: &Table, at: usize, slot: Option<SlotId>) -> Snapshot {

@@ -24,6 +24,7 @@ use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
+use crate::draft::Lookup;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -67,7 +68,7 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// Who computes. Default: the native backend.
     pub compute: Compute,
-    /// Threads that compute. Default: as many as the machine runs at once.
+    /// Threads that compute. Default: one a core, two where there are fewer than four.
     pub threads: usize,
     /// With which instructions. Default: the best that the CPU has.
     pub isa: Isa,
@@ -75,6 +76,9 @@ pub struct Options {
     pub chat_template: Option<String>,
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
+    /// Whether the next tokens are guessed from what the conversation says, and verified together: the same answers, sooner.
+    /// Default true; native backend only, which gives a token the same logits whatever is computed beside it.
+    pub drafts: bool,
     /// Keeps static text on disk too, so that a later run need not compute it again; native backend only. `None`, the default: not.
     pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
@@ -95,6 +99,7 @@ impl Default for Options {
             isa: Isa::best(),
             chat_template: None,
             thinking: None,
+            drafts: true,
             disk: None,
             memory: None,
         }
@@ -113,6 +118,7 @@ pub struct Engine {
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
+    drafts: bool,
     grammar: Grammar,
     segments: Segments,
     context: usize,
@@ -166,6 +172,7 @@ impl Engine {
         Ok(Engine {
             name: gguf.name().into(),
             format,
+            drafts: options.drafts && options.compute == Compute::Native,
             grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
             template: match format {
@@ -268,10 +275,12 @@ impl Engine {
         let room = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
+        let limit = tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room);
         let sequence = |turn: &Turn| -> Result<Sequence> {
             Ok(Sequence {
                 run: Run::new(tokens.clone(), prefix.clone()),
-                limit: tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room),
+                limit,
+                lookup: self.drafts.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling),
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 parser: Parser::new(turn),
@@ -410,5 +419,7 @@ fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
 mod call_tests;
 #[cfg(test)]
 mod disk_tests;
+#[cfg(test)]
+mod draft_tests;
 #[cfg(test)]
 mod tests;

@@ -87,16 +87,17 @@ fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
     running.push(sequence);
 }
 
-/// One forward pass, and the next token of those whose prompt is through.
+/// One forward pass, and the next tokens of those whose prompt is through.
 fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
     for sequence in running.iter_mut() {
         sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
+        sequence.guess();
     }
     let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
     let budget = pool.budget(&runs, STEP_TOKENS);
     let mut stepped = pool.step(&mut runs, budget)?;
-    for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks_mut(pool.vocabulary())) {
-        running[at].advance(logits);
+    for (at, logits) in stepped.each(pool.vocabulary()) {
+        running[at].advance(logits, pool.vocabulary());
     }
     if let Some(at) = stepped.too_long {
         running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });

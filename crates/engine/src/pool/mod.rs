@@ -9,6 +9,7 @@ use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
+use crate::draft::Odds;
 use crate::schedule::Pace;
 use crate::{Error, Result};
 pub use disk::Written;
@@ -17,14 +18,22 @@ pub use run::{Found, Run};
 /// The part of a step that one sequence asks for.
 #[derive(Debug)]
 pub struct Part<'a> {
-    /// Where its keys and values lie; grows by `tokens`.
+    /// Where its keys and values lie; grows by both.
     pub table: &'a mut Table,
     /// The tokens to compute.
     pub tokens: &'a [u32],
+    /// Tokens that are computed after them, without being known to come.
+    pub drafted: &'a [u32],
     /// How many of the last rows' logits are wanted.
     pub outputs: usize,
     /// After how many of the tokens, ascending, the recurrent state is copied to which other slot.
     pub saves: Vec<(usize, SlotId)>,
+}
+
+impl Part<'_> {
+    fn rows(&self) -> usize {
+        self.tokens.len() + self.drafted.len()
+    }
 }
 
 /// A decoder, its blocks, and the finished sequences whose blocks may be shared.
@@ -36,6 +45,7 @@ pub struct Pool<B: Backend> {
     /// How many runs have finished.
     finished: u64,
     pace: Pace,
+    odds: Odds,
     /// The tier on disk, if there is one, and the file that is being written.
     disk: Option<Disk>,
     export: Option<disk::Export>,
@@ -51,6 +61,7 @@ impl<B: Backend> Pool<B> {
             prefixes: Prefixes::default(),
             finished: 0,
             pace: Pace::default(),
+            odds: Odds::default(),
             disk: None,
             export: None,
         }
@@ -149,10 +160,11 @@ impl<B: Backend> Pool<B> {
         let mut step = Step::default();
         for part in parts.iter() {
             step.tokens.extend_from_slice(part.tokens);
+            step.tokens.extend_from_slice(part.drafted);
             let end = step.tokens.len();
             step.outputs.extend(end - part.outputs..end);
             step.spans.push(Span {
-                rows: part.tokens.len(),
+                rows: part.rows(),
                 past: part.table.len(),
                 blocks: part.table.full().iter().map(|block| block.0).collect(),
                 windowed: part.table.windowed().iter().map(|block| block.0).collect(),
@@ -162,7 +174,8 @@ impl<B: Backend> Pool<B> {
         }
         let logits = self.decoder.forward(&step, observer)?;
         for part in parts {
-            part.table.advance(part.tokens.len());
+            let rows = part.rows();
+            part.table.advance(rows);
         }
         Ok(logits)
     }
@@ -175,7 +188,7 @@ impl<B: Backend> Pool<B> {
         if !self.reserve(table, tokens.len())? {
             return Err(Error::OutOfBlocks { capacity: self.capacity() });
         }
-        self.forward(&mut [Part { table, tokens, outputs, saves: Vec::new() }])
+        self.forward(&mut [Part { table, tokens, drafted: &[], outputs, saves: Vec::new() }])
     }
 }
 

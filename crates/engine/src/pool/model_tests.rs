@@ -1,5 +1,5 @@
-//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits, forks, evictions, cancellations and
-//! batches gives, bit for bit, the logits that a fresh computation of the same tokens gives.
+//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits, forks, evictions, cancellations,
+//! batches and drafts gives, bit for bit, the logits that a fresh computation of the same tokens gives.
 //!
 //! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it takes seconds.
 
@@ -11,6 +11,7 @@ use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
+use crate::draft::{Draft, Odds};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 
@@ -57,10 +58,14 @@ impl Oracle {
 }
 
 pub(super) fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
+    let room = room(gguf, tokens, step);
+    Pool::new(Decoder::load(gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room)
+}
+
+fn room(gguf: &Gguf, tokens: usize, step: usize) -> Room {
     let architecture = Architecture::of(gguf).unwrap();
     let window = Sizes::of(&Facts::new(gguf, &architecture).unwrap()).unwrap().window;
-    let room = Room::new(tokens, 2, step, window).keeping(8);
-    Pool::new(Decoder::load(gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room)
+    Room::new(tokens, 2, step, window).keeping(8)
 }
 
 /// A prompt made of segments of a small stock, and where they end.
@@ -101,6 +106,8 @@ struct Tally {
     evicted: usize,
     disk: usize,
     damaged: usize,
+    drafted: usize,
+    accepted: usize,
 }
 
 /// A tier that keeps everything.
@@ -149,6 +156,42 @@ fn damage(random: &mut Random, folder: &Path) -> bool {
     true
 }
 
+/// A draft of what will come after `tokens`, now and then with a mistake in it.
+pub(super) fn draft(random: &mut Random, oracle: &mut Oracle, tokens: &[u32]) -> Draft {
+    let mut text = tokens.to_vec();
+    let right = random.below(8);
+    for at in 0..1 + random.below(5) {
+        let next = best(oracle.logits(&text));
+        text.push(if at < right { next } else { next ^ 1 });
+    }
+    let tokens = text.split_off(tokens.len());
+    Draft { matched: vec![usize::MAX; tokens.len()], tokens }
+}
+
+/// Compares the logits of a run that is through with the oracle's and appends the tokens that they make the most likely, as long as
+/// what was drafted is what comes. Gives how many rows were compared.
+pub(super) fn follow(oracle: &mut Oracle, run: &mut Run, logits: &[f32], limit: usize, what: &str) -> usize {
+    let vocabulary = oracle.pool.vocabulary();
+    let (mut row, mut compared) = (0, 0);
+    loop {
+        let logits = &logits[row * vocabulary..][..vocabulary];
+        assert!(oracle.logits(&run.tokens) == logits, "{what}: row {row}, {:?}", run.found);
+        compared += 1;
+        run.tokens.push(best(logits));
+        run.finished |= run.tokens.len() >= limit;
+        row = match run.come() {
+            Some(come) if !run.finished => come,
+            _ => return compared,
+        };
+    }
+}
+
+/// Makes every draft seem to pay, so that what is drafted does not depend on the clock.
+pub(super) fn trust(pool: &mut Pool<Native>) {
+    pool.odds = Odds::default();
+    pool.pace.forget_few();
+}
+
 fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
     let mut random = Random(seed);
     let mut oracle = Oracle::new(gguf);
@@ -172,7 +215,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                 }
                 tally.prompts += 1;
                 tally.tokens += tokens.len();
-                let limit = tokens.len() + 1 + random.below(6);
+                let limit = tokens.len() + 1 + random.below(10);
                 if prefix.pinned > 0 && prefix.salt.is_empty() {
                     asked.push((tokens.clone(), prefix.clone()));
                 }
@@ -211,20 +254,25 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
             9 if random.below(4) == 0 => tally.damaged += usize::from(damage(&mut random, folder.path())),
             _ => {}
         }
+        for (run, limit) in &mut runs {
+            if !run.finished && run.pending() < BUDGET && random.below(3) > 0 {
+                run.draft = draft(&mut random, &mut oracle, &run.tokens);
+                run.draft.tokens.truncate(*limit - run.tokens.len());
+                run.draft.matched.truncate(*limit - run.tokens.len());
+            }
+        }
+        trust(&mut pool);
         let mut refs: Vec<&mut Run> = runs.iter_mut().map(|(run, _)| run).collect();
         if refs.iter().all(|run| run.finished) {
             // Nothing to compute.
         } else {
-            let stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{name} {operation}: everything fits");
             tally.put_off += usize::from(stepped.ready.is_empty());
-            for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks(pool.vocabulary())) {
+            for (at, logits) in stepped.each(pool.vocabulary()) {
                 let (run, limit) = &mut runs[at];
-                let expected = oracle.logits(&run.tokens);
-                assert!(expected == logits, "{name} seed {seed} operation {operation}: {:?}", run.found);
-                tally.compared += 1;
-                run.tokens.push(best(logits));
-                run.finished |= run.tokens.len() >= *limit;
+                let what = format!("{name} seed {seed} operation {operation}");
+                tally.compared += follow(&mut oracle, run, logits, *limit, &what);
             }
         }
         let mut at = 0;
@@ -233,6 +281,8 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
                 let (mut run, _) = runs.swap_remove(at);
                 tally.cached += run.found.as_ref().map_or(0, |found| found.cached);
                 tally.disk += run.found.as_ref().map_or(0, |found| found.disk);
+                tally.drafted += run.drafts().drafted;
+                tally.accepted += run.drafts().accepted;
                 pool.finish(&mut run);
                 finished.insert(random.below(finished.len() + 1), run.tokens);
                 finished.truncate(8);
@@ -245,7 +295,11 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
         pool.finish(&mut run);
     }
     while pool.evict(Lack::State) || pool.evict(Lack::Blocks) {}
-    assert_eq!(pool.cache.free().0, ROOM / 32, "{name}: nothing leaks");
+    let room = room(gguf, ROOM, BUDGET);
+    let windowed = room.window.map_or(0, |_| room.windowed.blocks);
+    let slots = if pool.cache.recurrent() { room.slots } else { 0 };
+    assert_eq!(pool.cache.free(), (ROOM / 32, windowed), "{name}: nothing leaks");
+    assert_eq!(std::iter::from_fn(|| pool.cache.take_slot()).count(), slots, "{name}: nor does state");
     tally
 }
 
@@ -265,6 +319,7 @@ fn models(folder: &Path) -> Vec<PathBuf> {
 
 fn check_all(folder: &Path, default: usize) {
     let (mut cached, mut disk, mut tokens) = (0, 0, 0);
+    let (mut drafted, mut accepted) = (0, 0);
     for (seed, path) in models(folder).into_iter().enumerate() {
         let name = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         let tally = check(&name, &Gguf::open(&path).unwrap(), seed as u64, operations(default));
@@ -272,7 +327,13 @@ fn check_all(folder: &Path, default: usize) {
         cached += tally.cached;
         disk += tally.disk;
         tokens += tally.tokens;
+        drafted += tally.drafted;
+        accepted += tally.accepted;
     }
+    assert!(
+        0 < accepted && accepted < drafted,
+        "some drafts must come and some not: {accepted} of {drafted}"
+    );
     assert!(
         cached > 0 && disk > 0,
         "there must be hits to test: {cached} of {tokens} tokens, {disk} from disk"
@@ -406,9 +467,9 @@ fn who_finds_no_room_waits_and_loses_nothing() {
         let mut runs: Vec<Run> = (0..4).map(|kind| Run::new(text(kind, 150), Prefix::default())).collect();
         for _ in 0..400 {
             let mut refs: Vec<&mut Run> = runs.iter_mut().collect();
-            let stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{case}");
-            for (at, logits) in stepped.ready.into_iter().zip(stepped.logits.chunks(pool.vocabulary())) {
+            for (at, logits) in stepped.each(pool.vocabulary()) {
                 let run = &mut runs[at];
                 assert!(oracle.logits(&run.tokens) == logits, "{case}");
                 run.tokens.push(best(logits));
@@ -428,5 +489,57 @@ fn who_finds_no_room_waits_and_loses_nothing() {
             too_long = pool.step(&mut [&mut alone], BUDGET).unwrap().too_long;
         }
         assert_eq!(too_long, Some(0), "{case}");
+    }
+}
+
+/// Drafts of every length, of which any number of tokens comes, across the ends of blocks: nothing of a guess that didn't come is left
+/// behind, neither in what goes on from it nor in what others find of it.
+#[test]
+fn what_was_guessed_wrongly_leaves_nothing_behind() {
+    for case in SORTS {
+        let gguf = fixture(case);
+        let mut oracle = Oracle::new(&gguf);
+        let mut pool = pool(&gguf, 1024, BUDGET);
+        let mut run = Run::new(text(0, 20), Prefix::default());
+        for turn in 0..45 {
+            let (length, right) = (turn % 6, turn / 6 % 7);
+            if turn > 0 {
+                let mut all = run.tokens.clone();
+                for at in 0..length {
+                    let next = best(oracle.logits(&all));
+                    all.push(if at < right { next } else { next ^ 1 });
+                }
+                run.draft.tokens = all.split_off(run.tokens.len());
+                run.draft.matched = vec![usize::MAX; length];
+            }
+            trust(&mut pool);
+            let mut refs = [&mut run];
+            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let logits = stepped.each(pool.vocabulary()).next().unwrap().1.to_vec();
+            follow(&mut oracle, &mut run, &logits, usize::MAX, &format!("{case} turn {turn}"));
+            if turn % 9 == 8 {
+                // Somebody goes on from here, and leaves.
+                let mut other = Run::new([run.tokens.as_slice(), &[7, 8]].concat(), Prefix::default());
+                for _ in 0..4 {
+                    other.draft = draft(&mut Random(turn as u64), &mut oracle, &other.tokens);
+                    trust(&mut pool);
+                    let mut stepped = pool.step(&mut [&mut run, &mut other], BUDGET).unwrap();
+                    let ready: Vec<(usize, Vec<f32>)> =
+                        stepped.each(pool.vocabulary()).map(|(at, logits)| (at, logits.to_vec())).collect();
+                    for (at, logits) in ready {
+                        let one = [&mut run, &mut other].into_iter().nth(at).unwrap();
+                        follow(&mut oracle, one, &logits, usize::MAX, case);
+                    }
+                }
+                pool.finish(&mut other);
+            }
+        }
+        let drafts = run.drafts();
+        assert!(drafts.accepted > 10 && drafts.drafted > drafts.accepted + 10, "{case}: {drafts:?}");
+        pool.finish(&mut run);
+        let mut again = Run::new(run.tokens.clone(), Prefix::default());
+        rows(&mut pool, &mut [&mut again]);
+        let Found { cached, .. } = again.found.unwrap();
+        assert!(cached + 8 >= run.tokens.len(), "{case}: {cached} of {} are kept", run.tokens.len());
     }
 }

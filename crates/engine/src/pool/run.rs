@@ -1,11 +1,13 @@
 //! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::disk::Restored;
 use super::{Part, Pool};
 use crate::backend::Backend;
 use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
+use crate::draft::Draft;
+use crate::request::DraftUsage;
 use crate::{Result, schedule};
 
 /// A sequence that is being computed.
@@ -21,7 +23,15 @@ pub struct Run {
     pub found: Option<Found>,
     /// Whether nothing more is to be computed.
     pub finished: bool,
+    /// What may follow `tokens`: as much of it as pays is computed beside them.
+    pub draft: Draft,
+    /// What its prompt took.
+    pub spent: Spent,
     table: Table,
+    /// The draft of the latest step, until it is settled what of it came.
+    guess: Option<Guess>,
+    /// What came of those before.
+    drafts: DraftUsage,
     /// Whether it has computed something since it was attached to what was found.
     begun: bool,
     /// How many tokens were in memory when the disk was asked for it, as long as there is more on it; then it is not asked again.
@@ -30,6 +40,25 @@ pub struct Run {
     disk: usize,
     /// Put off for want of room, when so many had finished: it waits for one more.
     put_off: Option<u64>,
+}
+
+/// A draft of which the first `rows` tokens were computed after the first `at` tokens of a run.
+#[derive(Debug)]
+struct Guess {
+    at: usize,
+    draft: Draft,
+    rows: usize,
+    /// The recurrent state after these `at` tokens, in a model that has such.
+    slot: Option<SlotId>,
+}
+
+/// What a prompt took on the way to its first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Steps that computed a part of it, whole: other sequences may have a part in them.
+    pub steps: Duration,
+    /// Of that, taking snapshots of state: finding room for them, copying, and filing.
+    pub snapshots: Duration,
 }
 
 /// What was found of a prompt.
@@ -46,12 +75,25 @@ pub struct Found {
 /// What a step gave.
 #[derive(Debug, Default)]
 pub struct Stepped {
-    /// Numbers of the runs that are computed to their end.
-    pub ready: Vec<usize>,
-    /// The logits after the last token of each of these. `[ready, V]`
+    /// Numbers of the runs that are computed to their end, and how many rows of logits there are of each: after its last token, and
+    /// after each drafted one.
+    pub ready: Vec<(usize, usize)>,
+    /// These logits. `[rows, V]`
     pub logits: Vec<f32>,
     /// Number of a run that needs more room than there is.
     pub too_long: Option<usize>,
+}
+
+impl Stepped {
+    /// Each run that is computed to its end, with its logits. `[rows, V]`
+    pub fn each(&mut self, vocabulary: usize) -> impl Iterator<Item = (usize, &mut [f32])> {
+        let mut rest = self.logits.as_mut_slice();
+        self.ready.iter().map(move |&(at, rows)| {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(rows * vocabulary);
+            rest = others;
+            (at, own)
+        })
+    }
 }
 
 impl Run {
@@ -62,7 +104,40 @@ impl Run {
 
     /// Tokens whose keys and values are not computed yet.
     pub fn pending(&self) -> usize {
-        self.tokens.len() - self.table.len()
+        self.tokens.len() - self.computed()
+    }
+
+    /// How many tokens of the latest step's draft have come, if no others have: the number of its row of logits that is the run's
+    /// own. `None` if others came, or more than were computed.
+    pub fn come(&self) -> Option<usize> {
+        let guess = self.guess.as_ref()?;
+        let agreed = self.agreed();
+        (guess.at + agreed == self.tokens.len()).then_some(agreed)
+    }
+
+    /// How many tokens were drafted, and how many of them came.
+    pub fn drafts(&self) -> DraftUsage {
+        let mut drafts = self.drafts;
+        drafts += DraftUsage {
+            drafted: self.guess.as_ref().map_or(0, |guess| guess.rows),
+            accepted: self.agreed(),
+        };
+        drafts
+    }
+
+    /// How many of the computed guesses came.
+    fn agreed(&self) -> usize {
+        self.guess.as_ref().map_or(0, |guess| guess.draft.agreed(guess.rows, &self.tokens[guess.at..]))
+    }
+
+    /// How many of its tokens are computed, guesses that didn't come aside. Recurrent state can only be put back to where the guesses
+    /// began, so with it those that came are computed again, unless all did.
+    fn computed(&self) -> usize {
+        let Some(guess) = &self.guess else { return self.table.len() };
+        match self.agreed() {
+            agreed if agreed < guess.rows && guess.slot.is_some() => guess.at,
+            agreed => guess.at + agreed,
+        }
     }
 
     /// Whether it waits for its next token, its prompt being through.
@@ -96,6 +171,16 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// If a token is out of range or the backend fails.
     pub fn step(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped> {
+        runs.iter_mut().for_each(|run| self.settle(run));
+        let stepped = self.compute_some(runs, budget);
+        if stepped.is_err() {
+            // What was to be computed was not.
+            runs.iter_mut().for_each(|run| self.drop_guess(run));
+        }
+        stepped
+    }
+
+    fn compute_some(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped> {
         if runs.iter().any(|run| !run.begun && !run.finished) {
             for run in runs.iter().filter(|run| run.begun) {
                 self.prefixes.learn(&mut self.cache, &run.prefix, &run.tokens, &run.table);
@@ -114,7 +199,13 @@ impl<B: Backend> Pool<B> {
         if rows.iter().all(|&rows| rows == 0) {
             return Ok(Stepped { too_long: self.put_off(runs), ..Stepped::default() });
         }
-        let states: Vec<_> = runs.iter().zip(&rows).map(|(run, &rows)| self.states(run, rows)).collect();
+        self.draft(runs, &rows, budget)?;
+        let mut states = Vec::with_capacity(runs.len());
+        for (run, &rows) in runs.iter_mut().zip(&rows) {
+            let begun = Instant::now();
+            states.push(self.states(run, rows));
+            run.spent.snapshots += begun.elapsed();
+        }
         self.compute(runs, &rows, &states)
     }
 
@@ -142,6 +233,60 @@ impl<B: Backend> Pool<B> {
             }
         }
         Ok(())
+    }
+
+    /// Decides how much of their drafts the runs get computed that this step computes to their ends: as much as pays, as there is room
+    /// for, and within the `budget`, unless there is only one, which nobody waits for.
+    fn draft(&mut self, runs: &mut [&mut Run], rows: &[usize], budget: usize) -> Result<()> {
+        let sum: usize = rows.iter().sum();
+        let through = |run: &Run, rows: usize| rows > 0 && rows == run.pending();
+        let chances: Vec<_> = runs
+            .iter()
+            .zip(rows)
+            .map(|(run, &rows)| through(run, rows).then(|| self.odds.chances(&run.draft)))
+            .collect();
+        let (fixed, row) = self.pace.few();
+        // What came of a draft that did not come whole may be computed again.
+        let drafted = if self.cache.recurrent() { 2.0 * row } else { row };
+        let alone = runs.iter().filter(|run| !run.finished).count() == 1;
+        let most = if alone { usize::MAX } else { budget.saturating_sub(sum) };
+        let counts = schedule::drafts(&chances, sum, most, (fixed, row, drafted));
+        for at in (0..runs.len()).filter(|at| chances[*at].is_some()) {
+            let run = &mut *runs[at];
+            let mut guess =
+                Guess { at: run.tokens.len(), draft: std::mem::take(&mut run.draft), rows: 0, slot: None };
+            if counts[at] > 0 && self.reserve(&mut run.table, rows[at] + counts[at])? {
+                guess.slot = match self.cache.recurrent() {
+                    true => self.prefixes.slot(&mut self.cache),
+                    false => None,
+                };
+                if guess.slot.is_some() || !self.cache.recurrent() {
+                    guess.rows = counts[at];
+                }
+            }
+            run.guess = Some(guess);
+        }
+        Ok(())
+    }
+
+    /// Takes back what was computed for guesses that didn't come, and learns from all.
+    fn settle(&mut self, run: &mut Run) {
+        let (computed, drafts) = (run.computed(), run.drafts());
+        let Some(Guess { at, draft, slot, .. }) = run.guess.take() else { return };
+        run.drafts = drafts;
+        self.odds.learn(&draft, &run.tokens[at..]);
+        if computed < run.table.len() {
+            self.cache.cut(&mut run.table, computed, slot);
+        } else if let Some(slot) = slot {
+            self.cache.release_slot(slot);
+        }
+    }
+
+    /// Forgets a guess that was not computed.
+    fn drop_guess(&mut self, run: &mut Run) {
+        if let Some(slot) = run.guess.take().and_then(|guess| guess.slot) {
+            self.cache.release_slot(slot);
+        }
     }
 
     /// Attaches `run` to what is kept of its tokens. False if it waits for what one of those `before` it is about to compute,
@@ -217,21 +362,28 @@ impl<B: Backend> Pool<B> {
         states: &[Vec<(usize, Option<SlotId>)>],
     ) -> Result<Stepped> {
         let mut parts = Vec::with_capacity(runs.len());
-        let mut ready = Vec::new();
+        let (mut ready, mut all) = (Vec::new(), 0);
         for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
-            let Run { table, tokens, .. } = &mut **run;
+            let Run { table, tokens, guess, .. } = &mut **run;
             let start = table.len();
-            let through = start + rows[at] == tokens.len();
-            if through {
-                ready.push(at);
-            }
-            let saves = states[at].iter().filter_map(|(at, slot)| Some((at - start, (*slot)?))).collect();
+            let saves = states[at].iter().filter_map(|(at, slot)| Some((at - start, (*slot)?)));
+            let mut saves: Vec<_> = saves.collect();
             let tokens = &tokens[start..start + rows[at]];
-            parts.push(Part { table, tokens, outputs: usize::from(through), saves });
+            let (mut drafted, mut outputs) = (&[][..], 0);
+            if let Some(guess) = guess {
+                drafted = &guess.draft.tokens[..guess.rows];
+                outputs = 1 + guess.rows;
+                saves.extend(guess.slot.map(|slot| (rows[at], slot)));
+                ready.push((at, outputs));
+            }
+            all += rows[at] + drafted.len();
+            parts.push(Part { table, tokens, drafted, outputs, saves });
         }
+        let copies = parts.iter().map(|part| part.saves.len()).sum::<usize>().max(1) as u32;
         let begun = Instant::now();
         let computed = self.forward(&mut parts);
-        self.pace.learn(rows.iter().sum(), begun.elapsed());
+        self.pace.learn(all, begun.elapsed());
+        let copying = self.decoder.saving();
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
         let logits = match computed {
             Ok(logits) => logits,
@@ -242,9 +394,15 @@ impl<B: Backend> Pool<B> {
         };
         for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
             (run.begun, run.put_off) = (true, None);
+            let filing = Instant::now();
             for &state in &states[at] {
                 let Run { prefix, tokens, table, .. } = &**run;
                 self.prefixes.keep_state(&mut self.cache, prefix, tokens, table, state);
+            }
+            let own = states[at].iter().filter(|(_, slot)| slot.is_some()).count() as u32;
+            run.spent.snapshots += filing.elapsed() + copying * own / copies;
+            if run.tokens.len() == run.prompt {
+                run.spent.steps += begun.elapsed();
             }
         }
         Ok(Stepped { ready, logits, too_long: None })
@@ -273,6 +431,7 @@ impl<B: Backend> Pool<B> {
 
     /// Keeps what a run has computed: it goes no further.
     pub fn finish(&mut self, run: &mut Run) {
+        self.settle(run);
         let table = std::mem::take(&mut run.table);
         let computed = table.len();
         self.keep(&run.prefix, &run.tokens, table);

@@ -81,6 +81,7 @@ fn sequences_of_one_step_have_their_own_positions() {
             .map(|(table, tokens)| Part {
                 table,
                 tokens: &tokens[tokens.len() - 1..],
+                drafted: &[],
                 outputs: 1,
                 saves: vec![],
             })
@@ -170,7 +171,8 @@ pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f
             if start < end {
                 assert!(pool.reserve(table, end - start).unwrap());
                 let outputs = if parts.is_empty() { end - start } else { 0 };
-                parts.push(Part { table, tokens: &tokens[start..end], outputs, saves: vec![] });
+                let tokens = &tokens[start..end];
+                parts.push(Part { table, tokens, drafted: &[], outputs, saves: vec![] });
             }
         }
         logits.extend(pool.forward(&mut parts).unwrap());

@@ -115,7 +115,7 @@ impl Probe {
             }
             let mut observer = |_, rows| layers.push(rows);
             pool.forward_observed(
-                &mut [Part { table, tokens, outputs: 0, saves: Vec::new() }],
+                &mut [Part { table, tokens, drafted: &[], outputs: 0, saves: Vec::new() }],
                 Some(&mut observer),
             )?;
             Ok(layers)

@@ -95,7 +95,8 @@ pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
 /// An entry without what differs between two runs that do the same: times and the work directory.
 pub fn normalised(entry: &Entry) -> Value {
     let mut value = serde_json::to_value(entry).unwrap_or_default();
-    let times = ["time_to_first_token", "decode_time", "grammar"];
+    // What is drafted depends on times as well.
+    let times = ["time_to_first_token", "prefill_time", "snapshot_time", "decode_time", "grammar", "drafts"];
     if let Some(usage) = value.get_mut("usage").and_then(Value::as_object_mut) {
         times.iter().for_each(|time| drop(usage.shift_remove(*time)));
     }

@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{Few, fetch};
+use super::{Few, fetch, nibbles};
 use crate::Format;
 use crate::lanes::LANES;
 use crate::quant::avx2::{Bias, RunBits, each};
@@ -20,9 +20,10 @@ macro_rules! each_row {
         each!($row => $f; 0 1 2 3)
     };
 }
+pub(super) use each_row;
 
 /// The rows of weights that are worked through side by side.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 
 /// A panel of activations.
 #[derive(Clone, Copy)]
@@ -51,13 +52,13 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         Format::Q4_K => supers::<k::Q4_K>(p, rows),
         Format::Q5_K => supers::<k::Q5_K>(p, rows),
         Format::Q6_K => supers::<k::Q6_K>(p, rows),
-        Format::Q4_0 => runs::<legacy::Q4_0>(p, rows),
-        Format::Q4_1 => runs::<legacy::Q4_1>(p, rows),
+        Format::Q4_0 => nibbles::some_rows::<legacy::Q4_0>(p, rows),
+        Format::Q4_1 => nibbles::some_rows::<legacy::Q4_1>(p, rows),
         Format::Q5_0 => runs::<legacy::Q5_0>(p, rows),
         Format::Q5_1 => runs::<legacy::Q5_1>(p, rows),
         Format::Q8_0 => runs::<legacy::Q8_0>(p, rows),
-        Format::MXFP4 => runs::<codebook::MXFP4>(p, rows),
-        Format::IQ4_NL => runs::<codebook::IQ4_NL>(p, rows),
+        Format::MXFP4 => nibbles::some_rows::<codebook::MXFP4>(p, rows),
+        Format::IQ4_NL => nibbles::some_rows::<codebook::IQ4_NL>(p, rows),
         _ => return false,
     }
     true
@@ -67,7 +68,7 @@ impl Few<'_> {
     /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
     /// whose results aren't used.
     #[inline(always)]
-    fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
+    pub(super) fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
         let count = ROWS.min(end - start);
         let row = |i: usize| self.w[(start + i.min(count - 1)) * self.row_bytes..][..self.row_bytes].as_ptr();
         ([row(0), row(1), row(2), row(3)], count)

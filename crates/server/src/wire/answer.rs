@@ -158,6 +158,10 @@ fn usage(usage: &Usage) -> Value {
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": usage.drafts.accepted,
+            "rejected_prediction_tokens": usage.drafts.drafted.saturating_sub(usage.drafts.accepted),
+        },
     })
 }
 

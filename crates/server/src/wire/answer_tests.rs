@@ -10,7 +10,9 @@ fn pieces() -> Vec<Piece> {
         name: "f".into(),
         arguments: serde_json::Map::from_iter([("a".into(), json!("line\nbreak"))]),
     };
-    let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 2, ..Usage::default() };
+    let drafts = alara_engine::DraftUsage { drafted: 5, accepted: 3 };
+    let usage =
+        Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 2, drafts, ..Usage::default() };
     vec![
         Piece::Begun,
         Piece::Reasoning("hm".into()),
@@ -34,7 +36,8 @@ fn whole() {
     let expected = json!({
         "id": "id", "object": "chat.completion", "created": 1, "model": "m",
         "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": "tool_calls"}],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11, "prompt_tokens_details": {"cached_tokens": 4}},
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11, "prompt_tokens_details": {"cached_tokens": 4},
+            "completion_tokens_details": {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 2}},
         "alara": {"x": 1},
     });
     assert_eq!(answer.body(&shape(false)), Some(expected));

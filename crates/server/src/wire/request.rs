@@ -28,6 +28,9 @@ const STOPS: usize = 16;
 /// Most characters of a tool's name, as with OpenAI.
 const NAME: usize = 64;
 
+/// Most bytes of a salt.
+const SALT: usize = 256;
+
 /// What somebody asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Asked {
@@ -77,6 +80,7 @@ impl Asked {
         (asked.request.system, asked.request.messages) = messages::read(list)?;
         tools(&mut fields, &mut asked.request)?;
         asked.request.sampling = sampling(&mut fields)?;
+        asked.request.salt = salt(&mut fields)?;
         asked.request.max_tokens = limit(&mut fields)?;
         asked.request.schema = schema(&mut fields)?;
         asked.request.stop = stop(&mut fields)?;
@@ -204,6 +208,16 @@ fn sampling(fields: &mut Fields) -> Result<Sampling, Refusal> {
 /// A number that is another one each time.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// What separates those who may not learn from each other, as vLLM calls it.
+fn salt(fields: &mut Fields) -> Result<String, Refusal> {
+    match fields.text("cache_salt")? {
+        Some(salt) if salt.is_empty() || salt.len() > SALT => {
+            Err(fields.refuse("cache_salt", &format!("must be a text of 1 to {SALT} bytes")))
+        }
+        salt => Ok(salt.unwrap_or_default()),
+    }
 }
 
 fn limit(fields: &mut Fields) -> Result<Option<usize>, Refusal> {

@@ -20,6 +20,7 @@ fn what_is_honoured() {
     };
     check(json!({"max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
     check(json!({"max_completion_tokens": 5, "max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
+    check(json!({"cache_salt": "me"}), Request { salt: "me".into(), ..plain() });
     check(json!({"stop": "x"}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"stop": ["x", "y"]}), Request { stop: vec!["x".into(), "y".into()], ..plain() });
     check(json!({"reasoning_effort": "none"}), Request { thinking: Some(false), ..plain() });
@@ -119,6 +120,9 @@ fn what_is_refused_is_named() {
     check(json!({"max_tokens": 0}), "max_tokens");
     check(json!({"max_tokens": 1, "max_completion_tokens": 2}), "max_tokens");
     check(json!({"stop": ""}), "stop");
+    check(json!({"cache_salt": ""}), "cache_salt");
+    check(json!({"cache_salt": "x".repeat(257)}), "cache_salt");
+    check(json!({"cache_salt": 5}), "cache_salt");
     check(json!({"stop": "x", "response_format": {"type": "json_object"}}), "stop");
     check(json!({"stream_options": {}}), "stream_options");
     check(json!({"reasoning_effort": "high"}), "reasoning_effort");

@@ -10,6 +10,7 @@ use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_engine::backend::limits;
 use alara_harness::{Npc, Team};
+use anyhow::bail;
 use serde_json::json;
 
 use super::Args;
@@ -121,12 +122,14 @@ pub struct Forecast {
     /// `None` = nobody knows, as for an endpoint.
     pub about: Option<Duration>,
     pub at_most: Duration,
+    /// What is wrong with the model, where it can't be had at all.
+    pub missing: Option<anyhow::Error>,
 }
 
-/// A forecast for each model. Whether a model fits is held against the memory that is free now.
+/// A forecast for each model, also for those that are not there. Whether a model fits is held against the memory that is free now.
 ///
 /// # Errors
-/// A model that is not there, or no model at all.
+/// No instruction set that was asked for.
 pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
     let (bandwidth, peak) = limits(args.model.threads(), compute::isa()?);
     let mut forecasts: Vec<Forecast> = Vec::new();
@@ -145,14 +148,13 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
             known.tasks += job.tasks.len();
             continue;
         }
-        let mut memory = Ok(0);
-        let mut about = None;
+        let (mut memory, mut about, mut missing) = (Ok(0), None, None);
         if !args.gold {
             match args.model.named(job.model.as_deref()).candidate(args.parallel.get()) {
                 Ok(candidate) => memory = Ok(candidate.bytes),
                 Err(error) => match model::no_room(&error) {
                     Some(why) => memory = Err(why),
-                    None => return Err(error),
+                    None => missing = Some(error),
                 },
             }
             about = model::file_size(job.model.as_deref()).map(|bytes| {
@@ -163,7 +165,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
             });
         }
         let (model, tasks) = (job.model.clone(), job.tasks.len());
-        forecasts.push(Forecast { model, memory, tasks, about, at_most: most });
+        forecasts.push(Forecast { model, memory, tasks, about, at_most: most, missing });
     }
     Ok(forecasts)
 }
@@ -171,10 +173,11 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
 /// Tells the forecasts, to stdout if that is all that was asked for.
 pub fn tell(forecasts: &[Forecast], alone: bool) {
     let rows = forecasts.iter().map(|forecast| {
-        let (memory, remark) = match &forecast.memory {
-            Ok(0) => ("-".to_owned(), ""),
-            Ok(bytes) => (ui::bytes(*bytes), ""),
-            Err(_) => ("too much".to_owned(), "is left out"),
+        let (memory, remark) = match (&forecast.missing, &forecast.memory) {
+            (Some(_), _) => ("-".to_owned(), "is missing"),
+            (None, Ok(0)) => ("-".to_owned(), ""),
+            (None, Ok(bytes)) => (ui::bytes(*bytes), ""),
+            (None, Err(_)) => ("too much".to_owned(), "is left out"),
         };
         vec![
             forecast.model.clone().unwrap_or_else(|| model::SHIPPED_NAME.to_owned()),
@@ -199,6 +202,25 @@ pub fn tell(forecasts: &[Forecast], alone: bool) {
     ui::note(&format!(
         "about: if a task takes {WRITTEN} tokens written and {READ} read; mixtures of experts take less. At most: every task its whole time."
     ));
+}
+
+/// # Errors
+/// Models that can't be had: all of them, each with what helps.
+pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
+    let mut missing: Vec<anyhow::Error> = forecasts.iter_mut().filter_map(|one| one.missing.take()).collect();
+    match missing.len() {
+        0 => Ok(()),
+        1 => Err(missing.remove(0)),
+        count => {
+            for error in missing {
+                ui::note(&format!("{error:#}"));
+            }
+            bail!(
+                "{count} of {} models can't be had; the others would run without them: leave them out",
+                forecasts.len()
+            )
+        }
+    }
 }
 
 /// A span of time for people.

@@ -6,9 +6,13 @@ mod experts;
 mod kept;
 mod weights;
 
+use std::time::{Duration, Instant};
+
 use alara_kernels::{
     self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Product, Threads,
 };
+
+use smallvec::SmallVec;
 
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
@@ -33,6 +37,8 @@ pub struct Native {
     activations: Activations,
     prepared: Option<(u64, usize)>,
     delta: DeltaForm,
+    /// What copies of state took, as [`Backend::saving`] tells.
+    saving: Duration,
 }
 
 /// Cosines and sines, `[T, half]` each.
@@ -53,6 +59,7 @@ impl Native {
             prepared: None,
             // On a CPU chunks are no faster, and rows have the same bits however they are fed.
             delta: DeltaForm::Recurrent,
+            saving: Duration::ZERO,
         }
     }
 
@@ -140,6 +147,10 @@ impl Backend for Native {
         Ok(())
     }
 
+    fn saving(&mut self) -> Duration {
+        std::mem::take(&mut self.saving)
+    }
+
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
         let mut x = self.arena.array(tokens.len(), table.width());
         for (row, &token) in x.numbers_mut().chunks_exact_mut(table.width()).zip(tokens) {
@@ -149,21 +160,18 @@ impl Backend for Native {
     }
 
     fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
-        let mut all = w.map(|w| self.arena.array(x.rows(), w.out()));
+        let mut all = w.map(|w| (w, self.arena.array(x.rows(), w.out())));
+        let mut products = all.each_mut().map(|(w, y)| Product::new(w.rows(), y.numbers_mut()));
         let mut first = 0;
         while first < N {
-            let format = w[first].rows().format;
-            self.prepare(x, format, x.width());
+            self.prepare(x, w[first].rows().format, x.width());
             // Those that multiply with the same form of activations go together.
             let suit = |w: &&&Matrix| self.activations.suits(w.rows().format);
             let end = first + w[first..].iter().take_while(suit).count();
-            let some = w[first..end].iter().zip(&mut all[first..end]);
-            let mut products: Vec<Product> =
-                some.map(|(w, y)| Product::new(w.rows(), y.numbers_mut())).collect();
-            kernels::matmul(&self.cpu, &mut self.activations, &mut products);
+            kernels::matmul(&self.cpu, &mut self.activations, &mut products[first..end]);
             first = end;
         }
-        Ok(all)
+        Ok(all.map(|(_, y)| y))
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
@@ -269,7 +277,7 @@ impl Backend for Native {
             kv.append(&self.cpu, span, span.blocks_for(shape.window), &k.numbers()[rows(k)], values);
             row += span.rows;
         }
-        let spans: Vec<AttentionSpan> = step
+        let spans: SmallVec<[AttentionSpan; 8]> = step
             .spans
             .iter()
             .map(|span| AttentionSpan {
@@ -345,7 +353,9 @@ impl Backend for Native {
                 );
                 row += run;
                 if let Some(slot) = save {
+                    let begun = Instant::now();
                     state.copy(span.slot, slot);
+                    self.saving += begun.elapsed();
                 }
             }
         }

@@ -52,6 +52,10 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         // Templates know it by either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
+    // Servers that want the newer name are OpenAI's own, which refuse what they don't know and share nothing between accounts.
+    if !request.salt.is_empty() && !dialect.completion_tokens {
+        body["cache_salt"] = json!(request.salt);
+    }
     if let Some(tokens) = request.max_tokens {
         let name = if dialect.completion_tokens { "max_completion_tokens" } else { "max_tokens" };
         body[name] = tokens.into();
@@ -218,6 +222,7 @@ mod tests {
             "repeat_penalty": 1.1, "presence_penalty": 1.5, "seed": 7,
         });
         check(Request { sampling, ..none() }, PLAIN, all);
+        check(Request { salt: "me".into(), ..none() }, PLAIN, json!({"cache_salt": "me"}));
         let limited = Request { max_tokens: Some(9), stop: vec!["x".into()], ..none() };
         check(limited.clone(), PLAIN, json!({"max_tokens": 9, "stop": ["x"]}));
         let openai = Dialect { completion_tokens: true, ..PLAIN };

@@ -1,8 +1,9 @@
 //! `bench prefix`: how much of what agents send again and again is computed again.
 //!
 //! Owns the trace of three agents that share skills, and what is measured on it: hits against the ideal, the time to the first token
-//! cold, warm and after a restart, and the throughput of agents that work at once. The texts are random words of a fixed seed:
-//! what they say matters to no cache.
+//! cold, warm and after a restart, the throughput of agents that work at once, and how steadily one writes while another reads.
+
+mod requests;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,20 +11,12 @@ use std::time::{Duration, Instant};
 
 use alara_engine::cache::disk;
 use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Event, Message, Options, Request, Segment, Usage};
+use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Usage};
 use serde::Serialize;
+use serde_json::json;
 
-/// Who works in the trace, with which skills.
-const AGENTS: [(&str, &[&str]); 3] =
-    [("builder", &["a", "b"]), ("reviewer", &["a", "c"]), ("releaser", &["a", "b", "d"])];
-
-/// Turns of each of them.
-const TURNS: usize = 20;
-
-const WORDS: [&str; 16] = [
-    "house", "the", "of", "kitchen", "reading", "because", "about", "in", "water", "and", "tree", "is",
-    "with", "number", "to", "old",
-];
+pub use requests::recorded;
+use requests::{AGENTS, Text, segment, trace};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -32,7 +25,9 @@ pub struct Config {
     pub options: Options,
     /// The tier on disk, for the time after a restart: a folder that nobody else uses.
     pub disk: disk::Options,
-    /// Words of each skill in the trace.
+    /// The requests of the trace; `None` = those of three agents that share skills.
+    pub recorded: Option<Vec<Request>>,
+    /// Words of each skill in that trace.
     pub words: usize,
     /// Tokens of static text for the times to the first token.
     pub sizes: Vec<usize>,
@@ -40,6 +35,8 @@ pub struct Config {
     pub parallel: Vec<usize>,
     /// Tokens that each of them generates.
     pub generate: usize,
+    /// Tokens of a prompt that is read while another sequence writes; 0 = that is not measured.
+    pub beside: usize,
 }
 
 /// What was measured.
@@ -53,8 +50,12 @@ pub struct Report {
     pub trace: Hits,
     /// For each size that the model's context has room for.
     pub first_token: Vec<FirstToken>,
+    /// The sizes that it has no room for.
+    pub too_long: Vec<usize>,
     /// For each number of agents.
     pub parallel: Vec<Parallel>,
+    /// How steadily a sequence writes while a prompt is read; `None` if that is not measured.
+    pub beside: Option<Beside>,
 }
 
 /// Hits of a trace.
@@ -70,6 +71,8 @@ pub struct Hits {
     pub hit_tokens: usize,
     /// Hits of the ideal, from 0 to 1.
     pub share: f64,
+    /// Requests that the model's context has no room for; they are not among the others.
+    pub too_long: usize,
 }
 
 /// Times to the first token, in milliseconds.
@@ -87,6 +90,12 @@ pub struct FirstToken {
     pub disk_tokens: usize,
     /// And if the system has to read the files from the disk; `None` if it can't be made to.
     pub uncached_ms: Option<f64>,
+    /// What computing the prompt took when it was cold, by the engine's own clock.
+    pub prefill_ms: f64,
+    /// Of that, taking snapshots for later prompts: finding room, copying state, filing.
+    pub snapshot_ms: f64,
+    /// Snapshots of the prefill, from 0 to 1.
+    pub snapshot_share: f64,
 }
 
 /// Throughput of agents that work at once.
@@ -100,51 +109,21 @@ pub struct Parallel {
     pub tokens_per_second: f64,
 }
 
-/// Random words.
-struct Text(u64);
-
-impl Text {
-    fn words(&mut self, count: usize) -> String {
-        let words = (0..count).map(|_| {
-            // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            WORDS[((z ^ (z >> 31)) % WORDS.len() as u64) as usize]
-        });
-        words.collect::<Vec<_>>().join(" ")
-    }
-}
-
-fn segment(name: &str, text: String) -> Segment {
-    Segment { name: name.to_owned(), text }
-}
-
-/// The requests of the trace in their order: the agents take turns. What they answer is fixed, so that every model gets the same.
-pub fn trace(words: usize) -> Vec<Request> {
-    let skill =
-        |name: &str| segment(name, format!("# {name}\n\n{}", Text(name.as_bytes()[0].into()).words(words)));
-    let mut agents: Vec<Request> = AGENTS
-        .iter()
-        .map(|(name, skills)| {
-            let context = segment("context", Text(1).words(words / 2));
-            let directive = segment("directive", format!("You are the {name}."));
-            let system =
-                [context].into_iter().chain(skills.iter().map(|name| skill(name))).chain([directive]);
-            Request { system: system.collect(), max_tokens: Some(4), ..Request::default() }
-        })
-        .collect();
-    let mut said = Text(2);
-    let mut requests = Vec::new();
-    for _ in 0..TURNS {
-        for agent in &mut agents {
-            agent.messages.push(Message::user(said.words(6)));
-            requests.push(agent.clone());
-            agent.messages.push(Message::assistant(said.words(4), Vec::new()));
-        }
-    }
-    requests
+/// How steadily a sequence writes while the prompt of another is computed.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Beside {
+    /// Tokens of that prompt.
+    pub prompt_tokens: usize,
+    /// Until its first token.
+    pub prefill_ms: f64,
+    /// Pieces of text that the sequence wrote meanwhile; nearly always a token each.
+    pub pieces: usize,
+    /// Time between two of them: the median, what 95 of 100 stay below, and the longest.
+    pub median_ms: f64,
+    /// 95th percentile.
+    pub p95_ms: f64,
+    /// The longest.
+    pub longest_ms: f64,
 }
 
 /// Measures the model in `gguf`. `note` is told what is being done; `evict` makes the system forget a file's contents, and says whether
@@ -158,23 +137,36 @@ pub fn measure(
     note: &mut dyn FnMut(&str),
     evict: &dyn Fn(&Path) -> bool,
 ) -> alara_engine::Result<Report> {
-    note("trace of three agents");
     let mut bench = Bench { gguf, config, context: config.options.context };
-    let requests = trace(config.words);
-    bench.context = bench.longest(&requests)?;
-    let trace = bench.hits(&requests)?;
-    let mut first_token = Vec::new();
+    let made_up = trace(config.words);
+    let requests = config.recorded.as_ref().unwrap_or(&made_up);
+    note(&format!("trace of {} requests", requests.len()));
+    let (fitting, context) = bench.fitting(requests)?;
+    bench.context = context;
+    let too_long = requests.len() - fitting.len();
+    let trace = Hits { too_long, ..bench.hits(&fitting)? };
+    // What follows has made-up agents, whatever was replayed.
+    bench.context = bench.fitting(&made_up)?.1;
+    let (mut first_token, mut too_long) = (Vec::new(), Vec::new());
     for &size in &config.sizes {
         note(&format!("time to the first token after {size} static tokens"));
-        first_token.extend(bench.first_token(size, evict)?);
+        match bench.first_token(size, evict)? {
+            Some(row) => first_token.push(row),
+            None => too_long.push(size),
+        }
     }
     let mut parallel = Vec::new();
     for &agents in &config.parallel {
         note(&format!("{agents} agents at once"));
         parallel.push(bench.parallel(agents)?);
     }
+    let mut beside = None;
+    if config.beside > 0 {
+        note(&format!("a prompt of {} tokens beside a sequence that writes", config.beside));
+        beside = bench.beside(config.beside)?;
+    }
     let (model, threads) = (gguf.name().to_owned(), config.options.threads);
-    Ok(Report { model, threads, trace, first_token, parallel })
+    Ok(Report { model, threads, trace, first_token, too_long, parallel, beside })
 }
 
 struct Bench<'a> {
@@ -207,16 +199,36 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
-    /// The context that has room for each of `requests` and its answer; `None` if the one that a model has by itself does.
-    fn longest(&self, requests: &[Request]) -> alara_engine::Result<Option<usize>> {
-        let engine = Engine::load(self.gguf, &Options { disk: None, ..self.config.options.clone() })?;
-        let prompts = requests.iter().map(|request| Ok(engine.prompt_tokens(request)?.len()));
-        let prompts = prompts.collect::<alara_engine::Result<Vec<usize>>>()?;
-        let tokens = prompts.into_iter().max().unwrap_or(0) + 64 + self.config.generate;
-        Ok((tokens > engine.context()).then_some(tokens))
+    /// Those of `requests` that the model has room for at its longest, and the context that they and their answers need; `None` if
+    /// the one that a model has by itself does.
+    fn fitting<'r>(
+        &self,
+        requests: &'r [Request],
+    ) -> alara_engine::Result<(Vec<&'r Request>, Option<usize>)> {
+        let options = |context: Option<usize>| Options { context, disk: None, ..self.config.options.clone() };
+        let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
+        let mut prompts = Vec::new();
+        for request in requests {
+            prompts.push((usual.prompt_tokens(request)?.len() + 64 + self.config.generate, request));
+        }
+        let needed =
+            |prompts: &[(usize, &Request)]| prompts.iter().map(|(tokens, _)| *tokens).max().unwrap_or(0);
+        // As long as it takes, or as it goes.
+        let (mut most, mut context) = (needed(&prompts), None);
+        if most > usual.context() {
+            context = Some(most);
+            if let Err(alara_engine::Error::InvalidRequest { .. }) =
+                Engine::load(self.gguf, &options(context))
+            {
+                most = usual.context();
+                context = None;
+            }
+        }
+        let fitting = prompts.into_iter().filter(|(tokens, _)| *tokens <= most).map(|(_, request)| request);
+        Ok((fitting.collect(), context))
     }
 
-    fn hits(&self, trace: &[Request]) -> alara_engine::Result<Hits> {
+    fn hits(&self, trace: &[&Request]) -> alara_engine::Result<Hits> {
         // The engine's own default is no measure: a trace longer than that would be cut.
         let options = Options { disk: None, context: self.context, ..self.config.options.clone() };
         let engine = Engine::load(self.gguf, &options)?;
@@ -260,6 +272,8 @@ impl Bench<'_> {
         };
         let (cold_ms, usage) = time(&engine, 1)?;
         let (warm_ms, _) = time(&engine, 2)?;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (prefill_ms, snapshot_ms) = (ms(usage.prefill_time), ms(usage.snapshot_time));
         drop(engine);
         let again = |question: u64| match self.engine(size + 256, 1, true)? {
             Some(engine) => time(&engine, question),
@@ -276,7 +290,62 @@ impl Bench<'_> {
             restart_ms,
             disk_tokens: restarted.disk_tokens,
             uncached_ms,
+            prefill_ms,
+            snapshot_ms,
+            snapshot_share: if prefill_ms > 0.0 { snapshot_ms / prefill_ms } else { 0.0 },
         }))
+    }
+
+    /// `None` if the context has no room for both.
+    fn beside(&self, tokens: usize) -> alara_engine::Result<Option<Beside>> {
+        let Some(engine) = self.engine(tokens + 512, 2, false)? else { return Ok(None) };
+        // An answer that can't end, nor go round in circles, before it is long enough.
+        let writing = Request {
+            messages: vec![Message::user("Tell me about the house.")],
+            schema: Some(json!({"type": "string", "minLength": 20_000})),
+            sampling: Sampling { temperature: 1.0, ..Sampling::default() },
+            ..Request::default()
+        };
+        let prompt = |words: usize| Request {
+            messages: vec![Message::user(Text(3).words(words))],
+            max_tokens: Some(1),
+            ..Request::default()
+        };
+        let count = |words: usize| engine.prompt_tokens(&prompt(words)).map(|tokens| tokens.len());
+        let (none, some) = (count(1)?, count(101)?);
+        let reading = prompt(1 + tokens.saturating_sub(none) * 100 / (some - none).max(1));
+        let mut written = engine.generate(&writing)?;
+        let is_text = |event: &alara_engine::Result<Event>| matches!(event, Ok(Event::Text { .. }));
+        // What only the first tokens pay is paid.
+        for event in written.by_ref().filter(is_text).take(8) {
+            event?;
+        }
+        std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let reader = scope.spawn(|| run(&engine, &reading));
+            let mut gaps = Vec::new();
+            let mut last = begun;
+            while !reader.is_finished() {
+                let Some(event) = written.next() else { break };
+                if is_text(&event) {
+                    gaps.push(last.elapsed().as_secs_f64() * 1e3);
+                    last = Instant::now();
+                }
+                event?;
+            }
+            drop(written);
+            let usage = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            gaps.sort_by(f64::total_cmp);
+            let at = |share: f64| gaps.get(((gaps.len() as f64 * share).ceil() as usize).saturating_sub(1));
+            Ok(at(1.0).map(|&longest_ms| Beside {
+                prompt_tokens: usage.prompt_tokens,
+                prefill_ms: usage.time_to_first_token.as_secs_f64() * 1e3,
+                pieces: gaps.len(),
+                median_ms: at(0.5).copied().unwrap_or(longest_ms),
+                p95_ms: at(0.95).copied().unwrap_or(longest_ms),
+                longest_ms,
+            }))
+        })
     }
 
     fn parallel(&self, agents: usize) -> alara_engine::Result<Parallel> {
@@ -373,17 +442,31 @@ mod tests {
             let config = Config {
                 options,
                 disk,
+                recorded: None,
                 words: 40,
                 sizes: vec![600, 1 << 20],
                 parallel: vec![2],
                 generate: 3,
+                beside: 400,
             };
             let report = measure(&gguf, &config, &mut |_| {}, &|_| false).expect("it can be measured");
             println!("{case}: {report:?}");
             assert_eq!(report.trace.requests, 60);
             assert!(report.trace.share >= 0.98, "{case}: {:?}", report.trace);
-            // What the context has no room for is left out.
+            // What the context has no room for is left out, and named.
             let [first] = report.first_token[..] else { panic!("{:?}", report.first_token) };
+            assert_eq!(report.too_long, [1 << 20]);
+            // Snapshots are counted where there are any, and are a part of the prefill.
+            let has_state = case != "qwen3-exact";
+            assert!(first.prefill_ms > 0.0 && first.prefill_ms <= first.cold_ms, "{case}: {first:?}");
+            assert!(!has_state || first.snapshot_ms > 0.0, "{case}: {first:?}");
+            assert!((0.0..0.5).contains(&first.snapshot_share), "{case}: {first:?}");
+            let beside = report.beside.expect("there is room for both");
+            assert!(beside.prompt_tokens >= 380 && beside.pieces > 0, "{case}: {beside:?}");
+            assert!(
+                beside.median_ms <= beside.p95_ms && beside.p95_ms <= beside.longest_ms,
+                "{case}: {beside:?}"
+            );
             // Some of it is in memory, since every prompt begins with it.
             assert!(first.disk_tokens * 2 > first.prompt_tokens, "{case}: {first:?}");
             assert_eq!(report.parallel[0].agents, 2);

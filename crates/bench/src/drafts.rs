@@ -1,0 +1,252 @@
+//! `bench drafts`: what guessing the next tokens is worth, and that it changes nothing.
+//!
+//! Every request is made by two engines that differ in that alone, in turns: the turns of traces that were recorded, in which models
+//! call tools, and free text of a fixed seed.
+
+use std::path::Path;
+
+use alara_engine::gguf::Gguf;
+use alara_engine::{DraftUsage, Engine, Event, Message, Options, Request, Sampling};
+use alara_harness::trace::{Line, Record, request};
+use serde::Serialize;
+
+/// Turns of the model that ships, in the first task of each category of the suite whose trace takes less than 20 kB.
+const RECORDED: &str = include_str!("../../../benches/drafts.jsonl");
+
+/// What free text is asked for.
+const ASKED: [&str; 6] = [
+    "Tell me about the history of paper.",
+    "Why is the sky blue?",
+    "Write a short story about a lighthouse.",
+    "What should I pack for a week in the mountains?",
+    "Explain how a bicycle stays upright.",
+    "Describe a market in the morning.",
+];
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How the model runs, drafts aside.
+    pub options: Options,
+    /// How often everything is asked of each of the two engines, warm-up aside.
+    pub pairs: usize,
+    /// Most tokens of a turn.
+    pub tokens: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The model file.
+    pub model: String,
+    /// Threads that computed.
+    pub threads: usize,
+    /// Turns with tools, then free text.
+    pub sets: Vec<Set>,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct Set {
+    /// Which.
+    pub name: &'static str,
+    /// Requests.
+    pub requests: usize,
+    /// Tokens of the answers to all of them, once.
+    pub tokens: usize,
+    /// Median tokens a second of decoding, without drafts.
+    pub without: f64,
+    /// The same with drafts.
+    pub with: f64,
+    /// Median over the pairs of how many times as fast it was with them.
+    pub speedup: f64,
+    /// Of each pair.
+    pub speedups: Vec<f64>,
+    /// Tokens drafted, in one pass, and how many of them came.
+    pub drafts: DraftUsage,
+    /// Requests whose answers were the same with and without, every time.
+    pub same: usize,
+}
+
+/// The turns with tools of a recorded trace, as they were asked for.
+///
+/// # Errors
+/// If a line is no record.
+pub fn turns(trace: &str) -> Result<Vec<Request>, serde_json::Error> {
+    let mut turns = Vec::new();
+    let mut entries = Vec::new();
+    for line in trace.lines() {
+        let Line { entry, .. } = serde_json::from_str::<Line>(line)?;
+        if let Record::Assistant { .. } = &*entry.record {
+            let before =
+                entries.iter().filter(|earlier: &&alara_harness::trace::Entry| earlier.scope == entry.scope);
+            turns.push(request(before.map(|entry| &*entry.record)));
+        }
+        // A trace of several runs: each begins anew.
+        if let (Record::Start(_), true) = (&*entry.record, entry.scope.is_empty()) {
+            entries.clear();
+        }
+        entries.push(entry);
+    }
+    turns.retain(|request| !request.tools.is_empty());
+    Ok(turns)
+}
+
+/// The turns of the trace that is measured when none is named.
+pub fn recorded() -> Vec<Request> {
+    turns(RECORDED).unwrap_or_default()
+}
+
+/// As [`turns`], of a file.
+///
+/// # Errors
+/// If it can't be read or is no trace.
+pub fn turns_of(path: &Path) -> std::io::Result<Vec<Request>> {
+    Ok(turns(&std::fs::read_to_string(path)?)?)
+}
+
+/// Free text, drawn at temperature 0.8.
+fn free() -> Vec<Request> {
+    let free = ASKED.iter().zip(1..).map(|(text, seed)| Request {
+        messages: vec![Message::user(*text)],
+        sampling: Sampling { temperature: 0.8, seed, ..Sampling::default() },
+        ..Request::default()
+    });
+    free.collect()
+}
+
+/// Measures the model in `gguf` on the turns `with_tools` and on free text; `note` is told what is being done.
+///
+/// # Errors
+/// The engine's.
+pub fn measure(
+    gguf: &Gguf,
+    config: &Config,
+    with_tools: Vec<Request>,
+    note: &mut dyn FnMut(&str),
+) -> alara_engine::Result<Report> {
+    let engine = |drafts| Engine::load(gguf, &Options { drafts, ..config.options.clone() });
+    let engines = [engine(false)?, engine(true)?];
+    let mut sets = Vec::new();
+    for (name, mut requests) in [("tool calls", with_tools), ("free text", free())] {
+        for request in &mut requests {
+            request.max_tokens =
+                Some(request.max_tokens.map_or(config.tokens, |most| most.min(config.tokens)));
+        }
+        sets.push(compare(name, &engines, &requests, config.pairs, note)?);
+    }
+    Ok(Report { model: gguf.name().to_owned(), threads: config.options.threads, sets })
+}
+
+/// One pass of one engine.
+#[derive(Default)]
+struct Pass {
+    said: Vec<String>,
+    tokens: usize,
+    seconds: f64,
+    drafts: DraftUsage,
+}
+
+impl Pass {
+    fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds.max(1e-9)
+    }
+}
+
+fn compare(
+    name: &'static str,
+    engines: &[Engine; 2],
+    requests: &[Request],
+    pairs: usize,
+    note: &mut dyn FnMut(&str),
+) -> alara_engine::Result<Set> {
+    // What is computed first is not measured: afterwards both have the prompts in their caches.
+    let expected = pass(&engines[0], requests)?;
+    let mut last = pass(&engines[1], requests)?;
+    let mut same: Vec<bool> = expected.said.iter().zip(&last.said).map(|(a, b)| a == b).collect();
+    let (mut speeds, mut speedups) = ([Vec::new(), Vec::new()], Vec::new());
+    for pair in 1..=pairs {
+        note(&format!("{name}, pair {pair} of {pairs}"));
+        // Who goes first has no advantage.
+        for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let now = pass(&engines[which], requests)?;
+            same.iter_mut()
+                .zip(now.said.iter().zip(&expected.said))
+                .for_each(|(same, (a, b))| *same &= a == b);
+            speeds[which].push(now.tokens_per_second());
+            if which == 1 {
+                last = now;
+            }
+        }
+        speedups.push(speeds[1][pair - 1] / speeds[0][pair - 1]);
+    }
+    Ok(Set {
+        name,
+        requests: requests.len(),
+        tokens: expected.tokens,
+        without: median(&speeds[0]),
+        with: median(&speeds[1]),
+        speedup: median(&speedups),
+        speedups,
+        drafts: last.drafts,
+        same: same.iter().filter(|same| **same).count(),
+    })
+}
+
+fn pass(engine: &Engine, requests: &[Request]) -> alara_engine::Result<Pass> {
+    let mut pass = Pass::default();
+    for request in requests {
+        let mut said = String::new();
+        for event in engine.generate(request)? {
+            match event? {
+                Event::Text { text } | Event::Reasoning { text } => said += &text,
+                Event::ToolCall(call) => said += &format!("\n{} {:?}", call.name, call.arguments),
+                Event::Incomplete { name, arguments } => said += &format!("\n{name} {arguments}…"),
+                Event::ToolCallDelta { .. } => {}
+                Event::Done { finish, usage } => {
+                    said += &format!("\n{finish:?} after {}", usage.completion_tokens);
+                    pass.tokens += usage.completion_tokens;
+                    pass.seconds += usage.decode_time.as_secs_f64();
+                    pass.drafts += usage.drafts;
+                }
+            }
+        }
+        pass.said.push(said);
+    }
+    Ok(pass)
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {
+        (Some(upper), Some(lower)) => (upper + lower) / 2.0,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!([median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0]), median(&[])], [2.0, 2.5, 0.0]);
+    }
+
+    /// The recorded turns are whole, and the shipped model says the same to them with and without drafts, some of which come.
+    #[test]
+    fn answers_to_recorded_turns_are_the_same() {
+        let all = turns(RECORDED).expect("it is a trace");
+        assert!(all.len() >= 12 && all.iter().all(|turn| !turn.messages.is_empty()), "{}", all.len());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
+        let gguf = Gguf::open(&path).expect("it ships");
+        let options = Options { threads: 1, ..Options::default() };
+        let some = all.into_iter().step_by(5).collect();
+        let config = Config { options, pairs: 1, tokens: 24 };
+        let report = measure(&gguf, &config, some, &mut |_| {}).expect("it can be measured");
+        for set in &report.sets {
+            assert!(set.requests > 1 && set.same == set.requests && set.tokens > set.requests, "{set:?}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What is wrong with suites and sweeps, every problem with its place. Nothing runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use alara_harness::error::chain;
+use alara_harness::jinx::{self, Place};
+use alara_harness::source::{Diagnostic, Severity, Source};
+use alara_harness::{Jinx, Team};
+use serde::de::DeserializeOwned;
+
+use crate::suite::{find, is_yaml};
+use crate::sweep::Sweep;
+use crate::{Error, Suite, Task};
+
+/// Whether `path` is one of a suite's files, or a folder of them and no team.
+pub fn is_suite(path: &Path) -> bool {
+    if path.is_file() {
+        return is_yaml(path) || path.extension().is_some_and(|ending| ending == "csv");
+    }
+    let team = |entry: &Path| {
+        let ending = entry.extension().is_some_and(|ending| ending == "ctx" || ending == "npc");
+        ending
+            || ["agents.md", "agents", "jinxes", "jinxs", "npc_team"].iter().any(|name| entry.ends_with(name))
+    };
+    let mut files = Vec::new();
+    path.read_dir()
+        .is_ok_and(|mut entries| !entries.any(|entry| entry.is_ok_and(|entry| team(&entry.path()))))
+        && find(path, &mut files).is_ok()
+        && files.iter().any(|file| is_yaml(file) && tells_a_task(file))
+}
+
+/// Whether a YAML file has a task's key: others have files of that ending too.
+fn tells_a_task(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| text.contains("instruction"))
+}
+
+/// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file. Of a file that can't be read as what
+/// it is, the first problem.
+///
+/// # Errors
+/// There is nothing at `path`, or no task.
+pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
+    let mut files = Vec::new();
+    if path.is_dir() {
+        find(path, &mut files)?;
+    } else if is_yaml(path) {
+        files.push(path.to_owned());
+    } else {
+        return match Suite::load(path) {
+            Ok(_) => Ok(Vec::new()),
+            Err(error @ (Error::Read { .. } | Error::NotASuite { .. } | Error::NoTasks { .. })) => Err(error),
+            Err(error) => Ok(vec![told(path, &error)]),
+        };
+    }
+    if !files.iter().any(|file| is_yaml(file)) {
+        return Err(Error::NoTasks { path: path.to_owned() });
+    }
+    let (mut problems, mut jinxes, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+    for path in files {
+        let source = match std::fs::read_to_string(&path) {
+            Ok(text) => Source { path, text },
+            Err(source) => {
+                problems.push(at(&path, Place::default(), &chain(&source)));
+                continue;
+            }
+        };
+        match is_yaml(&source.path) {
+            true => tasks
+                .extend(read(&source).map_err(|problem| problems.push(problem)).map(|task| (task, source))),
+            false => jinxes.extend(jinx::read(&source, &mut problems)),
+        }
+    }
+    each(&tasks, &jinxes, &mut problems);
+    Ok(problems)
+}
+
+/// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that the built-in team lacks.
+fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic>) {
+    let team = Team::stock("alara").ok();
+    let mut ids: BTreeMap<&str, &Source> = BTreeMap::new();
+    for (task, source) in tasks {
+        if let Err(error) = task.check(|_| String::new()) {
+            let (field, message) = match error {
+                Error::EmptyField { field, .. } => (field, format!("the field `{field}` is empty")),
+                Error::Value { field, value, wanted, .. } => {
+                    (field, format!("`{value}` is no {field}: {wanted}"))
+                }
+                other => ("", other.to_string()),
+            };
+            problems.push(at(&source.path, key(&source.text, field), &message));
+        }
+        if let Some(first) = ids.insert(&task.id, source) {
+            let first = first.path.display();
+            let message =
+                format!("the task id `{}` occurs twice, in {first} too: give one of them another", task.id);
+            problems.push(at(&source.path, key(&source.text, "id"), &message));
+        }
+        let Some(team) = &team else { continue };
+        let jinx = |name: &&String| team.jinx(name).is_none() && jinxes.iter().all(|own| own.name != **name);
+        let lacking = task.jinxes.iter().filter(jinx).map(|name| ("jinxes", "jinx", name));
+        let members = task.delegates.iter().filter(|name| team.member(name).is_none());
+        for (field, what, name) in lacking.chain(members.map(|name| ("delegates", "member", name))) {
+            let message = format!(
+                "the built-in team has no {what} `{name}`: the task takes a team that has it (--team), else it ends with an error"
+            );
+            let problem = at(&source.path, key(&source.text, field), &message);
+            problems.push(Diagnostic { severity: Severity::Warning, ..problem });
+        }
+    }
+}
+
+/// The problems of a `.bench` file and of its suite, and what it says, if that can be read.
+///
+/// # Errors
+/// The file can't be read.
+pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let source = Source { path: path.to_owned(), text };
+    let mut sweep: Sweep = match read(&source) {
+        Ok(sweep) => sweep,
+        Err(problem) => return Ok((None, vec![problem])),
+    };
+    let mut problems = Vec::new();
+    if let Err(problem) = sweep.check() {
+        problems.push(about(&source, &problem.name, &problem.message));
+    }
+    sweep.locate(path);
+    let suite = match &sweep.suite {
+        None => Suite::stock(),
+        Some(folder) => {
+            problems.extend(
+                self::suite(folder)
+                    .unwrap_or_else(|error| vec![at(path, key(&source.text, "suite"), &chain(&error))]),
+            );
+            Suite::load(folder)
+        }
+    };
+    if let Ok(suite) = suite {
+        let categories = sweep.categories.iter();
+        let ruled = sweep.conditions.iter().flat_map(|condition| condition.categories.keys());
+        let categories: BTreeSet<&String> = categories.chain(ruled).collect();
+        let lacking =
+            categories.into_iter().map(|name| (name, suite.select(std::slice::from_ref(name), &[])));
+        let lacking =
+            lacking.chain(sweep.tasks.iter().map(|id| (id, suite.select(&[], std::slice::from_ref(id)))));
+        for (name, found) in lacking {
+            if let Err(error) = found {
+                problems.push(about(&source, name, &error.to_string()));
+            }
+        }
+        // What is there one by one may have nothing in common.
+        if problems.is_empty()
+            && let Err(error) = suite.select(&sweep.categories, &sweep.tasks)
+        {
+            problems.push(at(path, key(&source.text, "tasks"), &error.to_string()));
+        }
+    }
+    Ok((Some(sweep), problems))
+}
+
+/// A problem with the name `name`, where it is last named in a file.
+pub fn about(source: &Source, name: &str, message: &str) -> Diagnostic {
+    let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    let in_line = |line: &str| {
+        let alone =
+            |at: &usize| !line[..*at].ends_with(is_part) && !line[at + name.len()..].starts_with(is_part);
+        let code = line.split('#').next().unwrap_or_default();
+        (!name.is_empty()).then(|| code.match_indices(name).map(|(at, _)| at).find(alone)).flatten()
+    };
+    let lines: Vec<&str> = source.text.lines().collect();
+    let found = lines.iter().enumerate().rev().find_map(|(line, text)| {
+        let column = text[..in_line(text)?].chars().count() + 1;
+        Some(Place { line: line + 1, column })
+    });
+    at(&source.path, found.unwrap_or_default(), message)
+}
+
+/// A YAML file as what it should be.
+fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
+        let number = |number: u64| usize::try_from(number).unwrap_or(0);
+        let place = error.location().map_or_else(Place::default, |place| Place {
+            line: number(place.line()),
+            column: number(place.column()),
+        });
+        let message = error.to_string();
+        // The place stands before the message already.
+        let message = match message.split_once(": ") {
+            Some((before, rest)) if before.contains("line") => rest,
+            _ => message.split(" at line ").next().unwrap_or(&message),
+        };
+        at(&source.path, place, message)
+    })
+}
+
+/// Where a key of a file's outermost level stands.
+fn key(text: &str, key: &str) -> Place {
+    let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
+    match text.lines().position(begins) {
+        Some(line) if !key.is_empty() => Place { line: line + 1, column: 1 },
+        _ => Place::default(),
+    }
+}
+
+fn at(path: &Path, place: Place, message: &str) -> Diagnostic {
+    let (path, message): (PathBuf, String) = (path.to_owned(), message.trim().to_owned());
+    Diagnostic { path, place, severity: Severity::Error, message }
+}
+
+/// An error that names the file and the line itself.
+fn told(path: &Path, error: &Error) -> Diagnostic {
+    let text = chain(error);
+    let rest = text.strip_prefix(&format!("{}:", path.display())).unwrap_or(&text);
+    let (line, message) = match rest.split_once(':').map(|(line, rest)| (line.parse(), rest)) {
+        Some((Ok(line), message)) => (line, message),
+        _ => (0, rest),
+    };
+    at(path, Place { line, column: usize::from(line > 0) }, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn lines(folder: &Path, problems: &[Diagnostic]) -> Vec<String> {
+        let own = format!("{}/", folder.display());
+        problems.iter().map(|problem| problem.to_string().replace(&own, "")).collect()
+    }
+
+    #[test]
+    fn all_problems_of_a_suite() {
+        let task = |change: &[(&str, &str)]| {
+            change.iter().fold(TASK.to_owned(), |text, (from, to)| text.replace(from, to))
+        };
+        let files = [
+            ("a.yaml", task(&[])),
+            ("b.yaml", task(&[("a-1", "b-1")]) + "points: 3\n"),
+            ("c.yaml", task(&[("a-1", "c-1"), ("easy", "trivial")])),
+            ("d.yaml", task(&[("a-1", "d-1"), ("Do it.", "''")])),
+            ("e.yaml", task(&[("a-1", "d/1")])),
+            ("f.yaml", task(&[])),
+            ("g.yaml", task(&[("a-1", "g-1")]) + "jinxes: [nothing]\ndelegates: [nobody]\n"),
+            ("h.yaml", task(&[("a-1", "h-1"), ("verify: 'true'\n", "")])),
+            ("y.jinx", "jinx_name: y\nsteps:\n- {engine: bash\n".to_owned()),
+        ];
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let folder = folder(&files);
+        assert!(is_suite(folder.path()));
+        let text = lines(folder.path(), &suite(folder.path()).unwrap()).join("\n");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_ships_is_in_order() {
+        let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
+        assert_eq!(suite(&benches.join("tasks")).unwrap(), []);
+        for name in ["22-models.bench", "retry.bench"] {
+            assert_eq!(sweep(&benches.join("sweeps").join(name)).unwrap().1, [], "{name}");
+        }
+    }
+
+    #[test]
+    fn all_problems_of_a_sweep() {
+        let check = |text: &str, expected: &[&str]| {
+            let folder = folder(&[("x.bench", text), ("suite/a.yaml", TASK), ("broken/b.yaml", "id: [\n")]);
+            let (_, problems) = sweep(&folder.path().join("x.bench")).unwrap();
+            let lines = lines(folder.path(), &problems);
+            assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+            for (line, words) in lines.iter().zip(expected) {
+                assert!(line.starts_with(words), "{line}");
+            }
+        };
+        check("suite: suite\ntrials: 2\n", &[]);
+        check("suit: suite\n", &["x.bench:1:1: error: unknown field `suit`, expected one of suite, models"]);
+        check("trials: 0\n", &["x.bench:1:1: error: invalid value"]);
+        check(
+            "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",
+            &[
+                "x.bench:2:17: error: the suite has no category `git`; it has a",
+                "x.bench:5:3: error: the suite has no task `a-2`; it has a-1",
+            ],
+        );
+        check(
+            "models: [x]\nconditions:\n- name: one\n- name: one\n",
+            &["x.bench:4:9: error: the condition `one` occurs twice"],
+        );
+        check("suite: absent\n", &["x.bench:1:1: error: can't read the suite"]);
+        check("suite: broken\n", &["broken/b.yaml:"]);
+    }
+
+    #[test]
+    fn a_csv_file_has_lines() {
+        let head = "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\n";
+        let folder = folder(&[("old.csv", &format!("{head}s-1,s,easy,,Go.,ls,\ns-2,s,trivial,,Go.,ls,\n"))]);
+        let path = folder.path().join("old.csv");
+        let problems = suite(&path).unwrap();
+        assert_eq!(
+            lines(folder.path(), &problems),
+            ["old.csv:3:1: error: `trivial` is no difficulty: it is easy, medium or hard"]
+        );
+        assert!(suite(&folder.path().join("absent.yaml")).unwrap()[0].message.contains("No such file"));
+    }
+
+    #[test]
+    fn a_team_is_no_suite() {
+        let folder =
+            folder(&[("team.ctx", ""), ("x.yaml", TASK), ("y/z.yaml", TASK), ("notes/n.yaml", "on: push\n")]);
+        assert!(
+            !is_suite(folder.path())
+                && is_suite(&folder.path().join("y"))
+                && !is_suite(&folder.path().join("notes"))
+        );
+        assert!(is_suite(&folder.path().join("x.yaml")));
+    }
+
+    #[test]
+    fn names_are_found_as_whole_words() {
+        let source = Source { path: "x".into(), text: "a: gitt # git\nb: 'é' git-1 git\n".into() };
+        assert_eq!(about(&source, "git", "").place, Place { line: 2, column: 14 });
+        assert_eq!(about(&source, "absent", "").place, Place::default());
+    }
+}

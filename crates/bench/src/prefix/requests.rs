@@ -1,0 +1,113 @@
+//! What `bench prefix` asks: the requests of three made-up agents that share skills, or those that agents made in a run.
+//!
+//! The made-up texts are random words of a fixed seed: what they say matters to no cache.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use alara_engine::{Message, Request, Segment};
+use alara_harness::trace::{self, Record};
+use jiff::Timestamp;
+
+use crate::{Error, run_file};
+
+/// Who works in the trace, with which skills.
+pub const AGENTS: [(&str, &[&str]); 3] =
+    [("builder", &["a", "b"]), ("reviewer", &["a", "c"]), ("releaser", &["a", "b", "d"])];
+
+/// Turns of each of them.
+const TURNS: usize = 20;
+
+const WORDS: [&str; 16] = [
+    "house", "the", "of", "kitchen", "reading", "because", "about", "in", "water", "and", "tree", "is",
+    "with", "number", "to", "old",
+];
+
+/// Random words.
+pub struct Text(pub u64);
+
+impl Text {
+    /// So many of them.
+    pub fn words(&mut self, count: usize) -> String {
+        let words = (0..count).map(|_| {
+            // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            WORDS[((z ^ (z >> 31)) % WORDS.len() as u64) as usize]
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A static text by its name.
+pub fn segment(name: &str, text: String) -> Segment {
+    Segment { name: name.to_owned(), text }
+}
+
+/// The requests of the trace in their order: the agents take turns. What they answer is fixed, so that every model gets the same.
+pub fn trace(words: usize) -> Vec<Request> {
+    let skill =
+        |name: &str| segment(name, format!("# {name}\n\n{}", Text(name.as_bytes()[0].into()).words(words)));
+    let mut agents: Vec<Request> = AGENTS
+        .iter()
+        .map(|(name, skills)| {
+            let context = segment("context", Text(1).words(words / 2));
+            let directive = segment("directive", format!("You are the {name}."));
+            let system =
+                [context].into_iter().chain(skills.iter().map(|name| skill(name))).chain([directive]);
+            Request { system: system.collect(), max_tokens: Some(4), ..Request::default() }
+        })
+        .collect();
+    let mut said = Text(2);
+    let mut requests = Vec::new();
+    for _ in 0..TURNS {
+        for agent in &mut agents {
+            agent.messages.push(Message::user(said.words(6)));
+            requests.push(agent.clone());
+            agent.messages.push(Message::assistant(said.words(4), Vec::new()));
+        }
+    }
+    requests
+}
+
+/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in the run of one trace; in the order in
+/// which they were answered. What was answered is fixed: a replay generates four tokens a request and goes on with what the trace has.
+///
+/// # Errors
+/// The file or one of its traces can't be read, or there is no request in them.
+pub fn recorded(path: &Path) -> Result<Vec<Request>, Error> {
+    let traces = match run_file::read(path) {
+        Ok(run) => {
+            let beside = path.parent().unwrap_or(Path::new(""));
+            let names: BTreeSet<&str> = run.attempts.iter().map(|attempt| attempt.trace.as_str()).collect();
+            names.into_iter().filter(|name| !name.is_empty()).map(|name| beside.join(name)).collect()
+        }
+        // Not a run, but maybe a trace.
+        Err(Error::NoHeader { .. } | Error::Record { .. }) => vec![path.to_owned()],
+        Err(error) => return Err(error),
+    };
+    let mut requests: Vec<(Timestamp, Request)> = Vec::new();
+    for trace in traces {
+        let mut conversations: BTreeMap<String, Vec<Record>> = BTreeMap::new();
+        for line in trace::lines(&trace).map_err(Error::Harness)? {
+            let records = conversations.entry(line.entry.scope.clone()).or_default();
+            if let Record::Assistant { .. } = &*line.entry.record {
+                let request = Request {
+                    max_tokens: Some(4),
+                    // How an answer is bound changes nothing in the prompt.
+                    schema: None,
+                    ..trace::request(&*records)
+                };
+                requests.push((line.time.parse().unwrap_or_default(), request));
+            }
+            records.push((*line.entry.record).clone());
+        }
+    }
+    if requests.is_empty() {
+        return Err(Error::NoRequests { path: path.to_owned() });
+    }
+    requests.sort_by_key(|(time, _)| *time);
+    Ok(requests.into_iter().map(|(_, request)| request).collect())
+}

@@ -1,0 +1,57 @@
+//! What a step allocates once it has its buffers.
+#![allow(unsafe_code, clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use alara_engine::backend::native::Native;
+use alara_engine::backend::{KvType, Span, Step};
+use alara_engine::cache::{Room, SlotId};
+use alara_engine::decoder::Decoder;
+use alara_engine::gguf::Gguf;
+
+/// Counts what is allocated.
+struct Counter;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does it all.
+unsafe impl GlobalAlloc for Counter {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counter = Counter;
+
+#[test]
+fn layers_allocate_nothing_for_a_token() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
+    let gguf = Gguf::open(&model).unwrap();
+    let room = Room::new(64, 1, 1, None);
+    let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &room, KvType::F16).unwrap();
+    let counts: Vec<usize> = (0..24)
+        .map(|past| {
+            let blocks: Vec<u32> = vec![0, 1, 2, 3];
+            let span =
+                Span { rows: 1, past, blocks, windowed: Vec::new(), slot: SlotId(0), saves: Vec::new() };
+            let step = Step { tokens: vec![7], spans: vec![span], outputs: vec![0] };
+            let before = COUNT.load(Relaxed);
+            let logits = decoder.forward(&step, None).unwrap();
+            let count = COUNT.load(Relaxed) - before;
+            assert_eq!(logits.len(), decoder.vocabulary());
+            count
+        })
+        .collect();
+    // Cosines, sines and the logits that are handed out; the model has five layers.
+    assert!(counts[1..].iter().all(|&count| count <= 4), "{counts:?}");
+}

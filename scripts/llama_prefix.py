@@ -1,0 +1,259 @@
+"""Compares what the prefix caches of alara and of llama.cpp's server save: the total time of a trace of agents.
+
+    scripts/compare-llama prefix MODEL.gguf [-t 2] [--turns 20] [--generate 24] [--skill-words 400] [--json]
+
+Three agents that share skills ({a, b}, {a, c}, {a, b, d}) take turns, 20 each: 60 requests by HTTP, one after the other. Both
+servers get the same file, threads, context and messages. llama.cpp's has one slot an agent, to which the agent's requests are pinned.
+How long answers are is forced: llama.cpp ignores the end of a turn, alara writes a JSON text that may not end before. What is said in
+the next request is fixed too, so that both read the same: so neither can use again what it generated itself.
+
+The server is built once, from the source that the Python package llama-cpp-python carries, with cmake, ninja or make, and clang
+(gcc 12 miscompiles its AMX code), in llama.cpp below alara's cache folder. --build builds it and measures nothing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+VERSION = "0.3.36"
+AGENTS = {"builder": "ab", "reviewer": "ac", "releaser": "abd"}
+WORDS = "house the of kitchen reading because about in water and tree is with number to old".split()
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(
+        prog="compare-llama prefix", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="GGUF file")
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=20, help="requests of each agent")
+    parser.add_argument("--generate", type=int, default=24, help="tokens of each answer")
+    parser.add_argument("--skill-words", type=int, default=400, help="words of a skill")
+    parser.add_argument("--message-words", type=int, default=40, help="words of what an agent is told in a turn")
+    parser.add_argument("-r", "--repetitions", type=int, default=1, help="alternating pairs of runs, each with servers that are new")
+    parser.add_argument("--alara", default=str(ROOT / "target/release/alara"), help="alara's binary")
+    parser.add_argument("--llama-server", help="a server that is built already")
+    parser.add_argument("--cc", help="the C compiler [default: clang, or the newest clang-N]")
+    parser.add_argument("--build", action="store_true", help="build llama.cpp's server and stop")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args(arguments)
+    for name in ["threads", "turns", "generate", "repetitions"]:
+        if getattr(args, name) < 1:
+            parser.error(f"--{name}: at least 1")
+    # Servers of our own are nothing for a proxy.
+    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
+    server = args.llama_server or build(args.cc)
+    if args.build:
+        print(server)
+        return
+    if not args.model or not os.path.exists(args.model):
+        sys.exit(f"{args.model or 'a model'} is missing: name a GGUF file")
+    if not os.path.exists(args.alara):
+        sys.exit(f"{args.alara} is missing: build it with `cargo build --release`")
+    trace = requests(args)
+    # What the longest request takes, by a generous count of tokens a word.
+    longest = max(sum(len(m["content"].split()) for m in messages) for _, messages in trace)
+    context = (2 * longest + 8 * args.turns + args.generate + 511) // 256 * 256
+    runs = {"alara": [], "llama.cpp": []}
+    for number in range(args.repetitions):
+        for name in runs:
+            note(f"{name}, run {number + 1} of {args.repetitions}")
+            command = alara_command(args, context) if name == "alara" else llama_command(server, args, context)
+            runs[name].append(measure(name, command, trace, args))
+    report(args, runs)
+
+
+def requests(args):
+    """The agents in turn: [(agent, messages)]."""
+    def words(seed, count):
+        return " ".join(random.Random(seed).choices(WORDS, k=count))
+
+    skills = {name: f"# {name}\n\n{words(name, args.skill_words)}" for name in "abcd"}
+    talks = {
+        agent: [{"role": "system", "content": "\n\n".join(
+            [words("context", args.skill_words // 2)] + [skills[name] for name in own] + [f"You are the {agent}."])}]
+        for agent, own in AGENTS.items()
+    }
+    trace = []
+    for turn in range(args.turns):
+        for agent, talk in talks.items():
+            talk.append({"role": "user", "content": words(f"{agent} {turn}", args.message_words)})
+            trace.append((agent, list(talk)))
+            talk.append({"role": "assistant", "content": words(f"{turn} {agent}", max(1, args.generate // 2))})
+    return trace
+
+
+def alara_command(args, context):
+    port = free_port()
+    return port, [args.alara, "serve", "-m", args.model, "--port", str(port), "--threads", str(args.threads), "--ctx", str(context),
+                  "--parallel", str(len(AGENTS)), "--cache", "off"]
+
+
+def llama_command(server, args, context):
+    port = free_port()
+    return port, [server, "-m", args.model, "--port", str(port), "-t", str(args.threads), "-c", str(context * len(AGENTS)),
+                  "-np", str(len(AGENTS)), "--jinja", "--no-webui", "-fa", "auto"]
+
+
+def measure(name, server, trace, args):
+    port, command = server
+    log = open(cache() / f"{name}.log", "w+")
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        wait(port, process, log)
+        slots = {agent: slot for slot, agent in enumerate(AGENTS)}
+        total, prompt, cached, firsts = 0.0, 0, 0, []
+        for at, (agent, messages) in enumerate(trace):
+            body = {"messages": messages, "max_tokens": args.generate, "temperature": 1, "seed": 1}
+            if name == "alara":
+                body |= {"model": "", "response_format": {"type": "json_schema", "json_schema": {
+                    "name": "text", "schema": {"type": "string", "minLength": 100 * args.generate}}}}
+            else:
+                body |= {"ignore_eos": True, "id_slot": slots[agent], "cache_prompt": True}
+            if name == "alara":
+                body["model"] = model(port)
+            begun = time.monotonic()
+            answer = post(port, body)
+            spent = time.monotonic() - begun
+            usage = answer["usage"]
+            if usage["completion_tokens"] != args.generate:
+                sys.exit(f"{name} wrote {usage['completion_tokens']} tokens instead of {args.generate}")
+            total += spent
+            prompt += usage["prompt_tokens"]
+            cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+            firsts.append(spent)
+            if sys.stderr.isatty():
+                print(f"\r{at + 1}/{len(trace)} {total:.1f} s ", end="", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+        return {"seconds": total, "prompt_tokens": prompt, "cached_tokens": cached, "first_requests": firsts[:len(AGENTS)],
+                "median_request": statistics.median(firsts)}
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def report(args, runs):
+    medians = {name: statistics.median(run["seconds"] for run in all) for name, all in runs.items()}
+    ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(runs["alara"], runs["llama.cpp"]))
+    if args.json:
+        print(json.dumps({"model": args.model, "turns": args.turns, "generate": args.generate, "skill_words": args.skill_words,
+                          "message_words": args.message_words, "threads": args.threads, "runs": runs, "ratio": ratio}, indent=2))
+        return
+    print(f"{'':<12}{'total':>10}{'prompt tokens':>15}{'cached':>9}   first request of each agent, median of all")
+    for name, all in runs.items():
+        run = min(all, key=lambda run: abs(run["seconds"] - medians[name]))
+        firsts = ", ".join(f"{spent:.1f}" for spent in run["first_requests"])
+        share = run["cached_tokens"] / run["prompt_tokens"]
+        print(f"{name:<12}{medians[name]:>8.1f} s{run['prompt_tokens']:>15}{share:>9.1%}   {firsts} s; {run['median_request']:.2f} s")
+    print(f"alara takes 1/{ratio:.2f} of the time ({len(AGENTS) * args.turns} requests, {args.generate} tokens each, {args.threads} threads)")
+
+
+def model(port):
+    global MODEL
+    if MODEL is None:
+        MODEL = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models"))["data"][0]["id"]
+    return MODEL
+
+
+MODEL = None
+
+
+def post(port, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    try:
+        return json.load(urllib.request.urlopen(request, timeout=600))
+    except urllib.error.HTTPError as error:
+        sys.exit(f"the server refused: {error.read().decode()[:1000]}")
+
+
+def wait(port, process, log):
+    """Until the server has loaded its model: both tell at the same path."""
+    for _ in range(1200):
+        if process.poll() is not None:
+            log.seek(0)
+            sys.exit(f"the server ended:\n{log.read()[-2000:]}")
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+            return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    sys.exit("the server does not answer")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def cache():
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    folder = pathlib.Path(base) / "alara" / "llama.cpp"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def build(cc):
+    """Where llama.cpp's server is, built if it is not there yet."""
+    folder = cache()
+    built = folder / f"build-{VERSION}"
+    server = built / "bin" / "llama-server"
+    if server.exists():
+        return str(server)
+    found = cc or shutil.which("clang") or newest_clang()
+    if not found or not shutil.which("cmake"):
+        sys.exit("cmake and clang are needed to build llama.cpp's server; or name one that is built, with --llama-server")
+    package = folder / f"llama_cpp_python-{VERSION}"
+    source = package / "vendor" / "llama.cpp"
+    if not source.exists():
+        archive = folder / f"llama_cpp_python-{VERSION}.tar.gz"
+        if not archive.exists():
+            note("downloading the source")
+            run([sys.executable, "-m", "pip", "download", "-q", "--no-binary", ":all:", "--no-deps", "-d", str(folder),
+                 f"llama-cpp-python=={VERSION}"])
+        with tempfile.TemporaryDirectory(dir=folder) as part, tarfile.open(archive) as tar:
+            tar.extractall(part, [m for m in tar.getmembers() if "/vendor/llama.cpp/" in m.name], filter="data")
+            # Whole, or not there.
+            os.rename(pathlib.Path(part) / package.name, package)
+    note("building llama.cpp's server, which takes some ten minutes of a processor")
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    off = ["LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_OPENSSL",
+           "LLAMA_CURL"]
+    plus = pathlib.Path(found).with_name(pathlib.Path(found).name.replace("clang", "clang++"))
+    run(["cmake", "-S", str(source), "-B", str(built), *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={found}",
+         f"-DCMAKE_CXX_COMPILER={plus}", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
+         "-DLLAMA_BUILD_COMMON=ON", *[f"-D{name}=OFF" for name in off]])
+    run(["nice", "-n", "10", "cmake", "--build", str(built), "--target", "llama-server"])
+    return str(server)
+
+
+def newest_clang():
+    names = {int(path.name.removeprefix("clang-")): str(path) for path in pathlib.Path("/usr/bin").glob("clang-[0-9]*")
+             if path.name.removeprefix("clang-").isdigit()}
+    return names[max(names)] if names else None
+
+
+def run(command):
+    if subprocess.run(command, stdout=sys.stderr).returncode:
+        sys.exit(f"{' '.join(command)} failed")
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
