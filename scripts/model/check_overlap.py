@@ -19,7 +19,7 @@ import generate
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LENGTH = 8
 # (seed, first index, index after the last) of the conversations that models were trained on.
-RANGES = [(1, 0, 160_000), (2, 0, 180_000)]
+RANGES = [(3, 0, 160_000)]
 
 
 def words(text):

@@ -11,7 +11,7 @@ import data
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--out", default="build/data")
 parser.add_argument("--tokenizer", default=str(pathlib.Path(__file__).with_name("tokenizer.json")))
-parser.add_argument("--seed", type=int, default=2)
+parser.add_argument("--seed", type=int, default=3)
 parser.add_argument("--start", type=int, default=0)
 parser.add_argument("--count", type=int, default=400_000)
 arguments = parser.parse_args()

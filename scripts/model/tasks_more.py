@@ -27,7 +27,7 @@ def done(w, clause, command, closing, made=None):
 def git_there(w):
     rng, d, kind = w.rng, w.v.folder(1), w.rng.random()
     where = w.say(["in [the |]git [repository|repo] {d}", "in the [repository|repo] {d}", "inside [the repository |]{d}", "in the git [repository|repo] in [the folder |the directory |]{d}", "[of|for] the git [repository|repo] {d}".replace("[of|for]", "for")], d=w.d(d))
-    told = w.say(["there is a git [repository|repo] in [the folder |the directory |]{d}. ", "{d} is a git [repository|repo]. ", "the [directory|folder] {d} [holds|contains] a git [repository|repo]. ", "you [have|find] a git [repository|repo] [called|named|in] {d}. ", "we keep a git [repository|repo] in {d}. "], d=w.d(d))
+    told = w.say(["there is a git [repository|repo] in [the folder |the directory |]{d}. ", "{d} is under git. ", "the [directory|folder] {d} [holds|contains] a git [repository|repo]. ", "you [have|find] a git [repository|repo] [called|named|in] {d}. ", "we keep a git [repository|repo] in {d}. "], d=w.d(d))
     branch = w.v.stem().lower().replace(".", "-")
     message = w.v.phrase(1, 5)
     path = w.v.path(nested=0.1)
@@ -321,7 +321,7 @@ def listed_program(w):
     rng, v, python = w.rng, w.v, w.rng.random() < 0.5
     kind = rng.random()
     if kind < 0.3:
-        start, step, count = rng.randint(1, 30), rng.choice([1, 2, 2, 3, 5, 10]), rng.randint(3, 7)
+        start, step, count = rng.randint(6, 40), rng.choice([1, 2, 3, 5, 10]), rng.randint(3, 7)
         items = [str(start + i * step) for i in range(count)]
         if rng.random() < 0.4:
             items.reverse()

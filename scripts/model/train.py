@@ -100,7 +100,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a batch, without the prefix")
     parser.add_argument("--pool", type=int, default=10000, help="conversations sorted by length at a time")
     parser.add_argument("--data", help="folder where prepare.py has put conversations (a multiple of 10000); else they are made on the way")
-    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--start", type=int, default=0, help="index of the first conversation")
     parser.add_argument("--matrix-rate", type=float, default=0.012)
     parser.add_argument("--vector-rate", type=float, default=0.003)

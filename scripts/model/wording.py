@@ -66,7 +66,7 @@ def expand(rng, template):
 # on the very wording of a template. Held-out instructions stay as they are.
 ALIKE = [
     "create make produce set_up", "write save store put record", "delete remove erase", "delete remove get_rid_of drop", "folder directory", "contains holds has includes", "containing holding with",
-    "count determine find_out work_out", "find determine get look_for", "number count", "called named", "each every", "all every_one_of", "largest biggest highest greatest", "smallest lowest least",
+    "find determine get look_for", "number count", "called named", "each every", "all every_one_of", "largest biggest highest greatest", "smallest lowest least",
     "prints outputs shows displays", "print output show", "returns gives gives_back", "lines rows", "change turn", "copy duplicate", "result outcome output", "sorted ordered", "sort order arrange",
     "occurs appears", "numbers values", "first top initial", "last final", "script program", "run execute start", "fix correct repair mend", "should must shall has_to", "file document",
     "convert turn change", "whole entire", "current present", "show display give", "compute calculate work_out", "extract take pull pick", "append add", "wrong incorrect", "empty blank", "computes calculates", "takes gets reads", "then afterwards", "word term", "in inside within", "new fresh", "put place", "give provide", "needs requires", "instead_of in_place_of rather_than", "only just", "list enumerate", "begin start",
