@@ -8,6 +8,7 @@ call or a failed check and the recovery from it. It depends on (seed, split, ind
 
 import argparse
 import json
+import pathlib
 import random
 
 import tasks_code  # noqa: F401  each import registers its tasks
@@ -23,6 +24,9 @@ from world import TASKS, Call, Unavailable, World, failed, ok
 FUNCTIONS = [function for function, _ in TASKS]
 WEIGHTS = [weight * (1.5 if function.__module__ == "tasks_more" else 1) for function, weight in TASKS]
 SPLITS = ("train", "heldout")
+# Training conversations (seed, index) that share words with the benchmark; see check_overlap.py.
+LEFT_OUT_FILE = pathlib.Path(__file__).with_name("left_out.txt")
+LEFT_OUT = {tuple(map(int, line.split())) for line in LEFT_OUT_FILE.read_text().splitlines()}
 
 
 def compact(value):

@@ -49,7 +49,7 @@ def git_there(w):
         clause = told + what[0].upper() + what[1:] + rng.choice([" there", ""]) if rng.random() < 0.5 else rng.choice([f"{what} {where}", f"{where}, {what}"])
         return done(w, clause, command, closing)
     command, phrases = rng.choice([
-        ("branch --show-current", ["the [name of the |]current branch", "the name of the branch that is checked out", "the checked-out branch's name", "which branch is [checked out|current|active]", "the branch [that is |]in use"]),
+        ("branch --show-current", ["the [name of the |]current branch", "the name of the branch in use", "the checked-out branch's name", "which branch is [current|active]", "the branch [that is |]in use"]),
         ("rev-list --count HEAD", ["the number of commits", "how many commits there are", "the commit count", "the count of commits", "how many commits it has"]),
         ("log -1 --format=%s", ["the [message|subject] of the [last|latest|newest] commit", "the [last|latest] commit message", "the newest commit's message", "what the last commit message says", "the most recent commit's message"]),
         ("log -1 --format=%an", ["the author of the [last|latest|newest] commit", "who made the [last|latest] commit", "the last commit's author", "the name of the author of the last commit", "the latest author's name"]),
@@ -435,7 +435,7 @@ def bash_arguments(w):
         (["adds up the numbers in {a} and prints [only |]the sum", "prints the sum of the numbers in {a}[|, which has one per line]", "sums {a}, one number per line, and prints the [result|total]", "reads the numbers of {a} and prints their sum", "prints the total of all numbers in {a}"], f"awk '{{s += $1}} END {{print s}}' {source}"),
         (["prints the [first|top] line of {a}", "shows the first line of {a}", "outputs only the first line of {a}", "prints line 1 of {a}", "prints just the top line of {a}"], f"head -n 1 {source}"),
         (["prints the number of lines in {a}", "counts the lines of {a} and prints the number", "prints how many lines {a} has", "outputs the line count of {a}", "shows how many lines are in {a}"], f"wc -l < {source}"),
-        (["prints the lines of {a} in [alphabetical order|sorted order]", "sorts {a} and prints the result", "prints {a} sorted", "outputs the sorted lines of {a}", "shows the lines of {a} from A to Z"], f"sort {source}"),
+        (["prints the lines of {a} in [alphabetical order|sorted order]", "sorts {a} and prints the result", "prints {a} sorted", "outputs the sorted lines of {a}", "shows the lines of {a} in alphabetical order"], f"sort {source}"),
         (["prints yes if its first argument is [greater|larger] than {m}, and no otherwise", "prints yes or no: whether its argument is [above|more than] {m}", "tells with yes or no if the number it gets is greater than {m}", "outputs yes for a number above {m} and no for others", "says yes if the argument exceeds {m}, else no"], f"if [ \"$1\" -gt {n * 7} ]; then\n  echo yes\nelse\n  echo no\nfi"),
     ])
     what = w.say(phrases, k=times, a=w.d(source), m=n * 7)
@@ -514,8 +514,8 @@ def reworded(w):
     keep = w.rng.choice(["", "", "", f". {w.d(a)} [stays|must stay] [as it is|unchanged]", f". [Do not change|Don't change|Don't touch] {w.d(a)}", f"; {w.d(a)} [itself |]must not change", f", and leave {w.d(a)} alone", f". Keep {w.d(a)} as it is"])
     n = rng.randint(2, 12)
     heads, command = rng.choice([
-        (["[sort|order] the lines of {a} [alphabetically|from A to Z|in alphabetical order|by the alphabet]", "put the lines of {a} [in alphabetical order|in order from A to Z]", "bring the lines of {a} into alphabetical order", "sort {a} from A to Z", "arrange the lines [of|in] {a} alphabetically"], "sort {a} > {o}"),
-        (["[sort|order] the lines of {a} from Z to A", "sort {a} in reverse alphabetical order", "put the lines of {a} in order from Z to A", "arrange the lines of {a} backwards through the alphabet", "sort the lines of {a} in descending alphabetical order"], "sort -r {a} > {o}"),
+        (["[sort|order] the lines of {a} [alphabetically|in alphabetical order|by the alphabet]", "put the lines of {a} in [alphabetical order|the order of the alphabet]", "bring the lines of {a} into alphabetical order", "sort {a} as a dictionary does, A first", "arrange the lines [of|in] {a} alphabetically"], "sort {a} > {o}"),
+        (["[sort|order] the lines of {a} backwards, Z first", "sort {a} in reverse alphabetical order", "put the lines of {a} in reversed alphabetical order", "arrange the lines of {a} backwards through the alphabet", "sort the lines of {a} in descending alphabetical order"], "sort -r {a} > {o}"),
         (["turn the text of {a} into capital letters", "convert [the text of |]{a} to capitals", "change all letters of {a} to capital letters", "make every letter of {a} a capital", "put [the text of |]{a} in capital letters"], "tr a-z A-Z < {a} > {o}"),
         (["turn the text of {a} into small letters", "convert [the text of |]{a} to small letters", "change all letters of {a} to lower case", "make every capital of {a} a small letter", "put [the text of |]{a} in lower case"], "tr A-Z a-z < {a} > {o}"),
         (["find the [largest|biggest|greatest|highest] [number|value] in {a}", "look for the [largest|biggest|highest] number in {a}", "determine the [greatest|largest] of the numbers in {a}", "pick the highest number out of {a}", "get the biggest of the numbers in {a}"], "sort -n {a} | tail -n 1 > {o}"),
