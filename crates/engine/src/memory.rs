@@ -10,6 +10,7 @@ use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::cache::{BLOCK_TOKENS, Room};
 use crate::decoder::Decoder;
+use crate::draft;
 use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::{Gguf, TensorInfo};
@@ -109,7 +110,7 @@ impl Footprint {
         let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
         let (kv, state) = decoder.keeps(room, kv);
         let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
-        let rows = tokens.min(STEP_TOKENS as u64);
+        let rows = tokens.min((STEP_TOKENS + draft::MOST) as u64);
         let tied = facts.tensor("output.weight").is_none();
         let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
         let read_by_rows = |info: &TensorInfo| !tied && Some(info.name.as_str()) == table;
@@ -127,6 +128,7 @@ impl Footprint {
             + rows * 4 * activations(&facts, used(), &sizes)?;
         // Logits, in the step and as the sampler takes them.
         let logits = (room.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
+        let logits = logits.saturating_add(draft::MOST as u64 * 8 * vocabulary);
         Ok(Footprint {
             weights: weights.fold(0, u64::saturating_add),
             kv,

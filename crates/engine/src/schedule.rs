@@ -23,10 +23,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Learns what a step of so many rows took.
-    pub fn learn(&mut self, rows: usize, took: Duration) {
+    /// Learns what a step took, of so many rows that had to be and so many in all: drafted ones are no measure of what others take.
+    pub fn learn(&mut self, rows: usize, all: usize, took: Duration) {
         let learn = |known: &mut Duration, least: usize| {
-            if rows >= least {
+            if rows >= least && rows == all {
                 let seen = took / rows as u32;
                 *known = if known.is_zero() { seen } else { (*known + seen) / 2 };
             }
@@ -35,8 +35,8 @@ impl Pace {
         let many = if self.token.is_zero() { LEAST } else { MANY };
         learn(&mut self.row, LEAST);
         learn(&mut self.token, many);
-        if rows < MANY {
-            self.few.learn(rows as f64, took.as_secs_f64());
+        if all < MANY {
+            self.few.learn(all as f64, took.as_secs_f64());
         }
     }
 
@@ -102,7 +102,7 @@ impl Line {
 /// How much more than it costs a drafted row must be worth.
 const WORTH: f64 = 1.1;
 
-/// How many of its drafted tokens each sequence gets computed, `most` in all, beside the `rows` that a step has anyway. `chances`: of
+/// How many of its drafted tokens each sequence gets computed, `most` in all, where a step that only decodes has `rows`. `chances`: of
 /// each sequence that draws a token after the step, the probabilities that its drafted tokens come, descending; `None` for one that
 /// does not. A step takes `fixed + row * rows`, and a drafted row `drafted`.
 ///
@@ -178,12 +178,12 @@ mod tests {
         for (fixed, row) in [(25.0, 3.0), (60.0, 10.0), (1.0, 0.1), (100.0, 1.0)] {
             let mut pace = Pace::default();
             // The first one's own prompt, alone.
-            pace.learn(512, took(fixed, row, 512, 0));
+            pace.learn(512, 512, took(fixed, row, 512, 0));
             let (mut at, mut beats) = (0, Vec::new());
             while at < 4096 {
                 let rows = pace.budget(true, 512);
                 let beat = took(fixed, row, rows, at);
-                pace.learn(rows, beat);
+                pace.learn(rows, rows, beat);
                 beats.push(beat);
                 at += rows - 1;
             }
@@ -225,13 +225,13 @@ mod tests {
             assert!(close(fixed * 1e3, expected.0) && close(row * 1e3, expected.1), "{fixed} {row}");
         };
         for _ in 0..20 {
-            pace.learn(1, Duration::from_millis(9));
+            pace.learn(1, 1, Duration::from_millis(9));
         }
         near(pace.few(), (8.0, 1.0));
         for step in 0..200 {
             let rows = 1 + step % 5;
             let late = if step % 50 == 49 { 200 } else { 0 };
-            pace.learn(rows, Duration::from_millis(20 + 4 * rows as u64 + late));
+            pace.learn(rows, rows, Duration::from_millis(20 + 4 * rows as u64 + late));
         }
         let (fixed, row) = pace.few();
         assert!((16.0..26.0).contains(&(fixed * 1e3)) && (3.0..6.0).contains(&(row * 1e3)), "{fixed} {row}");

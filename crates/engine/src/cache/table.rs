@@ -47,7 +47,9 @@ impl Room {
             let running = seen(self.step).saturating_mul(self.sequences);
             self.full.blocks.min(running.saturating_add(seen(0).saturating_mul(snapshots)))
         });
-        Room { windowed: layout(windowed), slots: self.sequences.saturating_add(snapshots), ..self }
+        // A running sequence has a second one while a draft may have to be taken back.
+        let slots = self.sequences.saturating_mul(2).saturating_add(snapshots);
+        Room { windowed: layout(windowed), slots, ..self }
     }
 }
 

@@ -156,7 +156,8 @@ fn snapshots_fill_their_budget() {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
         let room = room(&gguf, &architecture, (4096, 2), KvType::F16, (None, bytes)).unwrap();
-        assert_eq!(room.slots - 2, expected, "{case}");
+        // Two sequences have a state each, and one for what a draft may have to be taken back to.
+        assert_eq!(room.slots - 4, expected, "{case}");
     };
     check("qwen35moe-fused-gate-up-exact", 0, 4);
     check("qwen35moe-fused-gate-up-exact", 1 << 40, 64);
@@ -164,6 +165,6 @@ fn snapshots_fill_their_budget() {
     let gguf = model("qwen35moe-fused-gate-up-exact");
     let (_, state) =
         Decoder::load(&gguf, Native::with_threads(1), &Room::new(1, 1, 1, None), KvType::F16).unwrap().made();
-    check("qwen35moe-fused-gate-up-exact", state / 3 * 9, 9);
+    check("qwen35moe-fused-gate-up-exact", state / 4 * 9, 9);
     check("gemma3-exact", 1 << 40, 64);
 }

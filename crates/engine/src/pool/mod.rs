@@ -127,21 +127,27 @@ impl<B: Backend> Pool<B> {
     /// If the backend fails to copy a shared tail.
     pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<bool> {
         loop {
-            let lack = match self.cache.reserve(table, table.len() + tokens) {
-                Ok(copies) => {
-                    for (copies, windowed) in [(copies.full, false), (copies.windowed, true)] {
-                        copies
-                            .iter()
-                            .try_for_each(|&(from, to)| self.decoder.copy_block(from, to, windowed))?;
-                    }
-                    return Ok(true);
-                }
-                Err(lack) => lack,
-            };
-            if !self.evict(lack) {
-                return Ok(false);
+            match self.reserve_free(table, tokens)? {
+                None => return Ok(true),
+                Some(lack) if !self.evict(lack) => return Ok(false),
+                Some(_) => {}
             }
         }
+    }
+
+    /// The same from what is free; else says what there is too little of.
+    ///
+    /// # Errors
+    /// As [`Pool::reserve`].
+    pub fn reserve_free(&mut self, table: &mut Table, tokens: usize) -> Result<Option<Lack>> {
+        let copies = match self.cache.reserve(table, table.len() + tokens) {
+            Ok(copies) => copies,
+            Err(lack) => return Ok(Some(lack)),
+        };
+        for (copies, windowed) in [(copies.full, false), (copies.windowed, true)] {
+            copies.iter().try_for_each(|&(from, to)| self.decoder.copy_block(from, to, windowed))?;
+        }
+        Ok(None)
     }
 
     /// Computes `parts`, for which room was reserved, in one forward pass. Gives their logits, part after part.

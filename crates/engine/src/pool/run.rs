@@ -6,7 +6,7 @@ use super::disk::Restored;
 use super::{Part, Pool};
 use crate::backend::Backend;
 use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
-use crate::draft::Draft;
+use crate::draft::{Draft, MOST};
 use crate::request::DraftUsage;
 use crate::{Result, schedule};
 
@@ -159,10 +159,11 @@ fn runs_nothing(run: &Run) -> bool {
 }
 
 impl<B: Backend> Pool<B> {
-    /// How many rows the next step of `runs` may have, at most `most`: few while one of them decodes, so that its tokens come
+    /// How many rows the next step of `runs` may have, at most `most`: few while one of several decodes, so that its tokens come
     /// steadily beside a long prompt.
     pub fn budget(&self, runs: &[&mut Run], most: usize) -> usize {
-        self.pace.budget(runs.iter().any(|run| run.decodes()), most)
+        let several = runs.iter().filter(|run| !run.finished).count() > 1;
+        self.pace.budget(several && runs.iter().any(|run| run.decodes()), most)
     }
 
     /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute
@@ -236,7 +237,8 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Decides how much of their drafts the runs get computed that this step computes to their ends: as much as pays, as there is room
-    /// for, and within the `budget`, unless there is only one, which nobody waits for.
+    /// for without giving up what is kept, at most [`MOST`] in all, and within the `budget`, unless there is only one, which nobody
+    /// waits for.
     fn draft(&mut self, runs: &mut [&mut Run], rows: &[usize], budget: usize) -> Result<()> {
         let sum: usize = rows.iter().sum();
         let through = |run: &Run, rows: usize| rows > 0 && rows == run.pending();
@@ -249,13 +251,15 @@ impl<B: Backend> Pool<B> {
         // What came of a draft that did not come whole may be computed again.
         let drafted = if self.cache.recurrent() { 2.0 * row } else { row };
         let alone = runs.iter().filter(|run| !run.finished).count() == 1;
-        let most = if alone { usize::MAX } else { budget.saturating_sub(sum) };
-        let counts = schedule::drafts(&chances, sum, most, (fixed, row, drafted));
+        let most = if alone { MOST } else { budget.saturating_sub(sum).min(MOST) };
+        // What a guess saves is rows of later steps, in which prompts have no part.
+        let drawing = chances.iter().flatten().count();
+        let counts = schedule::drafts(&chances, drawing, most, (fixed, row, drafted));
         for at in (0..runs.len()).filter(|at| chances[*at].is_some()) {
             let run = &mut *runs[at];
             let mut guess =
                 Guess { at: run.tokens.len(), draft: std::mem::take(&mut run.draft), rows: 0, slot: None };
-            if counts[at] > 0 && self.reserve(&mut run.table, rows[at] + counts[at])? {
+            if counts[at] > 0 && self.reserve_free(&mut run.table, rows[at] + counts[at])?.is_none() {
                 guess.slot = match self.cache.recurrent() {
                     true => self.prefixes.slot(&mut self.cache),
                     false => None,
@@ -382,7 +386,7 @@ impl<B: Backend> Pool<B> {
         let copies = parts.iter().map(|part| part.saves.len()).sum::<usize>().max(1) as u32;
         let begun = Instant::now();
         let computed = self.forward(&mut parts);
-        self.pace.learn(all, begun.elapsed());
+        self.pace.learn(rows.iter().sum(), all, begun.elapsed());
         let copying = self.decoder.saving();
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);
         let logits = match computed {
