@@ -155,11 +155,11 @@ fn a_kill_loses_nothing_that_ran_side_by_side() {
     place.write(
         "many.jinx",
         "effect: read\nsteps: [{for: i, in: 'range(3)', parallel: true, do: [{emit: {type: n, content: '{{ i }}'}}, \
-         {engine: bash, code: 'sleep 8531'}]}]\n",
+         {engine: bash, code: 'sleep 8571'}]}]\n",
     );
     let many = ["run", "many.jinx", "--workdir", "work", "--threads", "3", "--trace", "trace.jsonl"];
     let mut child = place.alara(&many).spawn().unwrap();
-    wait_until("the tools run", || running("8531") == 3);
+    wait_until("the tools run", || running("8571") == 3);
     child.kill().unwrap();
     child.wait().unwrap();
     let shown = place.alara(&["trace", "show", "trace.jsonl"]).output().unwrap();

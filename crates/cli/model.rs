@@ -51,7 +51,8 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
-    /// Whether the next tokens are guessed from the conversation and verified together, which changes no answer: on or off
+    /// Whether tokens that the grammar forces and guesses from the conversation are computed together, which changes no answer: on,
+    /// or off for one token a step
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     drafts: bool,
     /// Where computed static text is kept.

@@ -76,9 +76,9 @@ fn limits_hold_without_namespaces() {
         let output = ground.bash(code);
         assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
     };
-    killed(":(){ :|:& };:; sleep 30", "killed: more than 64 processes");
+    killed(":(){ :|:& };:; sleep 7533", "killed: more than 64 processes");
     killed(
-        &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 30"),
+        &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 7533"),
         "killed: more than 256 MiB of memory",
     );
     check(&ground, "echo x > ../outside", 1, "../outside: Permission denied");
@@ -89,7 +89,7 @@ fn limits_hold_without_namespaces() {
         "begun",
     );
     assert_eq!(running("7532"), 0);
-    assert_eq!(running("30"), 0);
+    assert_eq!(running("7533"), 0);
 }
 
 #[test]

@@ -11,8 +11,8 @@ pub const MOST: usize = 32;
 /// Tokens of a match that are compared at most: longer ones are as good.
 const COMPARED: usize = 16;
 
-/// Tokens that must agree before what followed them is a guess: first the longer match is tried, then the shorter.
-const NGRAMS: [usize; 2] = [3, 2];
+/// How many tokens must agree with the latest ones for what followed them to be a guess: the longest match first.
+const NGRAMS: [usize; 4] = [8, 4, 2, 1];
 
 /// Tokens that may come next, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Odds([f64; 5]);
 impl Default for Odds {
     fn default() -> Self {
         // A start only: some dozens of tokens later it hardly counts.
-        Odds([0.3, 0.4, 0.6, 0.7, 0.8])
+        Odds([0.2, 0.4, 0.6, 0.7, 0.8])
     }
 }
 
@@ -48,8 +48,8 @@ impl Odds {
 
     fn class(matched: usize) -> usize {
         match matched {
-            ..3 => 0,
-            3 => 1,
+            ..2 => 0,
+            2..4 => 1,
             4..6 => 2,
             6..10 => 3,
             10.. => 4,
@@ -86,73 +86,45 @@ pub struct Lookup {
     places: Vec<u32>,
     /// How many tokens are entered.
     entered: usize,
-    /// Where what is being repeated goes on.
-    source: Option<Source>,
-}
-
-/// A place in a sequence that the sequence is repeating.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Source {
-    /// Number of the token that comes next if it goes on so.
-    at: usize,
-    /// How many tokens before it are the latest ones, at most [`COMPARED`].
-    matched: usize,
-}
-
-impl Source {
-    /// The same after one token more.
-    fn next(self) -> Source {
-        Source { at: self.at + 1, matched: (self.matched + 1).min(COMPARED) }
-    }
 }
 
 impl Lookup {
-    /// For a sequence of at most `limit` tokens. Cost: up to 32 bytes for each of them, as they come.
+    /// For a sequence of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
     pub fn new(limit: usize) -> Self {
         let places = limit.clamp(256, 1 << 20).next_power_of_two() * 2 * NGRAMS.len();
-        Lookup { places: vec![0; places], entered: 0, source: None }
+        Lookup { places: vec![0; places], entered: 0 }
     }
 
     /// A guess at no more than `most` of the tokens that follow `tokens`, which begin with those of the last call.
     pub fn propose(&mut self, tokens: &[u32], most: usize) -> Draft {
-        self.enter(tokens);
-        let mut draft = Draft::default();
-        let mut source = self.source;
-        while let Some(found) = source.filter(|_| draft.tokens.len() < most) {
-            // A source that has caught up with the end goes on with what it gave itself: a cycle.
-            draft.tokens.push(match found.at.checked_sub(tokens.len()) {
-                None => tokens[found.at],
-                Some(drafted) => draft.tokens[drafted],
-            });
-            draft.matched.push(found.matched);
-            source = Some(found.next());
-        }
-        draft
-    }
-
-    /// Takes note of the tokens that are new.
-    fn enter(&mut self, tokens: &[u32]) {
-        for end in self.entered + 1..=tokens.len() {
-            let goes_on = self.source.filter(|source| tokens[source.at] == tokens[end - 1]);
-            let now = &tokens[..end];
-            // Within the prompt nothing is guessed.
-            let last = end == tokens.len();
-            self.source = goes_on.map(Source::next).or_else(|| last.then(|| self.find(now)).flatten());
+        // All but the latest: it is looked for, and nothing follows it.
+        for end in self.entered + 1..tokens.len() {
             for count in NGRAMS.into_iter().filter(|count| *count <= end) {
                 let place = self.place(&tokens[end - count..end]);
                 self.places[place] = end as u32;
             }
+            self.entered = end;
         }
-        self.entered = self.entered.max(tokens.len());
+        let mut draft = Draft::default();
+        let Some((at, matched)) = self.find(tokens) else { return draft };
+        for drafted in 0..most {
+            // A place that has caught up with the end goes on with what it gave itself: a cycle.
+            draft.tokens.push(match (at + drafted).checked_sub(tokens.len()) {
+                None => tokens[at + drafted],
+                Some(before) => draft.tokens[before],
+            });
+            draft.matched.push((matched + drafted).min(COMPARED));
+        }
+        draft
     }
 
-    /// Where the last of `tokens` stood before. They are not entered yet themselves.
-    fn find(&self, tokens: &[u32]) -> Option<Source> {
+    /// How many tokens there are up to the place where the last of `tokens` stood before, and how many of them agree.
+    fn find(&self, tokens: &[u32]) -> Option<(usize, usize)> {
         NGRAMS.into_iter().filter(|count| *count <= tokens.len()).find_map(|count| {
             let at = self.places[self.place(&tokens[tokens.len() - count..])] as usize;
             let before = tokens[..at].iter().rev().zip(tokens.iter().rev()).take(COMPARED);
             let matched = before.take_while(|(a, b)| a == b).count();
-            (matched >= count).then_some(Source { at, matched })
+            (matched >= count).then_some((at, matched))
         })
     }
 
@@ -181,11 +153,12 @@ mod tests {
         let draft = check(&[1, 2, 3, 4, 5, 6, 9, 1, 2, 3], 3, &[4, 5, 6]);
         assert_eq!(draft.matched, [3, 4, 5]);
         check(&[7, 1, 2, 3, 8, 1, 2], 2, &[3, 8]);
-        // The latest of several, the longer match before the shorter.
+        // The latest of several.
         check(&[1, 2, 5, 1, 2, 6, 1, 2], 1, &[6]);
-        check(&[1, 2, 3, 5, 7, 2, 3, 6, 1, 2, 3], 1, &[5]);
-        // One token in common says nothing.
-        check(&[1, 2, 3, 1], 4, &[]);
+        // The longer match before the shorter.
+        check(&[1, 2, 3, 4, 5, 7, 9, 3, 4, 6, 1, 2, 3, 4], 1, &[5]);
+        check(&[1, 2, 3, 1], 2, &[2, 3]);
+        check(&[1, 2, 3], 4, &[]);
         check(&[], 4, &[]);
         // A cycle goes on and on.
         check(&[1, 2, 1, 2, 1], 7, &[2, 1, 2, 1, 2, 1, 2]);
@@ -193,21 +166,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_repeated_is_repeated_further() {
+    fn asking_again_is_the_same_and_what_came_is_known() {
         let mut lookup = Lookup::new(64);
-        // The same three tokens stand in two places; the one that was right so far goes before the latest.
-        let mut tokens = vec![7, 8, 9, 1, 2, 3, 4, 0, 1, 2, 3, 5, 0, 7, 8, 9];
-        for expected in [1, 2, 3, 4] {
-            assert_eq!(lookup.propose(&tokens, 1).tokens, [expected], "{tokens:?}");
+        let mut tokens = vec![1, 2, 3, 4, 1, 2];
+        for expected in [3, 4, 1, 2, 3] {
+            for _ in 0..2 {
+                assert_eq!(lookup.propose(&tokens, 1).tokens, [expected], "{tokens:?}");
+            }
             tokens.push(expected);
         }
-        tokens.extend([6, 6, 1, 2, 3]);
-        assert_eq!(lookup.propose(&tokens, 1).tokens, [4], "which stood there last");
+        tokens.extend([9, 1, 2]);
+        assert_eq!(lookup.propose(&tokens, 2).tokens, [3, 9], "which stood there last");
     }
 
     #[test]
     fn chances_are_learned() {
-        let draft = Draft { tokens: vec![1, 2, 3], matched: vec![16, 2, 2] };
+        let draft = Draft { tokens: vec![1, 2, 3], matched: vec![16, 1, 1] };
         let mut odds = Odds::default();
         let before = odds.chances(&draft);
         assert!(before[0] > before[1] && before[1] > before[2] && before[2] > 0.0, "{before:?}");
@@ -224,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the sequence: a guess followed as many equal tokens earlier on as it says, at least two.
+        /// Whatever the sequence: a guess followed as many equal tokens earlier on as it says.
         #[test]
         fn a_guess_stood_there_before(tokens in prop::collection::vec(0..4u32, 0..120), most in 0..9usize) {
             let mut lookup = Lookup::new(1);
@@ -235,7 +209,7 @@ mod tests {
                 for at in end..text.len() {
                     let matched = draft.matched[at - end];
                     let before = &text[at - matched..at];
-                    prop_assert!(matched >= 2 && (0..at - matched).any(|from| text[from..].starts_with(before)
+                    prop_assert!(matched >= 1 && (0..at - matched).any(|from| text[from..].starts_with(before)
                         && text[from + matched] == text[at]), "{:?} {:?}", text, draft);
                 }
             }

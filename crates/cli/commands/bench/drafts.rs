@@ -12,7 +12,7 @@ use crate::{compute, ui};
 
 /// Measure what guessing the next tokens is worth: tokens/s with and without drafts, on tool calls and on free text
 ///
-/// All requests are made with and without drafts in turns, and the answers compared. Tool calls are the model turns of traces, as
+/// All requests are made with and without drafts (one token a step) in turns, and the answers compared. Tool calls are the model turns of traces, as
 /// `alara run` and `alara bench tasks` write them.
 #[derive(clap::Args)]
 pub struct Args {

@@ -76,8 +76,9 @@ pub struct Options {
     pub chat_template: Option<String>,
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
-    /// Whether the next tokens are guessed from what the conversation says, and verified together: the same answers, sooner.
-    /// Default true; native backend only, which gives a token the same logits whatever is computed beside it.
+    /// Whether a step computes several tokens of a sequence: those that the grammar forces, and those that are guessed from what the
+    /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the native backend only,
+    /// which gives a token the same logits whatever is computed beside it.
     pub drafts: bool,
     /// Keeps static text on disk too, so that a later run need not compute it again; native backend only. `None`, the default: not.
     pub disk: Option<disk::Options>,
@@ -118,7 +119,9 @@ pub struct Engine {
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
+    /// Whether tokens are computed together, and whether they are guessed.
     drafts: bool,
+    guesses: bool,
     grammar: Grammar,
     segments: Segments,
     context: usize,
@@ -172,7 +175,8 @@ impl Engine {
         Ok(Engine {
             name: gguf.name().into(),
             format,
-            drafts: options.drafts && options.compute == Compute::Native,
+            drafts: options.drafts,
+            guesses: options.drafts && options.compute == Compute::Native,
             grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
             template: match format {
@@ -277,10 +281,12 @@ impl Engine {
         let cancelled = Arc::new(AtomicBool::new(false));
         let limit = tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room);
         let sequence = |turn: &Turn| -> Result<Sequence> {
+            let mut run = Run::new(tokens.clone(), prefix.clone());
+            run.single = !self.drafts;
             Ok(Sequence {
-                run: Run::new(tokens.clone(), prefix.clone()),
+                run,
                 limit,
-                lookup: self.drafts.then(|| Lookup::new(limit)),
+                lookup: self.guesses.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling),
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 parser: Parser::new(turn),

@@ -25,6 +25,8 @@ pub struct Run {
     pub finished: bool,
     /// What may follow `tokens`: as much of it as pays is computed beside them.
     pub draft: Draft,
+    /// Whether each token after the prompt takes a step of its own, forced ones too: what drafts are measured against.
+    pub single: bool,
     /// What its prompt took.
     pub spent: Spent,
     table: Table,
@@ -193,7 +195,11 @@ impl<B: Backend> Pool<B> {
             let (before, rest) = runs.split_at_mut(at);
             let run = &mut *rest[0];
             let ready = !run.finished && (run.begun || self.begin(before, run, decoding)?);
-            pending.push(if ready { run.pending() } else { 0 });
+            let most = match run.single {
+                true => run.prompt.saturating_sub(run.computed()).max(1),
+                false => usize::MAX,
+            };
+            pending.push(if ready { run.pending().min(most) } else { 0 });
         }
         let mut rows = schedule::plan(&pending, budget);
         self.make_room(runs, &mut rows)?;
