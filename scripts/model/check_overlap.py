@@ -22,7 +22,7 @@ import generate
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LENGTH = 8
 # (seed, first index, index after the last) of the conversations that models were trained on.
-RANGES = [(3, 0, 250_000)]
+RANGES = [(3, 0, 80_000)]
 
 
 def words(text):
