@@ -85,6 +85,20 @@ def write(path, weights, s, tokenizer_file):
     writer.close()
 
 
+def read(path, s):
+    """The weights of a file that `write` made, as a state of model.Decoder."""
+    t = {x.name: torch.from_numpy(dequantize(x.data, x.tensor_type).astype(np.float32)) for x in gguf.GGUFReader(path).tensors}
+    out = {"embedding.weight": t["token_embd.weight"], "norm": t["output_norm.weight"]}
+    for i in range(s.L):
+        w = {name: t[f"blk.{i}.{name}.weight"] for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_q_norm", "attn_k_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")}
+        named = {
+            "attn_norm": w["attn_norm"], "q_norm": w["attn_q_norm"], "k_norm": w["attn_k_norm"], "ffn_norm": w["ffn_norm"], "output.weight": w["attn_output"], "down.weight": w["ffn_down"],
+            "qkv.weight": torch.cat([w["attn_q"], w["attn_k"], w["attn_v"]]), "gate_up.weight": torch.cat([w["ffn_gate"], w["ffn_up"]]),
+        }
+        out |= {f"blocks.{i}.{name}": value for name, value in named.items()}
+    return out
+
+
 def numpy_logits(path, ids):
     """Logits [T, V] of a `qwen3` GGUF, computed from the file alone."""
     reader = gguf.GGUFReader(path)

@@ -1,5 +1,6 @@
 """Steps that write, run and repair Python and bash programs."""
 
+from values import RESERVED
 from world import Call, Step, failed, run_python, sh, task
 
 def program(w):
@@ -229,6 +230,8 @@ def bugs(w):
     """A program with one mistake: (code, error of the run or None, find, replace, what is wrong in words)."""
     v, rng = w.v, w.rng
     f, a, b, x = v.identifier(), v.word(), v.word(), v.identifier()
+    if a in RESERVED:  # the name of a parameter
+        a += "_one"
     if a == b:
         b += "2"
     n, m = rng.randint(2, 40), rng.randint(2, 40)

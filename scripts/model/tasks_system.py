@@ -163,7 +163,7 @@ LOOKS = [
     ("git log --oneline", ["the [commit |git |]log, one line per commit", "the one-line log", "the [short |]commit history", "the git history in one-line form", "the commits, one a line"]),
     ("git rev-list --count HEAD", ["the number of commits", "how many commits [there are|the repository has]", "the commit count", "the count of [all |]commits", "how many commits were made"]),
     ("git log -1 --format=%s", ["the [message|subject] of the [last|latest|most recent] commit", "the [last|latest] commit message", "the latest commit's message", "what the last commit message says", "the most recent commit message"]),
-    ("git branch --show-current", ["the [name of the current|current] branch[| name]", "the current [git |]branch", "which branch is checked out", "the name of the checked-out branch", "the name of the active branch"]),
+    ("git branch --show-current", ["the [name of the current|current] branch[| name]", "the current [git |]branch", "which branch is in use", "the name of the checked-out branch", "the name of the active branch"]),
     ("git rev-parse HEAD", ["the [full |]hash of the [last|latest|current|HEAD] commit", "the [current|latest] commit hash", "the commit id of HEAD", "the hash of HEAD", "the full commit hash of HEAD"]),
     ("git ls-files", ["[a list of |][all |the ]tracked files", "the files [that git tracks|under version control]", "the list of files tracked by git", "which files are tracked", "the names of all tracked files"]),
     ("git log -1 --format=%an", ["the author of the [last|latest] commit", "who made the last commit", "the latest commit's author", "the name of the last commit's author", "the author name of the most recent commit"]),

@@ -6,6 +6,7 @@ names, that no training conversation contains. Knows nothing of tasks or tools. 
 
 import builtins
 import keyword
+import pathlib
 import random
 import zlib
 
@@ -69,6 +70,7 @@ DIRS = """
 src docs data lib bin test tests config assets images logs tmp build dist notes reports backup archive output input
 scripts public private shared models users old new work project app web api core utils static media files
 """.split()
+MORE = pathlib.Path(__file__).with_name("words.txt").read_text().split()  # words that documentation often uses
 RESERVED = {*keyword.kwlist, *dir(builtins)}
 TEXT_EXT = ["txt"] * 8 + ["log", "md", "text", "dat", "list", "out"]
 
@@ -102,10 +104,20 @@ class Values:
 
     def word(self):
         kind = self.rng.random()
-        return self.pick(WORDS) if kind < 0.4 else self.pick(COMMON) if kind < 0.6 else self.made_up()
+        if kind < 0.03:
+            return self.code()
+        return self.pick(WORDS) if kind < 0.25 else self.pick(COMMON) if kind < 0.35 else self.pick(MORE) if kind < 0.65 else self.made_up()
+
+    def code(self):
+        """Letters and digits without a sense, a letter first."""
+        while True:
+            text = self.rng.choice("abcdefghijklmnopqrstuvwxyz") + "".join(self.rng.choice("abcdefghijklmnopqrstuvwxyz0123456789") for _ in range(self.rng.randint(2, 5)))
+            if self._ok(text) and text not in RESERVED:
+                return text
 
     def name(self):
-        return self.pick(NAMES) if self.rng.random() < 0.6 else self.made_up().capitalize()
+        kind = self.rng.random()
+        return self.pick(NAMES) if kind < 0.5 else self.pick(MORE).capitalize() if kind < 0.6 else self.made_up().capitalize()
 
     def number(self, low=0, high=None):
         rng = self.rng

@@ -62,9 +62,45 @@ def expand(rng, template):
         template = template[: match.start()] + rng.choice(match.group(1).split("|")) + template[match.end() :]
 
 
+# Words that may stand for each other; training instructions have a part of their words exchanged, so that the model doesn't rely
+# on the very wording of a template. Held-out instructions stay as they are.
+ALIKE = [
+    "create make produce set_up", "write save store put record", "delete remove erase", "delete remove get_rid_of drop", "folder directory", "contains holds has includes", "containing holding with",
+    "find determine get look_for", "number count", "called named", "each every", "all every_one_of", "largest biggest highest greatest", "smallest lowest least",
+    "prints outputs shows displays", "print output show", "returns gives gives_back", "lines rows", "change turn", "copy duplicate", "result outcome output", "sorted ordered", "sort order arrange",
+    "occurs appears", "numbers values", "first top initial", "last final", "script program", "run execute start", "fix correct repair mend", "should must shall has_to", "file document",
+    "convert turn change", "whole entire", "current present", "show display give", "compute calculate work_out", "extract take pull pick", "append add", "wrong incorrect", "empty blank", "computes calculates", "takes gets reads", "then afterwards", "word term", "in inside within", "new fresh", "put place", "give provide", "needs requires", "instead_of in_place_of rather_than", "only just", "list enumerate", "begin start",
+]
+EXCHANGE = {}
+for line in ALIKE:
+    for word in line.split():
+        EXCHANGE.setdefault(word, []).extend(other.replace("_", " ") for other in line.split() if other != word)
+LITTLE = {"the", "a", "an", "all", "please"}
+
+
+def vary(rng, text):
+    """The clause with a part of its words exchanged and some little ones left out; slots stay."""
+    share = rng.choice([0, 0, 0.1, 0.25, 0.4])
+    if not share:
+        return text
+
+    def other(match):
+        word = match[0]
+        if word[0] == "{":
+            return word
+        same = EXCHANGE.get(word.lower())
+        if same and rng.random() < share:
+            new = rng.choice(same)
+            return new[0].upper() + new[1:] if word[0].isupper() else new
+        return "" if word in LITTLE and rng.random() < share / 4 else word
+
+    return re.sub(r"  +", " ", re.sub(r"\{\w*\}|\w+", other, text)).strip() if text == text.strip() else re.sub(r"\{\w*\}|\w+", other, text)
+
+
 def say(rng, split, templates, slots):
     """One instruction clause; slots are filled after expansion, so values may contain brackets."""
-    return expand(rng, rng.choice(split_of(templates, split))).format_map(slots)
+    text = expand(rng, rng.choice(split_of(templates, split)))
+    return (vary(rng, text) if split == "train" else text).format_map(slots)
 
 
 def capital(text):
@@ -102,13 +138,18 @@ def surround(rng, values, text, sources):
     return text
 
 
+NO_ORDER = set("the a an in at there we you someone which how what who is are was does has have inside for of it that this line everything wherever everywhere among each every all one".split())
+
+
 def instruction(rng, values, clauses, sources=()):
     """The whole user message; `sources` are files that it says exist."""
     split = values.split
     text = join(rng, split, clauses)
     if "\n" in text:
         return text
-    opening = rng.choice(OPENINGS)
+    # Before a statement or a question, "please" and the like are out of place.
+    first = text.split(" ", 1)[0]
+    opening = rng.choice(OPENINGS) if first.isalpha() and first.islower() and first not in NO_ORDER else ""
     text = opening + text
     if rng.random() > 0.06:
         text = capital(text)

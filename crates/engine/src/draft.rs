@@ -1,6 +1,7 @@
 //! Guesses at the tokens that come next, and how likely they are to come.
 //!
-//! What followed when the latest tokens stood in the sequence before may follow again: calls repeat what the prompt says. A guess only
+//! What followed when the latest tokens stood in the sequence before, or in an earlier answer, may follow again: calls repeat what the
+//! prompt says, and agents make the same calls. A guess only
 //! decides which rows a step computes beside those that it has to. Each token is drawn as it would be without, from the logits of
 //! its own row, and a draft is over where another token comes. So answers are the same with and without, greedy or sampled. Tokens
 //! that a grammar forces are no guesses: its mask leaves no other, so they are appended without a draw. Pure: no tensors, no clock.
@@ -78,9 +79,9 @@ impl Odds {
     }
 }
 
-/// Finds where the latest tokens of one sequence stood before.
+/// Where some tokens stand in a text that grows.
 #[derive(Clone, Debug)]
-pub struct Lookup {
+struct Places {
     /// By the hash of some tokens, the number of tokens up to the latest place where they stood; 0 = none. Others may have taken the
     /// place: whoever reads compares the tokens.
     places: Vec<u32>,
@@ -88,41 +89,30 @@ pub struct Lookup {
     entered: usize,
 }
 
-impl Lookup {
-    /// For a sequence of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
-    pub fn new(limit: usize) -> Self {
+impl Places {
+    /// For a text of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
+    fn new(limit: usize) -> Self {
         let places = limit.clamp(256, 1 << 20).next_power_of_two() * 2 * NGRAMS.len();
-        Lookup { places: vec![0; places], entered: 0 }
+        Places { places: vec![0; places], entered: 0 }
     }
 
-    /// A guess at no more than `most` of the tokens that follow `tokens`, which begin with those of the last call.
-    pub fn propose(&mut self, tokens: &[u32], most: usize) -> Draft {
-        // All but the latest: it is looked for, and nothing follows it.
-        for end in self.entered + 1..tokens.len() {
+    /// Enters what `text` has up to its token `end` beside what is entered.
+    fn enter(&mut self, text: &[u32], end: usize) {
+        for end in self.entered + 1..=end {
             for count in NGRAMS.into_iter().filter(|count| *count <= end) {
-                let place = self.place(&tokens[end - count..end]);
+                let place = self.place(&text[end - count..end]);
                 self.places[place] = end as u32;
             }
             self.entered = end;
         }
-        let mut draft = Draft::default();
-        let Some((at, matched)) = self.find(tokens) else { return draft };
-        for drafted in 0..most {
-            // A place that has caught up with the end goes on with what it gave itself: a cycle.
-            draft.tokens.push(match (at + drafted).checked_sub(tokens.len()) {
-                None => tokens[at + drafted],
-                Some(before) => draft.tokens[before],
-            });
-            draft.matched.push((matched + drafted).min(COMPARED));
-        }
-        draft
     }
 
-    /// How many tokens there are up to the place where the last of `tokens` stood before, and how many of them agree.
-    fn find(&self, tokens: &[u32]) -> Option<(usize, usize)> {
+    /// How many tokens there are in `text`, as it was entered, up to the place where the last of `tokens` stood, and how many of them
+    /// agree.
+    fn find(&self, text: &[u32], tokens: &[u32]) -> Option<(usize, usize)> {
         NGRAMS.into_iter().filter(|count| *count <= tokens.len()).find_map(|count| {
             let at = self.places[self.place(&tokens[tokens.len() - count..])] as usize;
-            let before = tokens[..at].iter().rev().zip(tokens.iter().rev()).take(COMPARED);
+            let before = text[..at].iter().rev().zip(tokens.iter().rev()).take(COMPARED);
             let matched = before.take_while(|(a, b)| a == b).count();
             (matched >= count).then_some((at, matched))
         })
@@ -136,6 +126,100 @@ impl Lookup {
     }
 }
 
+/// Finds where the latest tokens of one sequence stood before.
+#[derive(Clone, Debug)]
+pub struct Lookup(Places);
+
+impl Lookup {
+    /// For a sequence of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
+    pub fn new(limit: usize) -> Self {
+        Lookup(Places::new(limit))
+    }
+
+    /// A guess at no more than `most` of the tokens that follow `tokens`, which begin with those of the last call: what followed the
+    /// longest match in them, or in what was `said` elsewhere where that is longer.
+    pub fn propose(&mut self, tokens: &[u32], said: Option<&Said>, most: usize) -> Draft {
+        // All but the latest: it is looked for, and nothing follows it.
+        self.0.enter(tokens, tokens.len().saturating_sub(1));
+        let own = self.0.find(tokens, tokens).map(|found| (tokens, found));
+        let elsewhere = said.and_then(|said| Some((said.tokens.as_slice(), said.places.find(&said.tokens, tokens)?)));
+        let mut draft = Draft::default();
+        let longest = own.into_iter().chain(elsewhere).reduce(|own, elsewhere| match elsewhere.1.1 > own.1.1 {
+            true => elsewhere,
+            false => own,
+        });
+        let Some((text, (at, matched))) = longest else { return draft };
+        for drafted in 0..most {
+            // A place that has caught up with the end goes on with what it gave itself: a cycle.
+            draft.tokens.push(match (at + drafted).checked_sub(text.len()) {
+                None => text[at + drafted],
+                Some(before) if std::ptr::eq(text, tokens) => draft.tokens[before],
+                Some(_) => break,
+            });
+            draft.matched.push((matched + drafted).min(COMPARED));
+        }
+        draft
+    }
+}
+
+/// What was answered before in other conversations: agents make the same calls again.
+#[derive(Clone, Debug)]
+pub struct Said {
+    tokens: Vec<u32>,
+    places: Places,
+}
+
+impl Said {
+    /// Most tokens that are remembered; then the earlier half is forgotten. Cost: 68 bytes for each.
+    const LIMIT: usize = 8192;
+    /// Tokens before an answer that are remembered with it, so that its beginning can be guessed.
+    const BEFORE: usize = 8;
+
+    /// Remembers the answer that `tokens` have after `prompt` of them.
+    pub fn remember(&mut self, tokens: &[u32], prompt: usize) {
+        let answer = &tokens[prompt.saturating_sub(Self::BEFORE)..];
+        let answer = &answer[..answer.len().min(Self::LIMIT / 2)];
+        if self.tokens.len() + answer.len() > Self::LIMIT {
+            self.tokens.drain(..self.tokens.len() / 2);
+            self.places = Places::new(Self::LIMIT);
+        }
+        self.tokens.extend_from_slice(answer);
+        self.places.enter(&self.tokens, self.tokens.len());
+    }
+}
+
+impl Default for Said {
+    fn default() -> Self {
+        Said { tokens: Vec::new(), places: Places::new(Self::LIMIT) }
+    }
+}
+
+/// What was said under each salt: one tenant's answers are no guesses for another's.
+#[derive(Debug, Default)]
+pub struct Tenants(Vec<(String, Said)>);
+
+impl Tenants {
+    /// Most salts that are remembered, the latest ones.
+    const LIMIT: usize = 16;
+
+    /// What was said under `salt`.
+    pub fn said(&self, salt: &str) -> Option<&Said> {
+        self.0.iter().find(|(known, _)| known == salt).map(|(_, said)| said)
+    }
+
+    /// Remembers the answer that `tokens` have after `prompt` of them.
+    pub fn remember(&mut self, salt: &str, tokens: &[u32], prompt: usize) {
+        let known = self.0.iter().position(|(known, _)| known == salt);
+        let mut entry = match known {
+            Some(at) => self.0.remove(at),
+            None => (salt.to_owned(), Said::default()),
+        };
+        entry.1.remember(tokens, prompt);
+        self.0.truncate(Self::LIMIT - 1);
+        self.0.insert(0, entry);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -143,7 +227,7 @@ mod tests {
     use super::*;
 
     fn check(tokens: &[u32], most: usize, expected: &[u32]) -> Draft {
-        let draft = Lookup::new(64).propose(tokens, most);
+        let draft = Lookup::new(64).propose(tokens, None, most);
         assert_eq!(draft.tokens, expected, "{tokens:?}");
         draft
     }
@@ -171,12 +255,39 @@ mod tests {
         let mut tokens = vec![1, 2, 3, 4, 1, 2];
         for expected in [3, 4, 1, 2, 3] {
             for _ in 0..2 {
-                assert_eq!(lookup.propose(&tokens, 1).tokens, [expected], "{tokens:?}");
+                assert_eq!(lookup.propose(&tokens, None, 1).tokens, [expected], "{tokens:?}");
             }
             tokens.push(expected);
         }
         tokens.extend([9, 1, 2]);
-        assert_eq!(lookup.propose(&tokens, 2).tokens, [3, 9], "which stood there last");
+        assert_eq!(lookup.propose(&tokens, None, 2).tokens, [3, 9], "which stood there last");
+    }
+
+    #[test]
+    fn what_was_said_elsewhere_is_guessed_under_the_same_salt_only() {
+        let mut tenants = Tenants::default();
+        tenants.remember("a", &[90, 91, 1, 2, 3, 4, 5], 2);
+        let propose = |tenants: &Tenants, salt: &str, tokens: &[u32]| {
+            Lookup::new(64).propose(tokens, tenants.said(salt), 3).tokens
+        };
+        assert_eq!(propose(&tenants, "a", &[7, 90, 91]), [1, 2, 3]);
+        assert_eq!(propose(&tenants, "a", &[7, 3, 4]), [5], "no more was said");
+        assert_eq!(propose(&tenants, "b", &[7, 90, 91]), []);
+        // The longer match is the better one, and of equals that in the conversation.
+        assert_eq!(propose(&tenants, "a", &[3, 8, 1, 2, 3]), [4, 5]);
+        assert_eq!(propose(&tenants, "a", &[6, 2, 3, 8, 9, 6, 2, 3]), [8, 9, 6]);
+        assert_eq!(propose(&tenants, "a", &[2, 3, 8, 9, 2, 3]), [8, 9, 2]);
+        for salt in 0..2 * Tenants::LIMIT {
+            tenants.remember(&salt.to_string(), &[90, 91, 6], 2);
+        }
+        assert_eq!(propose(&tenants, "a", &[7, 90, 91]), [], "forgotten");
+        let last = (2 * Tenants::LIMIT - 1).to_string();
+        for at in 0..1000 {
+            tenants.remember(&last, &[80, 81, at, at, at, at, at, at, at, at, at, at], 2);
+        }
+        assert_eq!(propose(&tenants, &last, &[80, 81, 999]), [999, 999, 999], "the latest are known");
+        assert_eq!(propose(&tenants, &last, &[5, 90, 91]), [], "the earliest are forgotten");
+        assert!(tenants.said(&last).unwrap().tokens.len() <= Said::LIMIT);
     }
 
     #[test]
@@ -203,7 +314,7 @@ mod tests {
         fn a_guess_stood_there_before(tokens in prop::collection::vec(0..4u32, 0..120), most in 0..9usize) {
             let mut lookup = Lookup::new(1);
             for end in 0..=tokens.len() {
-                let draft = lookup.propose(&tokens[..end], most);
+                let draft = lookup.propose(&tokens[..end], None, most);
                 prop_assert!(draft.tokens.len() <= most && draft.matched.len() == draft.tokens.len());
                 let text = [&tokens[..end], &draft.tokens].concat();
                 for at in end..text.len() {

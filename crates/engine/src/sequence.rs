@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cache::Stop;
 use crate::chat::formats::{Parsed, Parser};
-use crate::draft::{self, Lookup};
+use crate::draft::{self, Lookup, Tenants};
 use crate::grammar::Constraint;
 use crate::listener::Listener;
 use crate::pool::{Found, Run};
@@ -82,10 +82,11 @@ impl Sequence {
     }
 
     /// Guesses at what comes next, for the coming step.
-    pub fn guess(&mut self) {
+    pub fn guess(&mut self, said: &Tenants) {
         if let Some(lookup) = &mut self.lookup {
             let room = self.limit.saturating_sub(self.run.tokens.len() + 1);
-            self.run.draft = lookup.propose(&self.run.tokens, room.min(draft::MOST));
+            let said = said.said(&self.run.prefix.salt);
+            self.run.draft = lookup.propose(&self.run.tokens, said, room.min(draft::MOST));
         }
     }
 

@@ -6,8 +6,6 @@ mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
 #[cfg(target_arch = "x86_64")]
-mod nibbles;
-#[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]
 mod side_by_side;

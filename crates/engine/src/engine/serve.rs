@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::STEP_TOKENS;
 use crate::backend::Backend;
+use crate::draft::Tenants;
 use crate::pool::{Pool, Run, Written};
 use crate::sequence::Sequence;
 use crate::{Error, Result};
@@ -52,6 +53,7 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
 /// Serves requests until nobody can send one: each step computes a part of every running sequence.
 fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
     let mut running: Vec<Sequence> = Vec::new();
+    let mut said = Tenants::default();
     loop {
         if running.is_empty() {
             match next(&mut pool, jobs) {
@@ -62,7 +64,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         while let Ok(sequence) = jobs.try_recv() {
             admit(sequence, &mut running);
         }
-        if let Err(error) = step(&mut pool, &mut running) {
+        if let Err(error) = step(&mut pool, &mut running, &said) {
             for sequence in &mut running {
                 sequence.fail(error.again());
             }
@@ -74,6 +76,10 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         running = rest;
         for mut sequence in finished {
             pool.finish(&mut sequence.run);
+            if sequence.lookup.is_some() {
+                let run = &sequence.run;
+                said.remember(&run.prefix.salt, &run.tokens, run.prompt);
+            }
             if let Some(other) = sequence.events.take_other() {
                 admit(other, &mut running);
             }
@@ -87,10 +93,10 @@ fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
 }
 
 /// One forward pass, and the next tokens of those whose prompt is through.
-fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence]) -> Result<()> {
+fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], said: &Tenants) -> Result<()> {
     for sequence in running.iter_mut() {
         sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
-        sequence.guess();
+        sequence.guess(said);
     }
     let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
     let budget = pool.budget(&runs, STEP_TOKENS);

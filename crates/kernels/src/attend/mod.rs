@@ -31,8 +31,10 @@ const SPLIT: usize = 256;
 /// The positions that all queries go through before the next: few enough that, widened, they stay in the first cache.
 const NEAR: usize = 32;
 
-/// The same where they are read as they are kept: reading goes on where it was.
-const NEAR_DIRECT: usize = 8;
+/// The same where they are read as they are kept, so many numbers of each: all that stay in the first cache.
+fn near_direct(width: usize) -> usize {
+    1 << (8192 / width).clamp(8, TILE).ilog2()
+}
 
 /// The heads of an attention and what they see.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -204,7 +206,10 @@ impl Call<'_> {
         let exact = exact(self.keys) && self.values.is_none_or(exact);
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
         let direct = whole && (unit.queries() <= DIRECT || exact);
-        let near = if unit.queries() <= DIRECT { NEAR_DIRECT } else { NEAR };
+        let near = match unit.queries() {
+            ..=DIRECT => near_direct(key_width.max(value_width) * unit.kv_heads.len()),
+            _ => NEAR,
+        };
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
 

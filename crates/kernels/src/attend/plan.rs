@@ -9,7 +9,7 @@ use crate::kv::RUN;
 pub(super) const UNIT: usize = 256;
 
 /// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
-pub(super) const DIRECT: usize = 8;
+pub(super) const DIRECT: usize = 16;
 
 /// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
 const LEAST_HEADS: usize = 8;

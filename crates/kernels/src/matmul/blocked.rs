@@ -35,9 +35,12 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
+/// Blocks of rows of activations that tiles pay for: for fewer, filling the tiles takes longer than what they save.
+const TILES: usize = 2;
+
 /// Whether products of `rows` rows of activations are worth unpacking weights for.
 pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
-    level != Level::Scalar && format.block_len() > 1 && rows >= 8
+    level != Level::Scalar && format.block_len() > 1 && rows > 8
 }
 
 /// As [`super::matmul`].
@@ -53,7 +56,10 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
     );
     let out = w.rows();
     let row_bytes = w.bytes.len() / out;
-    let level = cpu.isa.level();
+    let level = match cpu.isa.level() {
+        Level::Amx if blocks.count() < TILES => Level::Avx512,
+        level => level,
+    };
     cpu.threads.run(out.div_ceil(ROWS), &|task| {
         let first = task * ROWS;
         let part = Part {
