@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::architecture::Architecture;
-use crate::backend::{Backend, KvType, Step};
+use crate::backend::{Backend, KvType, Part, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
@@ -21,8 +21,7 @@ pub struct Decoder<B: Backend> {
     embedding_scale: f32,
     blocks: Vec<Block<B>>,
     norm: Norm<B>,
-    /// `None`: the embedding serves as output too.
-    output: Option<B::Matrix>,
+    output: B::Matrix,
     logit_cap: Option<f32>,
     rope: Rope,
     /// Of windowed layers, where it is another one.
@@ -75,13 +74,21 @@ impl<B: Backend> Decoder<B> {
         let sizes = Sizes::of(&facts)?;
         let weights = Weights { facts: &facts, backend: &backend };
         let vocabulary = weights.dimension("token_embd.weight", 1)?;
-        let embedding = weights.matrix("token_embd.weight", vocabulary, sizes.width)?;
-        let embedding = embedding.ok_or_else(|| weights.missing("token_embd.weight"))?;
+        weights.backend.begin(Part::Input);
+        let embedding = weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?;
         let blocks = (0..sizes.layers)
-            .map(|layer| Block::load(&weights, layer, &sizes, room, kv))
+            .map(|layer| {
+                weights.backend.begin(Part::Block(layer));
+                Block::load(&weights, layer, &sizes, room, kv)
+            })
             .collect::<Result<Vec<_>>>()?;
+        weights.backend.begin(Part::Output);
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
-        let output = weights.matrix("output.weight", vocabulary, sizes.width)?;
+        // A table that serves as both is taken twice: the two may be wanted in different places, and on a CPU they are the same bytes.
+        let output = match weights.matrix("output.weight", vocabulary, sizes.width)? {
+            Some(output) => output,
+            None => weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?,
+        };
         let rotated = rope_width(&facts, sizes.key_width)?;
         let rope = Rope::load(&weights, rotated)?;
         let windowed_rope = match sizes.window {
@@ -105,12 +112,28 @@ impl<B: Backend> Decoder<B> {
 
     /// Bytes that the layers keep in `room`: keys and values, and recurrent state.
     pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
-        let bytes = |recurrent: bool| {
-            let mixers = self.blocks.iter().map(|block| &block.mixer);
-            let layers = mixers.filter(|mixer| mixer.recurrent() == recurrent);
-            layers.fold(0, |sum: u64, mixer| sum.saturating_add(mixer.keeps(room, kv)))
-        };
-        (bytes(false), bytes(true))
+        self.each_keeps(room, kv).into_iter().fold(
+            (0, 0),
+            |(rows, state): (u64, u64), (of_rows, of_state)| {
+                (rows.saturating_add(of_rows), state.saturating_add(of_state))
+            },
+        )
+    }
+
+    /// What each block keeps in `room`: bytes of keys and values, and of recurrent state.
+    pub fn each_keeps(&self, room: &Room, kv: KvType) -> Vec<(u64, u64)> {
+        let mixers = self.blocks.iter().map(|block| &block.mixer);
+        mixers
+            .map(|mixer| match (mixer.recurrent(), mixer.keeps(room, kv)) {
+                (false, bytes) => (bytes, 0),
+                (true, bytes) => (0, bytes),
+            })
+            .collect()
+    }
+
+    /// Whether a row's result never depends on what shares its step.
+    pub fn is_row_invariant(&self) -> bool {
+        self.backend.is_row_invariant()
     }
 
     /// V, the number of logits in a row.
@@ -171,7 +194,17 @@ impl<B: Backend> Decoder<B> {
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn forward(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Vec<f32>> {
+    pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Vec<f32>> {
+        self.compute(step, observer).map_err(|error| match error {
+            Error::DeviceMemory { operation, .. } => {
+                let longest = step.spans.iter().map(|span| span.past + span.rows).max().unwrap_or(0);
+                Error::DeviceMemory { operation, step: Some((step.tokens.len(), longest)) }
+            }
+            error => error,
+        })
+    }
+
+    fn compute(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Vec<f32>> {
         let backend = &mut self.backend;
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary: self.vocabulary });
@@ -194,7 +227,7 @@ impl<B: Backend> Decoder<B> {
         }
         let last = backend.rows(&x, &step.outputs)?; // [S, D]
         let last = self.norm.apply(backend, &last)?;
-        let logits = backend.matmul(&last, self.output.as_ref().unwrap_or(&self.embedding))?;
+        let logits = backend.matmul(&last, &self.output)?;
         let mut logits = backend.to_host(&logits)?;
         if let Some(cap) = self.logit_cap {
             logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());

@@ -106,6 +106,36 @@ pub enum Error {
         /// Bytes that it may take.
         available: u64,
     },
+    /// The device that was asked for can't be used.
+    #[error("{device} can't be used: {problem}")]
+    Device {
+        /// What it is called.
+        device: String,
+        /// Why, and what to do.
+        problem: crate::device::Problem,
+    },
+    /// The layers that were asked for don't fit on the device, or none does.
+    #[error("{file}: {}", refusal.told(*context))]
+    Placement {
+        /// The model file.
+        file: String,
+        /// Which layers, and the sizes.
+        refusal: crate::placement::Refusal,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// The device's memory is full in the middle of something.
+    #[error(
+        "the GPU's memory is full at: {operation}{}; put fewer layers there (--gpu-layers), take a smaller context (--ctx) or keep \
+         keys and values in eight bits (--kv q8_0)",
+        step.map_or_else(String::new, |(tokens, longest)| format!(", in a step of {tokens} tokens, the longest sequence with {longest}"))
+    )]
+    DeviceMemory {
+        /// What was being computed.
+        operation: String,
+        /// Tokens of the step, and of the longest sequence in it; `None` while the model is loaded.
+        step: Option<(usize, usize)>,
+    },
     /// A token id outside the vocabulary was given.
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     TokenOutOfRange {
@@ -197,4 +227,19 @@ pub enum Error {
     /// The thread that owns the model is gone.
     #[error("the engine has stopped")]
     Stopped,
+}
+
+impl Error {
+    /// The same error for one more of those whom it concerns.
+    pub(crate) fn again(&self) -> Error {
+        match self {
+            Error::DeviceMemory { operation, step } => {
+                Error::DeviceMemory { operation: operation.clone(), step: *step }
+            }
+            Error::Device { device, problem } => {
+                Error::Device { device: device.clone(), problem: problem.clone() }
+            }
+            other => Error::Backend { operation: "step".into(), message: other.to_string() },
+        }
+    }
 }

@@ -13,7 +13,7 @@ use crate::decoder::Decoder;
 use crate::draft;
 use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes};
-use crate::gguf::{Gguf, TensorInfo};
+use crate::gguf::{Gguf, TensorInfo, TensorType};
 use crate::{Error, Result};
 
 /// Bytes that a model takes while it runs.
@@ -28,6 +28,35 @@ pub struct Footprint {
     /// Activations of one step, vectors in f32, the tokenizer, the program.
     pub working: u64,
 }
+
+/// What a model takes, by its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// All of it on a CPU.
+    pub whole: Footprint,
+    /// What of that each block takes; without the room for computing.
+    pub blocks: Vec<Share>,
+    /// What of it the output takes.
+    pub output: Share,
+    /// A step on a GPU: activations, what attention holds, logits.
+    pub scratch: u64,
+}
+
+/// What a part of a model takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Its tensors as they are used on a CPU.
+    pub weights: u64,
+    /// Its tensors as they are held on a GPU.
+    pub on_gpu: u64,
+    /// Keys and values.
+    pub kv: u64,
+    /// Recurrent state.
+    pub state: u64,
+}
+
+/// How often a GPU holds the scores of attention at a time, `[H, T, tokens]`: as products, with what may not be seen, as shares.
+const SCORES: u64 = 3;
 
 /// The program without a model.
 const PROGRAM: u64 = 16 << 20;
@@ -103,38 +132,7 @@ impl Footprint {
     /// # Errors
     /// As [`Footprint::of`].
     pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
-        let facts = Facts::new(gguf, architecture)?;
-        let sizes = Sizes::of(&facts)?;
-        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with them.
-        let nothing = Room::new(1, 1, 1, sizes.window);
-        let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
-        let (kv, state) = decoder.keeps(room, kv);
-        let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
-        let rows = tokens.min((STEP_TOKENS + draft::MOST) as u64);
-        let tied = facts.tensor("output.weight").is_none();
-        let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
-        let read_by_rows = |info: &TensorInfo| !tied && Some(info.name.as_str()) == table;
-
-        let used = || gguf.tensors().filter(|info| is_used(&info.name, sizes.layers));
-        let weights = used().map(|info| match read_by_rows(info) {
-            true => info.bytes.min(rows * ROW_NEIGHBOURHOOD),
-            false => info.bytes,
-        });
-        let vectors = used().filter(|info| is_vector(info)).map(|info| 4 * info.values());
-        let vocabulary = decoder.vocabulary() as u64;
-        let fixed = PROGRAM
-            + vocabulary * VOCABULARY_ENTRY
-            + vectors.sum::<u64>()
-            + rows * 4 * activations(&facts, used(), &sizes)?;
-        // Logits, in the step and as the sampler takes them.
-        let logits = (room.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
-        let logits = logits.saturating_add(draft::MOST as u64 * 8 * vocabulary);
-        Ok(Footprint {
-            weights: weights.fold(0, u64::saturating_add),
-            kv,
-            state,
-            working: fixed.saturating_add(logits),
-        })
+        Ok(Parts::in_room(gguf, architecture, room, kv)?.whole)
     }
 
     /// All of it.
@@ -164,6 +162,85 @@ impl Footprint {
     }
 }
 
+impl Parts {
+    /// Of the model in `gguf` in a given room.
+    ///
+    /// # Errors
+    /// As [`Footprint::of`].
+    pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
+        let facts = Facts::new(gguf, architecture)?;
+        let sizes = Sizes::of(&facts)?;
+        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with them.
+        let nothing = Room::new(1, 1, 1, sizes.window);
+        let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
+        let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
+        let rows = tokens.min((STEP_TOKENS + draft::MOST) as u64);
+        let tied = facts.tensor("output.weight").is_none();
+        let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
+        let is_table = |info: &TensorInfo| Some(info.name.as_str()) == table;
+        let by_rows = |info: &TensorInfo| info.bytes.min(rows * ROW_NEIGHBOURHOOD);
+
+        let used = || gguf.tensors().filter(|info| is_used(&info.name, sizes.layers));
+        let weights = used().map(|info| if is_table(info) && !tied { by_rows(info) } else { info.bytes });
+        let kept = decoder.each_keeps(room, kv);
+        let mut blocks: Vec<Share> =
+            kept.iter().map(|&(kv, state)| Share { kv, state, ..Share::default() }).collect();
+        let mut output = Share::default();
+        for info in used() {
+            let share = match block_of(&info.name) {
+                Some(block) => &mut blocks[block],
+                // A table that is the output too goes on being read by rows where it is.
+                None if is_table(info) => match tied {
+                    true => {
+                        output.weights += info.bytes - by_rows(info);
+                        output.on_gpu += on_gpu(info);
+                        continue;
+                    }
+                    false => continue,
+                },
+                None => &mut output,
+            };
+            share.weights = share.weights.saturating_add(info.bytes);
+            share.on_gpu = share.on_gpu.saturating_add(on_gpu(info));
+        }
+
+        let vectors = used().filter(|info| is_vector(info)).map(|info| 4 * info.values());
+        let vocabulary = decoder.vocabulary() as u64;
+        let activations = rows * 4 * activations(&facts, used(), &sizes)?;
+        let fixed = PROGRAM + vocabulary * VOCABULARY_ENTRY + vectors.sum::<u64>() + activations;
+        // Logits, in the step and as the sampler takes them.
+        let logits = (room.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
+        let logits = logits.saturating_add(draft::MOST as u64 * 8 * vocabulary);
+        let sum = |of: fn(&(u64, u64)) -> u64| kept.iter().map(of).fold(0, u64::saturating_add);
+        // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
+        let widths = (sizes.kv_heads * (sizes.key_width + sizes.value_width)) as u64;
+        let attention = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
+        let outputs = (room.sequences as u64 + draft::MOST as u64).saturating_mul(4 * vocabulary);
+        Ok(Parts {
+            whole: Footprint {
+                weights: weights.fold(0, u64::saturating_add),
+                kv: sum(|kept| kept.0),
+                state: sum(|kept| kept.1),
+                working: fixed.saturating_add(logits),
+            },
+            blocks,
+            output,
+            scratch: activations.saturating_add(attention.saturating_mul(tokens)).saturating_add(outputs),
+        })
+    }
+}
+
+/// Bytes of a tensor as a GPU holds it: floats in f32, all else as stored.
+fn on_gpu(info: &TensorInfo) -> u64 {
+    let floats = matches!(info.kind, TensorType::F32 | TensorType::F16 | TensorType::BF16);
+    if floats || is_vector(info) { info.values().saturating_mul(4) } else { info.bytes }
+}
+
+/// The block that a tensor is of.
+fn block_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok())
+}
+
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} weights, {} KV cache", shown(self.total()), shown(self.weights), shown(self.kv))?;
@@ -185,7 +262,7 @@ pub(crate) fn shown(bytes: u64) -> String {
 /// Whether a tensor is ever read: not those of the vision and audio towers, their projectors, and the blocks that predict
 /// further tokens.
 pub fn is_used(name: &str, layers: usize) -> bool {
-    let block = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+    let block = block_of(name);
     let other = ["v.", "a.", "mm.", "mtp."].iter().any(|prefix| name.starts_with(prefix));
     !other && block.is_none_or(|block| block < layers)
 }

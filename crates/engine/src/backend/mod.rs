@@ -7,6 +7,7 @@ pub mod candle;
 mod cores;
 pub mod native;
 mod profiled;
+pub mod split;
 
 use std::ops::Range;
 use std::time::Duration;
@@ -56,26 +57,15 @@ impl std::str::FromStr for KvType {
     }
 }
 
-/// Who computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compute {
-    /// The CPU.
-    #[default]
-    Native,
-    /// candle on the CPU, to compare with.
-    Candle,
-}
-
-impl std::str::FromStr for Compute {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "native" => Ok(Compute::Native),
-            "candle" => Ok(Compute::Candle),
-            other => Err(format!("`{other}` is none of native, candle")),
-        }
-    }
+/// A part of a model, as it is loaded: what it begins with, its blocks, what it ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The table of embeddings.
+    Input,
+    /// A block, by its number.
+    Block(usize),
+    /// The last norm and the matrix that gives logits.
+    Output,
 }
 
 /// One sequence's share of a step.
@@ -278,6 +268,28 @@ pub(crate) fn try_map<T, U, const N: usize>(
     }
 }
 
+impl<S, V> ExpertStacks<S, V> {
+    /// The same by reference, as backends take it.
+    pub fn by_ref(&self) -> ExpertStacks<&S, &V> {
+        ExpertStacks {
+            gate: &self.gate,
+            up: &self.up,
+            down: &self.down,
+            gate_bias: self.gate_bias.as_ref(),
+            up_bias: self.up_bias.as_ref(),
+            down_bias: self.down_bias.as_ref(),
+            activation: self.activation,
+        }
+    }
+}
+
+impl<V> DeltaWeights<V> {
+    /// The same by reference, as backends take it.
+    pub fn by_ref(&self) -> DeltaWeights<&V> {
+        DeltaWeights { conv: &self.conv, a: &self.a, dt: &self.dt }
+    }
+}
+
 fn not_kept() -> crate::Error {
     let message = "this backend keeps nothing elsewhere; the native one does".to_owned();
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
@@ -299,6 +311,17 @@ pub trait Backend: std::fmt::Debug {
     type Kv: std::fmt::Debug;
     /// The recurrent state of one layer, in slots.
     type State: std::fmt::Debug;
+
+    /// Whether a row's result never depends on what shares its step, bit for bit: then a token that is computed beside others, as a
+    /// drafted one is, gets the logits that it would get alone.
+    fn is_row_invariant(&self) -> bool {
+        false
+    }
+
+    /// Says which part of the model is loaded, and made room for, from now on. It matters to a backend that is made of two.
+    fn begin(&self, part: Part) {
+        let _ = part;
+    }
 
     /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where possible.
     /// `None` if the backend can't compute with `kind`.
@@ -434,7 +457,7 @@ pub trait Backend: std::fmt::Debug {
         &mut self,
         x: &Self::Array,
         routes: &Routes,
-        stacks: &ExpertStacks<Self::Stack, Self::Vector>,
+        stacks: &ExpertStacks<&Self::Stack, &Self::Vector>,
     ) -> Result<Self::Array>;
 
     /// `x + bias` on every row.
@@ -513,7 +536,7 @@ pub trait Backend: std::fmt::Debug {
     fn delta(
         &mut self,
         input: DeltaInput<Self::Array>,
-        weights: &DeltaWeights<Self::Vector>,
+        weights: &DeltaWeights<&Self::Vector>,
         step: &Step,
         state: &mut Self::State,
         shape: &DeltaShape,
@@ -537,4 +560,13 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// As [`Backend::embed`].
     fn to_host(&mut self, x: &Self::Array) -> Result<Vec<f32>>;
+
+    /// T, the number of rows of `x`.
+    fn count(&self, x: &Self::Array) -> usize;
+
+    /// The reverse of [`Backend::to_host`]: `numbers` as `rows` rows.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Self::Array>;
 }

@@ -99,6 +99,10 @@ impl Backend for Profiled {
     type Kv = Kv;
     type State = State;
 
+    fn is_row_invariant(&self) -> bool {
+        self.inner.is_row_invariant()
+    }
+
     fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
         self.inner.matrix(data, kind, out, width)
     }
@@ -160,11 +164,11 @@ impl Backend for Profiled {
         &mut self,
         x: &Array,
         routes: &Routes,
-        stacks: &ExpertStacks<Stack, Vec<f32>>,
+        stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
         let chosen: std::collections::BTreeSet<u32> = routes.experts.iter().copied().collect();
         let cost =
-            [&stacks.gate, &stacks.up, &stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
+            [stacks.gate, stacks.up, stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
                 let matrix = w.rows(0).bytes.len() * chosen.len();
                 let products = 2 * routes.experts.len() * w.out() * w.width();
                 (bytes + matrix as u64, operations + products as u64)
@@ -226,7 +230,7 @@ impl Backend for Profiled {
     fn delta(
         &mut self,
         input: DeltaInput<Array>,
-        weights: &DeltaWeights<Vec<f32>>,
+        weights: &DeltaWeights<&Vec<f32>>,
         step: &Step,
         state: &mut State,
         shape: &DeltaShape,
@@ -247,5 +251,13 @@ impl Backend for Profiled {
 
     fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {
         self.timed("to host", (0, 0), |inner| inner.to_host(x))
+    }
+
+    fn count(&self, x: &Array) -> usize {
+        self.inner.count(x)
+    }
+
+    fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Array> {
+        self.inner.upload(numbers, rows)
     }
 }

@@ -18,7 +18,8 @@ use jiff::tz::TimeZone;
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
-use crate::backend::{Compute, Isa, KvType, default_threads};
+use crate::backend::split::Split;
+use crate::backend::{Backend, Isa, KvType, default_threads};
 use crate::cache::Room;
 use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
@@ -30,6 +31,7 @@ use crate::gguf::Gguf;
 use crate::grammar::Grammar;
 use crate::listener::Listener;
 use crate::memory::{self, Footprint};
+use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Pool, Run};
 use crate::repetition::{Calls, Cycles, Digits};
 use crate::request::{Event, Request, ToolChoice};
@@ -66,9 +68,9 @@ pub struct Options {
     /// Bytes for snapshots of recurrent and windowed state, without which such models can't go on from where prompts part. Default
     /// 512 MiB, and never fewer than four snapshots.
     pub snapshot_bytes: u64,
-    /// Who computes. Default: the native backend.
-    pub compute: Compute,
-    /// Threads that compute. Default: one a core, two where there are fewer than four.
+    /// Who computes: which device, and how much of the model is there. Default: the CPU.
+    pub offload: Offload,
+    /// Threads that compute on the CPU. Default: one a core, two where there are fewer than four.
     pub threads: usize,
     /// With which instructions. Default: the best that the CPU has.
     pub isa: Isa,
@@ -77,7 +79,7 @@ pub struct Options {
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
     /// Whether a step computes several tokens of a sequence: those that the grammar forces, and those that are guessed from what the
-    /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the native backend only,
+    /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the CPU only,
     /// which gives a token the same logits whatever is computed beside it.
     pub drafts: bool,
     /// Keeps static text on disk too, so that a later run need not compute it again; native backend only. `None`, the default: not.
@@ -95,7 +97,7 @@ impl Default for Options {
             kv: KvType::F16,
             tool_format: None,
             snapshot_bytes: memory::SNAPSHOT_BYTES,
-            compute: Compute::Native,
+            offload: Offload::cpu(),
             threads: default_threads(),
             isa: Isa::best(),
             chat_template: None,
@@ -113,6 +115,7 @@ pub struct Engine {
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     template_note: Option<String>,
+    placement_note: Option<String>,
     /// Texts that end every turn, since the model's family has no token for it.
     stops: Vec<String>,
     thinking: Option<bool>,
@@ -140,8 +143,10 @@ impl Engine {
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let (context, room) = room(gguf, &architecture, options)?;
-        if options.memory.is_some() {
-            Engine::footprint(gguf, options)?;
+        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
+        let ground = options.offload.open(&model)?;
+        if let Some(available) = options.memory {
+            ground.host(&model.parts()?).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
@@ -153,30 +158,22 @@ impl Engine {
         }
 
         let (jobs, queue) = mpsc::channel();
-        let thread = match options.compute {
-            Compute::Native => {
-                let backend = Native::new(options.threads, options.isa);
-                let decoder = Decoder::load_as(gguf, &architecture, backend, &room, options.kv)?;
-                let disk = options.disk.as_ref().and_then(|disk| {
-                    let fingerprint = fingerprint(gguf, &architecture, &tokenizer, options);
-                    Disk::new(disk.clone(), gguf.name(), fingerprint)
-                });
-                start(Pool::new(decoder, &room).on_disk(disk), queue)
+        let native = || Native::new(options.threads, options.isa);
+        let start = Start { model, options, tokenizer: &tokenizer, queue };
+        let note = ground.note(options.offload.device);
+        let (thread, invariant) = match ground {
+            Ground::Host => start.on(native(), true),
+            Ground::Oracle => start.on(Candle::cpu(), false),
+            Ground::Gpu(gpu, placement) => {
+                let first = placement.of - placement.layers;
+                start.on(Split::new(Candle::on(gpu.device), native(), first), false)
             }
-            Compute::Candle => {
-                let decoder = Decoder::load_as(gguf, &architecture, Candle::cpu(), &room, options.kv)?;
-                start(Pool::new(decoder, &room), queue)
-            }
-        };
-        let thread = thread.map_err(|error| Error::Backend {
-            operation: "start the engine's thread".into(),
-            message: error.to_string(),
-        })?;
+        }?;
         Ok(Engine {
             name: gguf.name().into(),
             format,
             drafts: options.drafts,
-            guesses: options.drafts && options.compute == Compute::Native,
+            guesses: options.drafts && invariant,
             grammar: Grammar::new(&tokenizer.env())?,
             tokenizer,
             template: match format {
@@ -184,6 +181,7 @@ impl Engine {
                 None => template,
             },
             template_note: chosen.note,
+            placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
             control,
@@ -195,14 +193,15 @@ impl Engine {
         })
     }
 
-    /// What the model in `gguf` takes when it is loaded with these options.
+    /// What the model in `gguf` takes of the host when it is loaded with these options.
     ///
     /// # Errors
-    /// As [`Footprint::of`], and [`Error::OutOfMemory`] if that is more than it may take.
+    /// As [`Footprint::of`], [`Error::OutOfMemory`] if that is more than it may take, and what stands against the device.
     pub fn footprint(gguf: &Gguf, options: &Options) -> Result<Footprint> {
         let architecture = Architecture::of(gguf)?;
         let (context, room) = room(gguf, &architecture, options)?;
-        let footprint = Footprint::in_room(gguf, &architecture, &room, options.kv)?;
+        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
+        let footprint = options.offload.open(&model)?.host(&model.parts()?);
         if let Some(available) = options.memory {
             footprint.check(gguf.name(), context, available)?;
         }
@@ -217,6 +216,11 @@ impl Engine {
     /// What a person should know about the chat template: that the file's is not used, and why.
     pub fn template_note(&self) -> Option<&str> {
         self.template_note.as_deref()
+    }
+
+    /// What a person should know about where the model is: how much of it is on a GPU.
+    pub fn placement_note(&self) -> Option<&str> {
+        self.placement_note.as_deref()
     }
 
     /// Most tokens of a sequence.
@@ -386,6 +390,37 @@ impl Drop for Events {
     }
 }
 
+/// What it takes to start the thread that owns a model.
+struct Start<'a> {
+    model: Model<'a>,
+    options: &'a Options,
+    tokenizer: &'a Tokenizer,
+    queue: mpsc::Receiver<Sequence>,
+}
+
+impl Start<'_> {
+    /// Starts it with the model on `backend`. Says too whether rows don't depend on what shares their step.
+    fn on<B: Backend>(self, backend: B, on_disk: bool) -> Result<(JoinHandle<()>, bool)>
+    where
+        Pool<B>: Send + 'static,
+        B: Send + 'static,
+    {
+        let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
+        let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
+        let invariant = decoder.is_row_invariant();
+        let disk = options.disk.as_ref().filter(|_| on_disk).and_then(|disk| {
+            let fingerprint = fingerprint(gguf, architecture, tokenizer, options);
+            Disk::new(disk.clone(), gguf.name(), fingerprint)
+        });
+        let thread = start(Pool::new(decoder, room).on_disk(disk), queue);
+        let thread = thread.map_err(|error| Error::Backend {
+            operation: "start the engine's thread".into(),
+            message: error.to_string(),
+        })?;
+        Ok((thread, invariant))
+    }
+}
+
 /// The context that the options mean for a model, and the room that its sequences need.
 fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, Room)> {
     let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
@@ -409,7 +444,7 @@ fn fingerprint(
     options: &Options,
 ) -> Fingerprint {
     // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file.
-    let read = format!("{architecture:?} {:?} {:?}", options.kv, options.compute);
+    let read = format!("{architecture:?} {:?} {:?}", options.kv, options.offload.device);
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 

@@ -63,9 +63,8 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
             admit(sequence, &mut running);
         }
         if let Err(error) = step(&mut pool, &mut running) {
-            let message = error.to_string();
             for sequence in &mut running {
-                sequence.fail(Error::Backend { operation: "step".into(), message: message.clone() });
+                sequence.fail(error.again());
             }
         }
         // A little of it, so that a server that is never idle gets it done as well.

@@ -85,7 +85,7 @@ impl<B: Backend> Delta<B> {
         let linears = [&self.qkv, &self.gate, &self.beta, &self.alpha];
         let [qkv, gate, beta, alpha] = Linear::apply_all(linears, backend, x)?;
         let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
-        let mixed = backend.delta(input, &self.weights, step, state, &self.shape)?;
+        let mixed = backend.delta(input, &self.weights.by_ref(), step, state, &self.shape)?;
         let mixed = self.norm.apply(backend, &mixed)?;
         let mixed = backend.gated(&gate, mixed, Activation::Silu)?;
         self.output.apply(backend, &mixed)

@@ -80,7 +80,7 @@ impl<B: Backend> Experts<B> {
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
         let logits = self.router.apply(backend, x)?;
         let routes = self.choice.routes(&backend.to_host(&logits)?);
-        let y = backend.experts(x, &routes, &self.stacks)?;
+        let y = backend.experts(x, &routes, &self.stacks.by_ref())?;
         let Some(shared) = &self.shared else { return Ok(y) };
         let mut z = shared.ffn.apply(backend, x)?;
         if let Some(gate) = &shared.gate {

@@ -44,6 +44,14 @@ impl<B: Backend> Weights<'_, B> {
         self.matrix_rows(name, out, width, 0..out)
     }
 
+    /// The matrix `name` of `out` rows of `width`.
+    ///
+    /// # Errors
+    /// As [`Weights::matrix`], or if it is not there.
+    pub fn required_matrix(&self, name: &str, out: usize, width: usize) -> Result<B::Matrix> {
+        self.matrix(name, out, width)?.ok_or_else(|| self.missing(name))
+    }
+
     /// The rows `rows` of the matrix `name` of `out` rows of `width`, if there is one. Rows are whole blocks, so a part of
     /// a fused matrix is a view of its bytes.
     ///

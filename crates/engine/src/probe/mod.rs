@@ -7,11 +7,13 @@ use crate::Result;
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
-use crate::backend::{Backend, Compute, Isa, KvType, Profile, Profiled, default_threads};
+use crate::backend::split::Split;
+use crate::backend::{Backend, Isa, KvType, Profile, Profiled, default_threads};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
+use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Part, Pool};
 pub use tools::tools;
 pub use turns::Turns;
@@ -22,17 +24,17 @@ pub struct Settings {
     /// How keys and values are kept.
     pub kv: KvType,
     /// Who computes.
-    pub compute: Compute,
-    /// Threads that compute, on [`Compute::Native`].
+    pub offload: Offload,
+    /// Threads that compute, on the CPU.
     pub threads: usize,
-    /// With which instructions, on [`Compute::Native`].
+    /// With which instructions, on the CPU.
     pub isa: Isa,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let threads = default_threads();
-        Settings { kv: KvType::F32, compute: Compute::Native, threads, isa: Isa::best() }
+        Settings { kv: KvType::F32, offload: Offload::cpu(), threads, isa: Isa::best() }
     }
 }
 
@@ -48,6 +50,7 @@ enum Inner {
     Native(Box<Pool<Native>>),
     Profiled(Box<Pool<Profiled>>),
     Candle(Box<Pool<Candle>>),
+    Split(Box<Pool<Split<Candle, Native>>>),
 }
 
 impl Probe {
@@ -56,13 +59,18 @@ impl Probe {
     /// # Errors
     /// As [`Decoder::load`].
     pub fn load(gguf: &Gguf, tokens: usize, settings: &Settings) -> Result<Self> {
-        let kv = settings.kv;
-        let decoder = match settings.compute {
-            Compute::Native => {
-                let backend = Native::new(settings.threads, settings.isa);
-                Inner::Native(Box::new(pool(gguf, backend, tokens, kv)?))
+        let architecture = Architecture::of(gguf)?;
+        let (kv, room) = (settings.kv, room(gguf, &architecture, tokens)?);
+        let model = Model { gguf, architecture: &architecture, room: &room, kv, context: tokens };
+        let native = || Native::new(settings.threads, settings.isa);
+        let decoder = match settings.offload.open(&model)? {
+            Ground::Host => Inner::Native(Box::new(pool(&model, native())?)),
+            Ground::Oracle => Inner::Candle(Box::new(pool(&model, Candle::cpu())?)),
+            Ground::Gpu(gpu, placement) => {
+                let first = placement.of - placement.layers;
+                let backend = Split::new(Candle::on(gpu.device), native(), first);
+                Inner::Split(Box::new(pool(&model, backend)?))
             }
-            Compute::Candle => Inner::Candle(Box::new(pool(gguf, Candle::cpu(), tokens, kv)?)),
         };
         Ok(Probe { decoder, table: Table::default() })
     }
@@ -73,7 +81,11 @@ impl Probe {
     /// As [`Decoder::load`].
     pub fn profiled(gguf: &Gguf, tokens: usize, settings: &Settings, profile: Profile) -> Result<Self> {
         let backend = Profiled::new(Native::new(settings.threads, settings.isa), profile);
-        let pool = pool(gguf, backend, tokens, settings.kv)?;
+        let architecture = Architecture::of(gguf)?;
+        let room = room(gguf, &architecture, tokens)?;
+        let kv = settings.kv;
+        let pool =
+            pool(&Model { gguf, architecture: &architecture, room: &room, kv, context: tokens }, backend)?;
         Ok(Probe { decoder: Inner::Profiled(Box::new(pool)), table: Table::default() })
     }
 
@@ -83,6 +95,7 @@ impl Probe {
             Inner::Native(pool) => pool.vocabulary(),
             Inner::Profiled(pool) => pool.vocabulary(),
             Inner::Candle(pool) => pool.vocabulary(),
+            Inner::Split(pool) => pool.vocabulary(),
         }
     }
 
@@ -96,6 +109,7 @@ impl Probe {
             Inner::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
             Inner::Profiled(pool) => pool.forward_one(&mut self.table, tokens, outputs),
             Inner::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            Inner::Split(pool) => pool.forward_one(&mut self.table, tokens, outputs),
         }
     }
 
@@ -124,6 +138,7 @@ impl Probe {
             Inner::Native(pool) => observed(pool, &mut self.table, tokens),
             Inner::Profiled(pool) => observed(pool, &mut self.table, tokens),
             Inner::Candle(pool) => observed(pool, &mut self.table, tokens),
+            Inner::Split(pool) => observed(pool, &mut self.table, tokens),
         }
     }
 
@@ -134,16 +149,21 @@ impl Probe {
             Inner::Native(pool) => pool.release(table),
             Inner::Profiled(pool) => pool.release(table),
             Inner::Candle(pool) => pool.release(table),
+            Inner::Split(pool) => pool.release(table),
         }
     }
 }
 
-/// A decoder for one sequence of up to `tokens` tokens, which may come in one step.
-fn pool<B: Backend>(gguf: &Gguf, backend: B, tokens: usize, kv: KvType) -> Result<Pool<B>> {
-    let architecture = Architecture::of(gguf)?;
-    let window = Sizes::of(&Facts::new(gguf, &architecture)?)?.window;
-    let room = Room::new(tokens, 1, tokens, window);
-    Ok(Pool::new(Decoder::load_as(gguf, &architecture, backend, &room, kv)?, &room))
+/// Room for one sequence of up to `tokens` tokens, which may come in one step.
+fn room(gguf: &Gguf, architecture: &Architecture, tokens: usize) -> Result<Room> {
+    let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
+    Ok(Room::new(tokens, 1, tokens, window))
+}
+
+/// A decoder with its blocks.
+fn pool<B: Backend>(model: &Model, backend: B) -> Result<Pool<B>> {
+    let Model { gguf, architecture, room, kv, .. } = *model;
+    Ok(Pool::new(Decoder::load_as(gguf, architecture, backend, room, kv)?, room))
 }
 
 #[cfg(test)]

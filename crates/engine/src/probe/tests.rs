@@ -8,11 +8,16 @@ use serde::Deserialize;
 
 use super::{Probe, Settings};
 use crate::architecture::Architecture;
+use crate::backend::candle::Candle;
 use crate::backend::native::Native;
-use crate::backend::{Compute, Isa, KvType};
+use crate::backend::split::Split;
+use crate::backend::{Backend, Isa, KvType};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
+use crate::device::Device;
+use crate::facts::{Facts, Sizes};
 use crate::gguf::{Array, Gguf, Value, Writer};
+use crate::offload::Offload;
 use crate::pool::Pool;
 use crate::pool::tests::together;
 
@@ -54,12 +59,12 @@ impl Case {
         self.name.ends_with("-exact")
     }
 
-    fn probe(&self, compute: Compute, kv: KvType) -> Probe {
-        self.probe_by(compute, kv, Isa::best())
+    fn probe(&self, device: Device, kv: KvType) -> Probe {
+        self.probe_by(device, kv, Isa::best())
     }
 
-    fn probe_by(&self, compute: Compute, kv: KvType, isa: Isa) -> Probe {
-        let settings = Settings { kv, compute, threads: 2, isa };
+    fn probe_by(&self, device: Device, kv: KvType, isa: Isa) -> Probe {
+        let settings = Settings { kv, offload: Offload { device, ..Offload::cpu() }, threads: 2, isa };
         Probe::load(&self.gguf, 128, &settings).unwrap()
     }
 
@@ -79,6 +84,21 @@ impl Case {
         let other = |length: usize, by: usize| own.iter().cycle().skip(by).take(length).copied().collect();
         let all: [Vec<u32>; 4] = [own.clone(), other(5, 3), other(33, 1), other(50, 7)];
         together(&mut pool, &all)
+    }
+
+    fn layers(&self) -> usize {
+        let architecture = Architecture::of(&self.gguf).unwrap();
+        Sizes::of(&Facts::new(&self.gguf, &architecture).unwrap()).unwrap().layers
+    }
+
+    /// All logits of the case's tokens, fed in pieces of 20, with the blocks from number `first` on on `device`.
+    fn split(&self, device: impl Backend, first: usize) -> Vec<f32> {
+        let room = Room::new(128, 1, 64, Some(8));
+        let backend = Split::new(device, Native::with_threads(2), first);
+        let decoder = Decoder::load(&self.gguf, backend, &room, KvType::F32).unwrap();
+        let (mut pool, mut table) = (Pool::new(decoder, &room), Table::default());
+        let pieces = self.reference.tokens.chunks(20);
+        pieces.flat_map(|piece| pool.forward_one(&mut table, piece, piece.len()).unwrap()).collect()
     }
 
     /// The case's file under other names: `key` and `tensor` give the name of each, or leave it out.
@@ -186,7 +206,7 @@ fn all_cases() -> Vec<Case> {
 fn every_model_agrees_however_it_is_fed() {
     for case in all_cases() {
         let limit = case.reference.tolerance.max_abs;
-        let mut probe = case.probe(Compute::Native, KvType::F32);
+        let mut probe = case.probe(Device::Cpu, KvType::F32);
         assert_eq!(probe.vocabulary(), case.reference.n_vocab);
         let whole = case.reference.tokens.len();
         for chunk in [1, 7, 20, whole] {
@@ -195,7 +215,7 @@ fn every_model_agrees_however_it_is_fed() {
         }
         case.check(&case.beside_others(), limit, "beside three others");
         if let Some(limit) = case.reference.tolerance.f16_kv_max_abs.filter(|_| case.exact()) {
-            let logits = case.logits(&mut case.probe(Compute::Native, KvType::F16), whole);
+            let logits = case.logits(&mut case.probe(Device::Cpu, KvType::F16), whole);
             case.check(&logits, limit, "with F16 keys and values");
         }
     }
@@ -206,7 +226,7 @@ fn every_model_agrees_however_it_is_fed() {
 fn every_model_agrees_by_every_instruction_set() {
     for case in all_cases() {
         for isa in Isa::available() {
-            let logits = case.logits(&mut case.probe_by(Compute::Native, KvType::F32, isa), 20);
+            let logits = case.logits(&mut case.probe_by(Device::Cpu, KvType::F32, isa), 20);
             case.check(&logits, case.reference.tolerance.max_abs, &format!("by {isa:?}"));
         }
     }
@@ -215,10 +235,54 @@ fn every_model_agrees_by_every_instruction_set() {
 #[test]
 fn the_oracle_agrees_too() {
     for case in all_cases() {
-        let mut probe = case.probe(Compute::Candle, KvType::F32);
+        let mut probe = case.probe(Device::Candle, KvType::F32);
         for chunk in [20, case.reference.tokens.len()] {
             let logits = case.logits(&mut probe, chunk);
             case.check(&logits, case.reference.tolerance.max_abs, &format!("on candle in pieces of {chunk}"));
+        }
+    }
+}
+
+/// Wherever it is cut: the last blocks on the oracle, those before on the fast backend.
+#[test]
+fn every_model_agrees_when_it_is_split() {
+    for case in all_cases() {
+        for first in 0..=case.layers() {
+            let logits = case.split(Candle::cpu(), first);
+            let what = format!("split before block {first}");
+            case.check(&logits, case.reference.tolerance.max_abs, &what);
+        }
+    }
+}
+
+/// On the GPU of this machine: all blocks, and half of them.
+#[cfg(any(feature = "cuda", feature = "metal"))]
+#[test]
+fn every_model_agrees_on_the_gpu() {
+    if Device::Auto.open().unwrap().is_none() {
+        eprintln!("skipped: this machine has no GPU that this build can use");
+        return;
+    }
+    for case in all_cases() {
+        for layers in [case.layers(), case.layers() / 2] {
+            let offload = Offload { device: Device::Auto, layers: Some(layers), memory: None };
+            let settings = Settings { kv: KvType::F32, offload, threads: 2, ..Settings::default() };
+            let mut probe = Probe::load(&case.gguf, 128, &settings).unwrap();
+            for chunk in [1, 20, case.reference.tokens.len()] {
+                let what = format!("with {layers} layers on the GPU in pieces of {chunk}");
+                case.check(&case.logits(&mut probe, chunk), case.reference.tolerance.max_abs, &what);
+            }
+        }
+    }
+}
+
+/// Two halves of the fast backend are the fast backend, bit for bit: to be carried over changes no number.
+#[test]
+fn a_split_changes_nothing_by_itself() {
+    for case in cases(&own()) {
+        let expected = case.logits(&mut case.probe(Device::Cpu, KvType::F32), 20);
+        for first in 0..=case.layers() {
+            assert!(case.split(Native::with_threads(2), first) == expected, "{}: {first}", case.name);
         }
     }
 }
@@ -229,7 +293,7 @@ fn greedy_continuations_are_the_reference_s() {
         let expected =
             case.reference.exact_gelu_greedy_tokens.as_ref().or(case.reference.greedy_tokens.as_ref());
         let Some(expected) = expected else { continue };
-        let mut probe = case.probe(Compute::Native, KvType::F32);
+        let mut probe = case.probe(Device::Cpu, KvType::F32);
         let mut logits = probe.feed(&case.reference.tokens, 1).unwrap();
         let mut found = Vec::new();
         for _ in expected {
@@ -246,7 +310,7 @@ fn the_residual_stream_agrees_after_every_block() {
     let Some(folder) = shared() else { return };
     for case in cases(&folder).iter().filter(|case| case.exact()) {
         let expected = case.floats("layers.f32");
-        let found = case.probe(Compute::Native, KvType::F32).layers(&case.reference.tokens).unwrap();
+        let found = case.probe(Device::Cpu, KvType::F32).layers(&case.reference.tokens).unwrap();
         // The reference's file names blocks for predicting further tokens too.
         let layer = found[0].len();
         assert!(expected.len() >= layer * found.len(), "{}", case.name);

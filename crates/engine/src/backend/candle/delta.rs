@@ -47,14 +47,14 @@ impl State {
 /// `[T, value_heads * value_width]`
 pub fn delta(
     input: &DeltaInput<Tensor>,
-    weights: &DeltaWeights<Tensor>,
+    weights: &DeltaWeights<&Tensor>,
     step: &Step,
     state: &mut State,
     shape: &DeltaShape,
 ) -> Result<Tensor> {
     let beta = ops::sigmoid(input.beta)?;
-    let alpha = softplus(&input.alpha.broadcast_add(&weights.dt)?)?;
-    let decay = alpha.broadcast_mul(&weights.a)?.exp()?;
+    let alpha = softplus(&input.alpha.broadcast_add(weights.dt)?)?;
+    let decay = alpha.broadcast_mul(weights.a)?.exp()?;
     let mut mixed = Vec::with_capacity(step.spans.len());
     let mut row = 0;
     for span in &step.spans {
@@ -65,7 +65,7 @@ pub fn delta(
         for (rows, save) in span.runs() {
             let memory = &state.slots[slot];
             let part = |x: &Tensor| x.narrow(0, row, rows);
-            let (convolved, history) = convolve(&part(input.qkv)?, &memory.history, &weights.conv, shape)?;
+            let (convolved, history) = convolve(&part(input.qkv)?, &memory.history, weights.conv, shape)?;
             let (y, matrices) =
                 recur(&convolved, &part(&beta)?, &part(&decay)?, memory.matrices.clone(), shape)?;
             state.slots[slot] = Memory { history, matrices };

@@ -8,7 +8,7 @@ use super::{Matrix, gated};
 use crate::backend::{ExpertStacks, Routes};
 
 /// `x: [T, D]` -> `[T, D]`
-pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<Vec<Matrix>, Tensor>) -> Result<Tensor> {
+pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
     let (device, used) = (x.device(), routes.used);
     // By expert, in ascending order: the places in the routes that name it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -43,7 +43,7 @@ pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<Vec<Matrix>, T
 }
 
 /// What expert number `at` makes of `x`.
-fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<Vec<Matrix>, Tensor>) -> Result<Tensor> {
+fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
     let apply = |x: &Tensor, stack: &[Matrix], bias: Option<&Tensor>| {
         let y = stack[at].product(x)?;
         match bias {
@@ -51,7 +51,7 @@ fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<Vec<Matrix>, Tensor>) 
             None => Ok(y),
         }
     };
-    let gate = apply(x, &stacks.gate, stacks.gate_bias.as_ref())?;
-    let up = apply(x, &stacks.up, stacks.up_bias.as_ref())?;
-    apply(&gated(&gate, &up, stacks.activation)?, &stacks.down, stacks.down_bias.as_ref())
+    let gate = apply(x, stacks.gate, stacks.gate_bias)?;
+    let up = apply(x, stacks.up, stacks.up_bias)?;
+    apply(&gated(&gate, &up, stacks.activation)?, stacks.down, stacks.down_bias)
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
-use crate::{Error, Result};
+use crate::{Result, device};
 
 pub use delta::State;
 pub use kv::Kv;
@@ -31,7 +31,12 @@ pub struct Candle {
 impl Candle {
     /// On the CPU.
     pub fn cpu() -> Self {
-        Candle { device: Device::Cpu }
+        Self::on(Device::Cpu)
+    }
+
+    /// On `device`.
+    pub fn on(device: Device) -> Self {
+        Candle { device }
     }
 }
 
@@ -42,9 +47,9 @@ trait During<T> {
 
 impl<T> During<T> for candle_core::Result<T> {
     fn during(self, operation: &str) -> Result<T> {
-        self.map_err(|error| Error::Backend {
-            operation: operation.into(),
-            message: error.to_string().lines().next().unwrap_or_default().into(),
+        self.map_err(|error| {
+            let message = error.to_string();
+            device::failed(operation, message.lines().next().unwrap_or_default())
         })
     }
 }
@@ -115,7 +120,7 @@ impl Backend for Candle {
         &mut self,
         x: &Tensor,
         routes: &Routes,
-        stacks: &ExpertStacks<Vec<Matrix>, Tensor>,
+        stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
     ) -> Result<Tensor> {
         experts::experts(x, routes, stacks).during("experts")
     }
@@ -212,7 +217,7 @@ impl Backend for Candle {
     fn delta(
         &mut self,
         input: DeltaInput<Tensor>,
-        weights: &DeltaWeights<Tensor>,
+        weights: &DeltaWeights<&Tensor>,
         step: &Step,
         state: &mut State,
         shape: &DeltaShape,
@@ -231,6 +236,15 @@ impl Backend for Candle {
 
     fn to_host(&mut self, x: &Tensor) -> Result<Vec<f32>> {
         x.flatten_all().and_then(|x| x.to_vec1()).during("read back")
+    }
+
+    fn count(&self, x: &Tensor) -> usize {
+        x.dims().first().copied().unwrap_or(0)
+    }
+
+    fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Tensor> {
+        let width = numbers.len() / rows.max(1);
+        Tensor::from_vec(numbers, (rows, width), &self.device).during("carry activations over")
     }
 }
 

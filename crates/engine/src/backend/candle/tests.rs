@@ -15,12 +15,20 @@ fn numbers(seed: usize, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
+/// The GPU, if this build can use one and this machine has one.
+fn device() -> Device {
+    static FOUND: std::sync::LazyLock<Device> = std::sync::LazyLock::new(|| {
+        crate::device::Device::Auto.open().unwrap().map_or(Device::Cpu, |gpu| gpu.device)
+    });
+    FOUND.clone()
+}
+
 fn array(numbers: &[f32], rows: usize) -> Tensor {
-    Tensor::from_slice(numbers, (rows, numbers.len() / rows), &Device::Cpu).unwrap()
+    Tensor::from_slice(numbers, (rows, numbers.len() / rows), &device()).unwrap()
 }
 
 fn vector(numbers: &[f32]) -> Tensor {
-    Tensor::from_slice(numbers, numbers.len(), &Device::Cpu).unwrap()
+    Tensor::from_slice(numbers, numbers.len(), &device()).unwrap()
 }
 
 fn bytes(numbers: &[f32]) -> Vec<u8> {
@@ -53,7 +61,7 @@ fn span(rows: usize, past: usize, blocks: &[u32], slot: u32) -> Span {
 
 #[test]
 fn runs_are_cut_and_joined_again() {
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let x = array(&numbers(1, 2 * 12), 2);
     let (a, b) = candle.split(&x, 4, 1).unwrap();
     check_close(&a.get(1).unwrap(), &[12, 16, 20].map(|at| f64::from(numbers(1, 24)[at])));
@@ -64,7 +72,7 @@ fn runs_are_cut_and_joined_again() {
 
 #[test]
 fn one_factor_serves_all_rows() {
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let x = array(&[1.0, 2.0, 3.0, 4.0], 2);
     check_close(&candle.scale(x.clone(), &[2.0]).unwrap(), &[2.0, 4.0, 6.0, 8.0]);
     check_close(&candle.scale(x, &[2.0, 3.0]).unwrap(), &[2.0, 4.0, 9.0, 12.0]);
@@ -89,7 +97,7 @@ fn activated(activation: Activation, gate: f64, up: f64) -> f64 {
 
 #[test]
 fn activations_are_their_formulas() {
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let pairs = [(-9.0, 8.0), (-1.0, 0.5), (0.0, -8.0), (0.3, -0.5), (2.0, 1.0), (9.0, -0.25)];
     let (gate, up) = (pairs.map(|pair| pair.0 as f32), pairs.map(|pair| pair.1 as f32));
     let all = [Activation::Silu, Activation::GeluTanh, Activation::Sigmoid, Activation::ClampedSwiglu];
@@ -112,7 +120,7 @@ fn types_that_candle_lacks_are_widened() {
     let rows = [block.clone(), vec![0; 17], block].concat();
     let half = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0].map(|number| 2.0 * number);
     let row: Vec<f64> = [half, half.map(|number| -number)].concat().repeat(2);
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let matrix = candle.matrix(data(TensorType::MXFP4, 32, 3, rows), TensorType::MXFP4, 3, 32);
     let matrix = matrix.unwrap().unwrap();
     check_close(&candle.embed(&matrix, &[2]).unwrap(), &row);
@@ -146,7 +154,7 @@ fn attended(
 /// Two sequences, fed in uneven pieces, in blocks that are no neighbours.
 fn check_attention(shape: AttentionShape, with_sinks: bool) {
     const TOKENS: usize = 11;
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let mut kv = candle.kv(Layout { blocks: 8, block_tokens: 4 }, &shape, KvType::F32).unwrap();
     let AttentionShape { heads, kv_heads, key_width, value_width, .. } = shape;
     let sinks = with_sinks.then(|| numbers(9, heads));
@@ -226,7 +234,7 @@ fn attention_sees_what_it_should() {
 #[test]
 fn experts_are_weighed_and_summed() {
     let (count, width, hidden, used) = (5, 3, 4, 2);
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let stack = |candle: &Candle, seed, out: usize, width: usize, rows: std::ops::Range<usize>| {
         let data = data(TensorType::F32, width, count * out, bytes(&numbers(seed, count * out * width)));
         candle.stack(data, TensorType::F32, StackShape { count, out, width, rows }).unwrap().unwrap()
@@ -247,7 +255,7 @@ fn experts_are_weighed_and_summed() {
     let x = numbers(6, 3 * width);
     let routes =
         Routes { used, experts: vec![4, 1, 1, 0, 0, 4], weights: vec![0.7, 0.3, 1.5, -0.5, 0.25, 2.0] };
-    let y = candle.experts(&array(&x, 3), &routes, &stacks).unwrap();
+    let y = candle.experts(&array(&x, 3), &routes, &stacks.by_ref()).unwrap();
     let mut expected = vec![0.0; 3 * width];
     let row_of = |weights: &[f32], row: usize, x: &[f64], bias: f32| {
         let row = &weights[row * x.len()..][..x.len()];
@@ -273,7 +281,7 @@ fn experts_are_weighed_and_summed() {
     check_close(&y, &expected);
     // A row alone gives what it gives among others.
     let alone = Routes { used, experts: vec![1, 0], weights: vec![1.5, -0.5] };
-    let alone = candle.experts(&array(&x[width..2 * width], 1), &alone, &stacks).unwrap();
+    let alone = candle.experts(&array(&x[width..2 * width], 1), &alone, &stacks.by_ref()).unwrap();
     check_close(&alone, &expected[width..2 * width]);
 }
 
@@ -325,7 +333,7 @@ fn the_delta_rule_goes_on_from_its_slot() {
     const TOKENS: usize = 9;
     let shape =
         DeltaShape { key_heads: 2, value_heads: 4, key_width: 3, value_width: 5, kernel: 4, epsilon: 1e-6 };
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let mut state = candle.state(3, &shape).unwrap();
     let negative = numbers(2, 4).iter().map(|number| -number.abs()).collect();
     let host = [numbers(1, shape.channels() * shape.kernel), negative, numbers(3, 4)];
@@ -357,7 +365,7 @@ fn the_delta_rule_goes_on_from_its_slot() {
         };
         let (qkv, beta, alpha) = (rows(0), rows(1), rows(2));
         let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
-        let y = candle.delta(input, &weights, &step, &mut state, &shape).unwrap();
+        let y = candle.delta(input, &weights.by_ref(), &step, &mut state, &shape).unwrap();
         let expected = parts.iter().flat_map(|(s, rows, _)| {
             let [qkv, beta, alpha] = &inputs[*s];
             let all = ruled(qkv, beta, alpha, &host, &shape);
@@ -370,7 +378,7 @@ fn the_delta_rule_goes_on_from_its_slot() {
 
 #[test]
 fn each_matrix_of_a_stack_has_its_own_part_of_a_row() {
-    let mut candle = Candle::cpu();
+    let mut candle = Candle::on(device());
     let weights = numbers(1, 2 * 3 * 4);
     let data = data(TensorType::F32, 4, 6, bytes(&weights));
     let shape = StackShape { count: 2, out: 3, width: 4, rows: 1..3 };

@@ -56,15 +56,15 @@ impl Native {
         &mut self,
         x: &Array,
         routes: &Routes,
-        stacks: &ExpertStacks<Stack, Vec<f32>>,
+        stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
         let grouped = Grouped::new(routes);
         let count = routes.experts.len();
         let rows: Vec<u32> = grouped.places.iter().map(|&place| place / routes.used as u32).collect();
         let mut gate = self.arena.array(count, stacks.gate.out());
         let mut up = self.arena.array(count, stacks.up.out());
-        let mut products = grouped.products(&stacks.gate, &rows, &mut gate);
-        let mut of_up = grouped.products(&stacks.up, &rows, &mut up);
+        let mut products = grouped.products(stacks.gate, &rows, &mut gate);
+        let mut of_up = grouped.products(stacks.up, &rows, &mut up);
         self.prepare(x, stacks.gate.format(), x.width());
         if self.activations.suits(stacks.up.format()) {
             products.extend(of_up);
@@ -75,22 +75,22 @@ impl Native {
             kernels::matmul(&self.cpu, &mut self.activations, &mut of_up);
         }
         drop(products);
-        let bias = |native: &Native, y: &mut Array, bias: &Option<Vec<f32>>| {
+        let bias = |native: &Native, y: &mut Array, bias: Option<&Vec<f32>>| {
             if let Some(bias) = bias {
                 kernels::add_rows(&native.cpu, y.numbers_mut(), bias, &grouped.experts);
             }
         };
-        bias(self, &mut gate, &stacks.gate_bias);
-        bias(self, &mut up, &stacks.up_bias);
+        bias(self, &mut gate, stacks.gate_bias);
+        bias(self, &mut up, stacks.up_bias);
         let hidden = self.gated(&gate, up, stacks.activation)?;
 
         let own: Vec<u32> = (0..count as u32).collect();
         let mut each = self.arena.array(count, x.width());
         self.prepare(&hidden, stacks.down.format(), hidden.width());
-        let mut products = grouped.products(&stacks.down, &own, &mut each);
+        let mut products = grouped.products(stacks.down, &own, &mut each);
         kernels::matmul(&self.cpu, &mut self.activations, &mut products);
         drop(products);
-        bias(self, &mut each, &stacks.down_bias);
+        bias(self, &mut each, stacks.down_bias);
 
         let mut y = self.arena.array(x.rows(), x.width());
         kernels::weigh_rows(

@@ -93,6 +93,10 @@ impl Backend for Native {
     type Kv = Kv;
     type State = State;
 
+    fn is_row_invariant(&self) -> bool {
+        self.delta == DeltaForm::Recurrent
+    }
+
     fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
         Ok(Matrix::new(data, kind, out, width))
     }
@@ -200,7 +204,7 @@ impl Backend for Native {
         &mut self,
         x: &Array,
         routes: &Routes,
-        stacks: &ExpertStacks<Stack, Vec<f32>>,
+        stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
         self.run_experts(x, routes, stacks)
     }
@@ -311,7 +315,7 @@ impl Backend for Native {
     fn delta(
         &mut self,
         input: DeltaInput<Array>,
-        weights: &DeltaWeights<Vec<f32>>,
+        weights: &DeltaWeights<&Vec<f32>>,
         step: &Step,
         state: &mut State,
         shape: &DeltaShape,
@@ -336,7 +340,7 @@ impl Backend for Native {
                 let (history, matrices) = state.of(span.slot);
                 let channels = rows(qkv.width());
                 let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
-                kernels::conv(&self.cpu, &weights.conv, shape.kernel, qkv.width(), history, before, after);
+                kernels::conv(&self.cpu, weights.conv, shape.kernel, qkv.width(), history, before, after);
                 let heads = rows(shape.value_heads);
                 let out = rows(y.width());
                 kernels::delta(
@@ -346,8 +350,8 @@ impl Backend for Native {
                     after,
                     &beta.numbers()[heads.clone()],
                     &alpha.numbers()[heads],
-                    &weights.a,
-                    &weights.dt,
+                    weights.a,
+                    weights.dt,
                     matrices,
                     &mut y.numbers_mut()[out],
                 );
@@ -394,6 +398,16 @@ impl Backend for Native {
 
     fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {
         Ok(x.numbers().to_vec())
+    }
+
+    fn count(&self, x: &Array) -> usize {
+        x.rows()
+    }
+
+    fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Array> {
+        let mut x = self.arena.array(rows, numbers.len() / rows.max(1));
+        x.numbers_mut().copy_from_slice(&numbers);
+        Ok(x)
     }
 }
 

@@ -1,0 +1,317 @@
+//! Which device computes, and what to say where it can't.
+//!
+//! Owns the names of devices, how they are found, and the answers to what goes wrong with them; what of a model goes there is said in
+//! [`crate::placement`]. A build without the features `cuda` and `metal` knows the names only.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// Who computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// A GPU for what fits there, if this build can use one and this machine has one; the CPU for the rest.
+    Auto,
+    /// The NVIDIA GPU of this number, counted from 0.
+    Cuda(usize),
+    /// Apple's GPU.
+    Metal,
+    /// candle on the CPU, to compare with.
+    Candle,
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Device::Cpu),
+            "auto" => Ok(Device::Auto),
+            "cuda" => Ok(Device::Cuda(0)),
+            "metal" => Ok(Device::Metal),
+            "candle" => Ok(Device::Candle),
+            other => match other.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(index)) => Ok(Device::Cuda(index)),
+                _ => Err(format!("`{other}` is none of auto, cpu, cuda, cuda:N, metal")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Auto => f.write_str("auto"),
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+            Device::Metal => f.write_str("metal"),
+            Device::Candle => f.write_str("candle"),
+        }
+    }
+}
+
+/// Why a device can't be used, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The program was built without it.
+    #[error("this build computes on {}; {}", built_for(), .0)]
+    NotBuilt(&'static str),
+    /// There are fewer devices.
+    #[error("this machine has {count} such device{}", match count { 1 => ", cuda:0".to_owned(), 0 => "s".to_owned(), n => format!("s, cuda:0 to cuda:{}", n - 1) })]
+    Index {
+        /// How many there are.
+        count: usize,
+    },
+    /// There is no such device.
+    #[error("this machine has none, or this process may not use it (in a container it must be handed in)")]
+    None,
+    /// The driver is missing or does not run.
+    #[error(
+        "the NVIDIA driver is missing or not running; install it, or start it anew after an update (`nvidia-smi` tells)"
+    )]
+    NoDriver,
+    /// The driver is older than what the program was built with.
+    #[error(
+        "the NVIDIA driver is too old for this build: CUDA 13 takes version 580 or later (`nvidia-smi` tells which one this is)"
+    )]
+    OldDriver,
+    /// The program has no kernels for it.
+    #[error("this build has no code for this GPU: it takes a compute capability from 7.5 (Turing, 2018) on")]
+    OldGpu,
+    /// Layers were asked for on a GPU, and there is none.
+    #[error("it has no layers of a GPU (--gpu-layers); leave that out, or name a GPU (--device)")]
+    NoLayers,
+    /// Something else has it for itself.
+    #[error("another process has the GPU for itself")]
+    Busy,
+    /// What the driver said.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What this build can compute on.
+fn built_for() -> &'static str {
+    match (cfg!(feature = "cuda"), cfg!(feature = "metal")) {
+        (true, _) => "the CPU and on NVIDIA GPUs",
+        (_, true) => "the CPU and on Apple's GPUs",
+        _ => "the CPU alone",
+    }
+}
+
+/// What else there is for those who want to compute on NVIDIA's GPUs.
+#[cfg(not(feature = "cuda"))]
+const CUDA_BUILD: &str = "the one that is called alara-cuda computes on NVIDIA's (docs/gpu.md)";
+
+/// What else there is for those who want to compute on Apple's GPUs.
+#[cfg(not(feature = "metal"))]
+const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
+
+/// Texts of the CUDA libraries, and what they mean. Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
+const ANSWERS: [(&str, Problem); 12] = [
+    ("CUDA_ERROR_NO_DEVICE", Problem::None),
+    ("CUDA_ERROR_STUB_LIBRARY", Problem::NoDriver),
+    ("CUDA_ERROR_NOT_INITIALIZED", Problem::NoDriver),
+    ("CUDA_ERROR_SYSTEM_NOT_READY", Problem::NoDriver),
+    ("CUDA_ERROR_OPERATING_SYSTEM", Problem::NoDriver),
+    ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", Problem::OldDriver),
+    ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", Problem::OldDriver),
+    ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", Problem::OldDriver),
+    ("driver version is insufficient", Problem::OldDriver),
+    ("CUDA_ERROR_NO_BINARY_FOR_GPU", Problem::OldGpu),
+    ("CUDA_ERROR_INVALID_PTX", Problem::OldGpu),
+    ("CUDA_ERROR_DEVICE_UNAVAILABLE", Problem::Busy),
+];
+
+/// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal kernels.
+const FULL: [&str; 4] = [
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "out of memory",
+    "create metal resource: Buffer",
+];
+
+/// The error of `operation` on a device, by what the device said.
+pub fn failed(operation: &str, message: &str) -> Error {
+    let says = |text: &&str| message.contains(*text);
+    if FULL.iter().any(|text| says(&text)) {
+        return Error::DeviceMemory { operation: operation.into(), step: None };
+    }
+    match ANSWERS.iter().find(|(text, _)| says(&text)) {
+        Some((_, problem)) => Error::Device { device: "the GPU".into(), problem: problem.clone() },
+        None => Error::Backend { operation: operation.into(), message: message.into() },
+    }
+}
+
+/// A device that was found.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    /// As candle knows it.
+    pub device: candle_core::Device,
+    /// Bytes of its memory that are free.
+    pub free: u64,
+    /// What its maker calls it.
+    pub name: String,
+}
+
+impl Device {
+    /// Finds the device. `None`: the CPU computes.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: it was asked for by name and can't be used.
+    pub fn open(self) -> Result<Option<Gpu>> {
+        match self {
+            Device::Cpu | Device::Candle => Ok(None),
+            Device::Auto => {
+                Ok([Device::Cuda(0), Device::Metal].into_iter().find_map(|device| device.open().ok()?))
+            }
+            Device::Cuda(index) => cuda(index).map(Some).map_err(|problem| self.unusable(problem)),
+            Device::Metal => metal().map(Some).map_err(|problem| self.unusable(problem)),
+        }
+    }
+
+    /// The error that says why.
+    pub(crate) fn unusable(self, problem: Problem) -> Error {
+        Error::Device { device: self.to_string(), problem }
+    }
+}
+
+/// All GPUs that this build can compute on, or why there is none.
+pub fn all() -> Vec<(Device, Result<Gpu>)> {
+    let mut all = Vec::new();
+    if cfg!(feature = "cuda") {
+        let count = count().unwrap_or(0).max(1);
+        all.extend((0..count).map(Device::Cuda));
+    }
+    if cfg!(feature = "metal") {
+        all.push(Device::Metal);
+    }
+    let open =
+        |device: Device| device.open().and_then(|gpu| gpu.ok_or_else(|| device.unusable(Problem::None)));
+    all.into_iter().map(|device| (device, open(device))).collect()
+}
+
+/// The problem that a text of the libraries tells of.
+#[cfg(any(feature = "cuda", feature = "metal"))]
+fn problem(error: &impl fmt::Display) -> Problem {
+    match failed("", error.to_string().lines().next().unwrap_or_default()) {
+        Error::Device { problem, .. } => problem,
+        Error::Backend { message, .. } => Problem::Other(message),
+        _ => Problem::Other("its memory is full".into()),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn count() -> Result<usize, Problem> {
+    let count = candle_core::cuda::cudarc::driver::CudaContext::device_count();
+    count.map(|count| count.max(0) as usize).map_err(|error| problem(&error))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn count() -> Result<usize, Problem> {
+    Ok(0)
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(index: usize) -> Result<Gpu, Problem> {
+    let count = count()?;
+    if index >= count {
+        return Err(if count == 0 { Problem::None } else { Problem::Index { count } });
+    }
+    let device = candle_core::Device::new_cuda(index).map_err(|error| problem(&error))?;
+    let context = device.as_cuda_device().map_err(|error| problem(&error))?.cuda_stream().context().clone();
+    let (free, _) = context.mem_get_info().map_err(|error| problem(&error))?;
+    let name = context.name().map_err(|error| problem(&error))?;
+    Ok(Gpu { device, free: free as u64, name })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_index: usize) -> Result<Gpu, Problem> {
+    Err(Problem::NotBuilt(CUDA_BUILD))
+}
+
+#[cfg(feature = "metal")]
+fn metal() -> Result<Gpu, Problem> {
+    // candle takes the first of an empty list where there is no GPU, as in a virtual machine.
+    let opened = std::panic::catch_unwind(|| candle_core::Device::new_metal(0)).map_err(|_| Problem::None)?;
+    let device = opened.map_err(|error| problem(&error))?;
+    let metal = device.as_metal_device().map_err(|error| problem(&error))?.device();
+    // What the system lets a process keep there at once; the memory is the CPU's too.
+    let free = metal.recommended_max_working_set_size().saturating_sub(metal.current_allocated_size());
+    Ok(Gpu { free: free as u64, name: "Apple GPU".into(), device })
+}
+
+#[cfg(not(feature = "metal"))]
+fn metal() -> Result<Gpu, Problem> {
+    Err(Problem::NotBuilt(METAL_BUILD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        for name in ["cpu", "auto", "cuda:0", "cuda:3", "metal", "candle"] {
+            assert_eq!(name.parse::<Device>().unwrap().to_string(), name);
+        }
+        assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
+        for name in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "CPU"] {
+            assert!(
+                name.parse::<Device>().unwrap_err().starts_with(&format!("`{name}` is none of")),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_devices_say_has_an_answer() {
+        let check = |message: &str, expected: &str| {
+            assert_eq!(failed("attention", message).to_string(), expected);
+        };
+        let full = "the GPU's memory is full at: attention; put fewer layers there (--gpu-layers), take a smaller \
+                    context (--ctx) or keep keys and values in eight bits (--kv q8_0)";
+        check("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", full);
+        check("CublasError(CUBLAS_STATUS_ALLOC_FAILED)", full);
+        check("Failed to create metal resource: Buffer", full);
+        check(
+            "DriverError(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, \"the provided PTX was compiled with an unsupported toolchain.\")",
+            "the GPU can't be used: the NVIDIA driver is too old for this build: CUDA 13 takes version 580 or later (`nvidia-smi` \
+             tells which one this is)",
+        );
+        check(
+            "DriverError(CUDA_ERROR_NO_DEVICE, \"no CUDA-capable device is detected\")",
+            "the GPU can't be used: this machine has none, or this process may not use it (in a container it must be handed in)",
+        );
+        check("shape mismatch in add", "attention: shape mismatch in add");
+    }
+
+    #[test]
+    fn a_number_that_is_too_high_is_told_how_many_there_are() {
+        let check = |count, expected: &str| {
+            let error = Device::Cuda(7).unusable(Problem::Index { count });
+            assert_eq!(error.to_string(), format!("cuda:7 can't be used: this machine has {expected}"));
+        };
+        check(1, "1 such device, cuda:0");
+        check(2, "2 such devices, cuda:0 to cuda:1");
+    }
+
+    #[cfg(not(any(feature = "cuda", feature = "metal")))]
+    #[test]
+    fn a_build_without_gpus_says_which_one_has_them() {
+        assert!(Device::Auto.open().unwrap().is_none(), "auto is the CPU");
+        assert!(all().is_empty());
+        assert_eq!(
+            Device::Cuda(0).open().unwrap_err().to_string(),
+            "cuda:0 can't be used: this build computes on the CPU alone; the one that is called alara-cuda computes on NVIDIA's \
+             (docs/gpu.md)"
+        );
+        assert_eq!(
+            Device::Metal.open().unwrap_err().to_string(),
+            "metal can't be used: this build computes on the CPU alone; the one for macOS computes on Apple's (docs/gpu.md)"
+        );
+    }
+}

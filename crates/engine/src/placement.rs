@@ -1,0 +1,128 @@
+//! Which layers of a model go on a GPU: a decision about numbers, which knows no device.
+//!
+//! The last so many blocks go there, and the output with them, so that activations are carried over once a step. The table of
+//! embeddings stays on the host, which looks a row up as fast as anybody.
+
+use crate::Result;
+use crate::architecture::Architecture;
+use crate::backend::KvType;
+use crate::cache::Room;
+use crate::gguf::Gguf;
+use crate::memory::{Footprint, Parts, shown};
+
+/// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in pieces. An estimate.
+pub const SPARE: u64 = 256 << 20;
+
+/// What goes where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How many blocks are on the GPU: the last ones.
+    pub layers: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What the GPU holds.
+    pub gpu: Footprint,
+    /// What the host does.
+    pub host: Footprint,
+}
+
+/// Why a model does not go on a GPU as it was to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// How many blocks were to go there: those that were asked for, else one.
+    pub layers: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What they take there.
+    pub needs: Footprint,
+    /// Bytes that can be had there.
+    pub budget: u64,
+    /// How many blocks fit.
+    pub fit: usize,
+}
+
+impl Refusal {
+    /// The whole sentence.
+    pub fn told(&self, context: usize) -> String {
+        let Refusal { layers, of, needs, budget, fit } = self;
+        let them = match (layers, of) {
+            (layers, of) if layers == of => format!("all {of} layers take"),
+            (1, _) => format!("even one of the {of} layers takes"),
+            _ => format!("{layers} of {of} layers take"),
+        };
+        let remedy = match fit {
+            0 => "take a smaller context (--ctx), keep keys and values in eight bits (--kv q8_0), or compute on the CPU \
+                  (--device cpu)"
+                .to_owned(),
+            fit => format!("{fit} of them fit (--gpu-layers {fit}, or auto)"),
+        };
+        let budget = shown(*budget);
+        format!(
+            "on the GPU {them} {needs} at a context of {context} tokens, but {budget} can be had; {remedy}"
+        )
+    }
+}
+
+impl Parts {
+    /// What the GPU holds when the last `layers` blocks are there.
+    pub fn gpu(&self, layers: usize) -> Footprint {
+        let Some(first) = self.blocks.len().checked_sub(layers).filter(|_| layers > 0) else {
+            return Footprint::default();
+        };
+        let sum = self.blocks[first..].iter().fold(Footprint::default(), |sum, block| Footprint {
+            weights: sum.weights.saturating_add(block.on_gpu),
+            kv: sum.kv.saturating_add(block.kv),
+            state: sum.state.saturating_add(block.state),
+            working: 0,
+        });
+        Footprint {
+            weights: sum.weights.saturating_add(self.output.on_gpu),
+            working: self.scratch.saturating_add(SPARE),
+            ..sum
+        }
+    }
+
+    /// What the host holds then.
+    pub fn host(&self, layers: usize) -> Footprint {
+        if layers == 0 {
+            return self.whole;
+        }
+        let first = self.blocks.len().saturating_sub(layers);
+        let there = self.blocks[first..].iter().chain([&self.output]);
+        there.fold(self.whole, |left, share| Footprint {
+            weights: left.weights.saturating_sub(share.weights),
+            kv: left.kv.saturating_sub(share.kv),
+            state: left.state.saturating_sub(share.state),
+            working: left.working,
+        })
+    }
+
+    /// Puts as many blocks on a GPU with `budget` bytes as fit, or as many as were `asked` for; more than there are means all.
+    ///
+    /// # Errors
+    /// Those that were asked for don't fit, or not a single one does.
+    pub fn place(&self, budget: u64, asked: Option<usize>) -> std::result::Result<Placement, Refusal> {
+        let of = self.blocks.len();
+        let fits = |layers: &usize| self.gpu(*layers).total() <= budget;
+        let fit = (1..=of).take_while(fits).last().unwrap_or(0);
+        let layers = asked.map_or(fit.max(1), |asked| asked.min(of));
+        if layers > fit {
+            return Err(Refusal { layers, of, needs: self.gpu(layers), budget, fit });
+        }
+        Ok(Placement { layers, of, gpu: self.gpu(layers), host: self.host(layers) })
+    }
+
+    /// Of the model in `gguf` with room for one sequence of `context` tokens.
+    ///
+    /// # Errors
+    /// As [`Footprint::of`].
+    pub fn of(gguf: &Gguf, context: usize, kv: KvType) -> Result<Self> {
+        let architecture = Architecture::of(gguf)?;
+        let budgets = (None, crate::memory::SNAPSHOT_BYTES);
+        let room: Room = crate::memory::room(gguf, &architecture, (context, 1), kv, budgets)?;
+        Parts::in_room(gguf, &architecture, &room, kv)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! The decision by itself, with any numbers; and the numbers of tiny models of every kind.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::memory::Share;
+
+const GIB: u64 = 1 << 30;
+
+fn share() -> impl Strategy<Value = Share> {
+    (0..GIB, 0..2 * GIB, 0..GIB, 0..GIB).prop_map(|(weights, on_gpu, kv, state)| Share {
+        weights,
+        on_gpu,
+        kv,
+        state,
+    })
+}
+
+prop_compose! {
+    fn parts()(blocks in prop::collection::vec(share(), 1..40), output in share(), scratch in 0..GIB) -> Parts {
+        let all = || blocks.iter().chain([&output]);
+        let whole = Footprint {
+            weights: all().map(|share| share.weights).sum(),
+            kv: all().map(|share| share.kv).sum(),
+            state: all().map(|share| share.state).sum(),
+            working: GIB,
+        };
+        Parts { whole, blocks, output, scratch }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_there_never_goes_beyond_the_budget(
+        parts in parts(), budget in 0..60 * GIB, asked in prop::option::of(0usize..60)
+    ) {
+        let of = parts.blocks.len();
+        match parts.place(budget, asked) {
+            Ok(placed) => {
+                prop_assert!(placed.gpu.total() <= budget);
+                // What was asked for is what is done, and no layer is lost.
+                prop_assert_eq!(asked.map_or(placed.layers, |asked| asked.min(of)), placed.layers);
+                prop_assert_eq!(placed.of, of);
+                prop_assert_eq!(placed.host.working, parts.whole.working);
+                let there: u64 = parts.blocks[of - placed.layers..].iter().map(|block| block.kv).sum();
+                prop_assert_eq!(placed.gpu.kv, there);
+                let output = if placed.layers > 0 { parts.output.kv } else { 0 };
+                prop_assert_eq!(placed.host.kv + placed.gpu.kv + output, parts.whole.kv);
+            }
+            Err(refusal) => {
+                prop_assert!(refusal.needs.total() > budget && refusal.layers > refusal.fit);
+                // What it says would fit does.
+                prop_assert!(refusal.fit == 0 || parts.place(budget, Some(refusal.fit)).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn more_memory_never_holds_less(parts in parts(), less in 0..60 * GIB, more in 0..60 * GIB) {
+        let (less, more) = (less.min(more), less.max(more));
+        let fit = |budget| parts.place(budget, None).map_or(0, |placed| placed.layers);
+        prop_assert!(fit(less) <= fit(more));
+        // As many as fit: one more does not.
+        let fits = fit(less);
+        prop_assert!(fits == parts.blocks.len() || parts.place(less, Some(fits + 1)).is_err());
+    }
+}
+
+fn of(case: &str, context: usize) -> Parts {
+    let path = format!("{}/../../tests/fixtures/arch/{case}/model.gguf", env!("CARGO_MANIFEST_DIR"));
+    Parts::of(&Gguf::open(Path::new(&path)).unwrap(), context, KvType::F16).unwrap()
+}
+
+#[test]
+fn the_parts_are_the_whole() {
+    for case in [
+        "qwen3-exact",
+        "gemma3-exact",
+        "deepseek2-glm47flash-exact",
+        "qwen35moe-fused-gate-up-exact",
+        "gpt-oss-mxfp4-f32",
+    ] {
+        let parts = of(case, 256);
+        let all = parts.place(u64::MAX, None).unwrap();
+        assert_eq!(all.layers, parts.blocks.len(), "{case}");
+        // Nothing is kept on the host but the rows of the table, and what computing takes.
+        assert_eq!((all.host.kv, all.host.state), (0, 0), "{case}");
+        assert_eq!((all.gpu.kv, all.gpu.state), (parts.whole.kv, parts.whole.state), "{case}");
+        let blocks: u64 = parts.blocks.iter().map(|block| block.weights).sum();
+        assert_eq!(parts.whole.weights, blocks + parts.output.weights + all.host.weights, "{case}");
+        assert!(all.gpu.weights >= blocks + parts.output.weights, "{case}: floats are no smaller in f32");
+        assert!(parts.blocks.iter().all(|block| block.on_gpu > 0 && block.kv + block.state > 0), "{case}");
+    }
+}
+
+#[test]
+fn a_refusal_tells_the_numbers() {
+    let parts = of("qwen3-exact", 256);
+    let of = parts.blocks.len();
+    let check = |budget: u64, asked, expected: &str| {
+        let told = parts.place(budget, asked).unwrap_err().told(256);
+        assert!(told.starts_with("on the GPU ") && told.contains(expected), "{told}");
+    };
+    let one = parts.gpu(1).total();
+    check(one - 1, None, &format!("even one of the {of} layers takes {}", parts.gpu(1)));
+    check(one - 1, None, "can be had; take a smaller context (--ctx), keep keys and values in eight bits");
+    check(one, Some(99), &format!("all {of} layers take "));
+    check(one, Some(2), "can be had; 1 of them fit (--gpu-layers 1, or auto)");
+    assert_eq!(parts.place(0, Some(0)).unwrap().host, parts.whole, "nothing there needs nothing");
+}
