@@ -5,7 +5,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 #define CHECK(condition)
-#define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+extern __shared__ __align__(128) unsigned char dynamic_shared[];
+#define DYNAMIC_SHARED(name) unsigned char *name = dynamic_shared
 #define SHARED __shared__
 // A kernel of at most `threads` threads a block, whose one parameter is a struct that the Rust side lays out alike.
 #define KERNEL(name, Params, threads)                                                                                 \
