@@ -102,8 +102,8 @@ pub fn delta<D: Device>(
     let (mut span_words, mut save_words, mut span_of) = (Params::default(), Params::default(), Vec::new());
     let mut saves = 0u32;
     for (nth, span) in spans.iter().enumerate() {
-        let ends = span.saves.iter().map(|(rows, _)| *rows);
-        if !ends.clone().is_sorted() || ends.last() != Some(span.rows) {
+        let mut ends = span.saves.iter().map(|(rows, _)| *rows);
+        if !ends.clone().is_sorted() || ends.next_back() != Some(span.rows) {
             return refuse(format!("saves of span {nth} don't ascend to its end"));
         }
         [span.before.state, span.before.history].iter().for_each(|array| array.put(&mut span_words));
