@@ -5,7 +5,8 @@
 //! compiled as C++, thread by thread on the CPU, by which tests hold indices, arithmetic and launches without a GPU.
 
 mod attend;
-#[cfg(all(test, twin))]
+#[cfg(test)]
+#[cfg(twin)]
 mod attend_tests;
 mod delta;
 mod experts;
@@ -16,9 +17,11 @@ mod launch;
 #[cfg(test)]
 mod launch_tests;
 mod matmul;
-#[cfg(all(test, twin))]
+#[cfg(test)]
+#[cfg(twin)]
 mod matmul_tests;
-#[cfg(all(test, twin))]
+#[cfg(test)]
+#[cfg(twin)]
 mod other_tests;
 mod params;
 mod sample;

@@ -14,7 +14,6 @@ fn on_cpu(format: Format) -> alara_kernels::Format {
 /// Any bytes are weights, but for the scales, which are to be moderate.
 fn weights(format: Format, rows: usize, width: usize, seed: u64) -> Vec<u8> {
     let cpu = on_cpu(format);
-    let noise = |seed, len| noise(seed, len);
     let len = cpu.row_bytes(width).unwrap() * rows;
     let mut bytes: Vec<u8> = noise(seed, len).iter().map(|x| (x * 128.0) as i8 as u8).collect();
     let scales = noise(seed + 1, 2 * len / cpu.block_bytes());
@@ -24,10 +23,16 @@ fn weights(format: Format, rows: usize, width: usize, seed: u64) -> Vec<u8> {
             |place: usize, nth: usize| block[place..place + 2].copy_from_slice(&half(scales[2 * at + nth]));
         match format {
             Format::MXFP4 => block[0] = 120 + (at % 5) as u8,
-            Format::Q2_K => (put(80, 0), put(82, 1)).0,
+            Format::Q2_K => {
+                put(80, 0);
+                put(82, 1);
+            }
             Format::Q3_K => put(108, 0),
             Format::Q6_K => put(208, 0),
-            Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => (put(0, 0), put(2, 1)).0,
+            Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => {
+                put(0, 0);
+                put(2, 1);
+            }
             _ => put(0, 0),
         }
     }

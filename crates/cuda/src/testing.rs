@@ -1,6 +1,7 @@
 //! What the tests of the kernels share.
 
 /// Numbers between -1 and 1, the same for the same seed.
+#[cfg(twin)]
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     let next = || {
@@ -13,6 +14,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
 }
 
 /// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is beyond 1.
+#[cfg(twin)]
 #[track_caller]
 pub(crate) fn assert_close(y: &[f32], exact: &[f32], tolerance: f32, what: &str) {
     assert_eq!(y.len(), exact.len(), "{what}");
