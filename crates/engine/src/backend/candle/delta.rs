@@ -68,6 +68,22 @@ impl State {
     }
 }
 
+/// What kernels read and give; no memory is shared, for they write new one.
+#[cfg(feature = "cuda")]
+impl State {
+    /// What is known in `slot`.
+    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::Memory {
+        let Memory { history, matrices } = self.slots[slot.0 as usize].clone();
+        alara_cuda::tensors::Memory { history, matrices }
+    }
+
+    /// Slot `slot` holds `memory`.
+    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::Memory) {
+        let alara_cuda::tensors::Memory { history, matrices } = memory;
+        self.slots[slot.0 as usize] = Memory { history, matrices };
+    }
+}
+
 /// `[T, value_heads * value_width]`
 pub fn delta(
     input: &DeltaInput<Tensor>,

@@ -9,6 +9,10 @@ use crate::backend::{ExpertStacks, Routes};
 
 /// `x: [T, D]` -> `[T, D]`
 pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(y) = super::cuda::experts(x, routes, stacks)? {
+        return Ok(y);
+    }
     let (device, used) = (x.device(), routes.used);
     // By expert, in ascending order: the places in the routes that name it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

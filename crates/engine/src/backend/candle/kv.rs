@@ -90,6 +90,23 @@ impl Kv {
     }
 }
 
+/// What kernels write and read.
+#[cfg(feature = "cuda")]
+impl Kv {
+    /// Tokens in a block.
+    pub fn block_tokens(&self) -> usize {
+        self.block_tokens
+    }
+
+    /// Keys, and values unless they are in keys.
+    pub fn caches(&self) -> (alara_cuda::tensors::Cache<'_>, Option<alara_cuda::tensors::Cache<'_>>) {
+        fn cache(rows: &Rows) -> alara_cuda::tensors::Cache<'_> {
+            alara_cuda::tensors::Cache { codes: &rows.codes, scales: rows.scales.as_ref() }
+        }
+        (cache(&self.keys), self.values.as_ref().map(cache))
+    }
+}
+
 /// Rows of numbers `[tokens, heads * width]` in the cache's number format.
 #[derive(Debug)]
 struct Rows {

@@ -1,6 +1,8 @@
 //! The portable backend: candle's tensors and quantized kernels. On the CPU it is the oracle that tests compare with.
 
 mod attend;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod delta;
 mod experts;
 mod kv;
@@ -26,6 +28,8 @@ pub use weights::{Matrix, computes};
 #[derive(Debug)]
 pub struct Candle {
     device: Device,
+    #[cfg(feature = "cuda")]
+    plans: cuda::Plans,
 }
 
 impl Candle {
@@ -36,7 +40,11 @@ impl Candle {
 
     /// On `device`.
     pub fn on(device: Device) -> Self {
-        Candle { device }
+        Candle {
+            device,
+            #[cfg(feature = "cuda")]
+            plans: cuda::Plans::default(),
+        }
     }
 }
 
@@ -122,6 +130,10 @@ impl Backend for Candle {
 
     fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {
         let build = || {
+            #[cfg(feature = "cuda")]
+            if let [Matrix::Cuda(all)] = &w[..] {
+                return all.each(&x.contiguous()?);
+            }
             let width = x.dim(1)? / w.len();
             let parts = w.iter().enumerate().map(|(at, w)| {
                 let part = x.narrow(1, at * width, width)?.contiguous()?;
@@ -215,6 +227,10 @@ impl Backend for Candle {
         kv: &mut Kv,
         shape: &AttentionShape,
     ) -> Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            return cuda::attend(&mut self.plans, &queries, step, kv, shape).during("attention");
+        }
         let build = || {
             let mut mixed = Vec::with_capacity(step.spans.len());
             let mut row = 0;
@@ -238,6 +254,10 @@ impl Backend for Candle {
         state: &mut State,
         shape: &DeltaShape,
     ) -> Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            return cuda::delta(&input, weights, step, state, shape).during("delta rule");
+        }
         delta::delta(&input, weights, step, state, shape).during("delta rule")
     }
 
@@ -265,6 +285,10 @@ impl Backend for Candle {
 }
 
 fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if up.device().is_cuda() {
+        return cuda::gated(gate, up, activation);
+    }
     match activation {
         Activation::Silu => gate.silu()? * up,
         Activation::GeluTanh => gate.gelu()? * up,

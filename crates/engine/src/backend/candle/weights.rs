@@ -18,6 +18,9 @@ pub enum Matrix {
     Blocks32(Blocks32),
     /// Of a type or width that candle doesn't take, see [`Foreign`].
     Foreign(Foreign),
+    /// On a CUDA device: of a type or width that candle doesn't take, or all matrices of a stack, by this project's kernels.
+    #[cfg(feature = "cuda")]
+    Cuda(alara_cuda::tensors::Matrices),
 }
 
 impl Matrix {
@@ -30,6 +33,11 @@ impl Matrix {
         device: &Device,
     ) -> Result<Option<Self>> {
         let Some(dtype) = dtype(kind).filter(|dtype| takes(*dtype, width)) else {
+            #[cfg(feature = "cuda")]
+            if let Device::Cuda(device) = device {
+                let shape = StackShape { count: 1, out, width, rows: 0..out };
+                return super::cuda::stack(device, &data, kind, &shape);
+            }
             return Ok(format(kind).map(|format| Matrix::Foreign(Foreign { data, format, width })));
         };
         if dtype == GgmlDType::Q8_0 && device.is_cpu() {
@@ -49,6 +57,8 @@ impl Matrix {
             Matrix::Candle(weights) => weights.embedding(&Tensor::new(ids, device)?),
             Matrix::Blocks32(weights) => weights.rows(ids, device),
             Matrix::Foreign(weights) => weights.rows(ids, device),
+            #[cfg(feature = "cuda")]
+            Matrix::Cuda(weights) => weights.rows(ids),
         }
     }
 
@@ -58,6 +68,8 @@ impl Matrix {
             Matrix::Candle(weights) => weights.forward(x),
             Matrix::Blocks32(weights) => x.apply_op1_no_bwd(weights),
             Matrix::Foreign(weights) => x.matmul(&weights.all(x.device())?.t()?),
+            #[cfg(feature = "cuda")]
+            Matrix::Cuda(weights) => weights.product(&x.contiguous()?),
         }
     }
 }
@@ -69,6 +81,12 @@ pub fn stack(
     shape: &StackShape,
     device: &Device,
 ) -> Result<Option<Vec<Matrix>>> {
+    #[cfg(feature = "cuda")]
+    if let Device::Cuda(device) = device
+        && let Some(all) = super::cuda::stack(device, data, kind, shape)?
+    {
+        return Ok(Some(vec![all]));
+    }
     let row = data.len() / (shape.count * shape.out);
     let matrices = (0..shape.count).map(|at| {
         let rows = at * shape.out + shape.rows.start..at * shape.out + shape.rows.end;

@@ -1,0 +1,128 @@
+// What lies between products, in as few launches as there can be.
+#include "kv.cuh"
+
+struct NormParams {
+    Array<const float> x, more; // [rows, width]; `more` is added, or is empty
+    Array<const float> weight;  // [width]
+    Array<float> sum;           // x + more, or empty
+    Array<float> y;             // [rows, width]
+    uint32_t width;
+    float epsilon;
+};
+
+// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)`. Grid: rows.
+KERNEL(alara_norm, NormParams, 256) {
+    SHARED float found[32];
+    const uint64_t row = (uint64_t)blockIdx.x * p.width;
+    float squares = 0.0f;
+    for (unsigned e = threadIdx.x; e < p.width; e += blockDim.x) {
+        float x = p.x[row + e];
+        if (p.more.len) x += p.more[row + e];
+        if (p.sum.len) p.sum[row + e] = x;
+        squares += x * x;
+    }
+    const float scale = 1.0f / sqrtf(block_sum(squares, found) / (float)p.width + p.epsilon);
+    for (unsigned e = threadIdx.x; e < p.width; e += blockDim.x) {
+        float x = p.x[row + e];
+        if (p.more.len) x += p.more[row + e];
+        p.y[row + e] = x * scale * p.weight[e];
+    }
+}
+
+enum Activation { SILU = 0, GELU_TANH = 1, SIGMOID_GATE = 2, CLAMPED_SWIGLU = 3 };
+
+struct GatedParams {
+    Array<const float> gate; // [rows, width], or [rows, 1]
+    Array<const float> up;   // [rows, width]
+    Array<float> y;          // [rows, width]
+    uint32_t activation, repeat;
+};
+
+// `y = act(gate) up`; `repeat` numbers share one of the gate. Grid: ceil(numbers / 256).
+KERNEL(alara_gated, GatedParams, 256) {
+    const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= p.y.len) return;
+    const float g = p.gate[i / p.repeat], u = p.up[i];
+    float y;
+    if (p.activation == SILU) {
+        y = g * sigmoid(g) * u;
+    } else if (p.activation == GELU_TANH) {
+        y = g * sigmoid(2.0f * 0.7978846f * g * (0.044715f * g * g + 1.0f)) * u;
+    } else if (p.activation == SIGMOID_GATE) {
+        y = sigmoid(g) * u;
+    } else {
+        const float least = fminf(g, 7.0f);
+        y = least * sigmoid(1.702f * least) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
+    }
+    p.y[i] = y;
+}
+
+struct PrepareParams {
+    Array<const float> q, k, v;         // [T, heads * width]; v is empty where values are in keys
+    Array<const float> q_norm, k_norm;  // [key_width], or empty
+    Array<const float> cos, sin;        // [T, half], or empty
+    Array<const uint32_t> slots;        // [T]
+    KvRows keys, values;
+    Array<float> y;                     // queries, ready. [T, heads * key_width]
+    uint32_t heads, kv_heads, key_width, value_width;
+    // Pairs that turn; (2j, 2j + 1) if adjacent, else (j, j + half).
+    uint32_t half, adjacent;
+    float epsilon;
+    uint32_t reserved;
+};
+
+// Norms and turns the heads of queries and keys, and writes keys and values to their slots. A warp a head.
+// Shared: a head a warp. Grid: T, ceil((heads + 2 kv_heads) / warps).
+template <Kind KIND> __device__ void prepare(const PrepareParams &p) {
+    DYNAMIC_SHARED(memory);
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned nth = blockIdx.y * (blockDim.x / 32) + warp;
+    const uint64_t row = blockIdx.x;
+    if (nth >= p.heads + p.kv_heads) {
+        const unsigned head = nth - p.heads - p.kv_heads;
+        if (head >= p.kv_heads || p.v.len == 0) return;
+        const uint64_t width = (uint64_t)p.kv_heads * p.value_width, first = (uint64_t)head * p.value_width;
+        for (unsigned run = 0; run < p.value_width; run += 32) {
+            const unsigned e = run + lane;
+            const bool there = e < p.value_width;
+            const float x = there ? p.v[row * width + first + e] : 0.0f;
+            kv_store<KIND>(p.values, p.slots[row] * width + first + e, there, x);
+        }
+        return;
+    }
+    float *x = (float *)memory + (uint64_t)warp * p.key_width;
+    const bool query = nth < p.heads;
+    const unsigned head = query ? nth : nth - p.heads;
+    const uint64_t width = (uint64_t)(query ? p.heads : p.kv_heads) * p.key_width, first = (uint64_t)head * p.key_width;
+    const Array<const float> &norm = query ? p.q_norm : p.k_norm;
+    float squares = 0.0f;
+    for (unsigned e = lane; e < p.key_width; e += 32) {
+        const float number = query ? p.q[row * width + first + e] : p.k[row * width + first + e];
+        x[e] = number;
+        squares += number * number;
+    }
+    if (norm.len) {
+        const float scale = 1.0f / sqrtf(warp_sum(squares) / (float)p.key_width + p.epsilon);
+        for (unsigned e = lane; e < p.key_width; e += 32) x[e] *= scale * norm[e];
+    }
+    __syncwarp();
+    for (unsigned j = lane; j < p.half; j += 32) {
+        const unsigned at = p.adjacent ? 2 * j : j, with = p.adjacent ? 2 * j + 1 : j + p.half;
+        const float cos = p.cos[row * p.half + j], sin = p.sin[row * p.half + j], a = x[at], b = x[with];
+        x[at] = a * cos - b * sin;
+        x[with] = a * sin + b * cos;
+    }
+    __syncwarp();
+    for (unsigned run = 0; run < p.key_width; run += 32) {
+        const unsigned e = run + lane;
+        const bool there = e < p.key_width;
+        if (query) {
+            if (there) p.y[row * width + first + e] = x[e];
+        } else {
+            kv_store<KIND>(p.keys, p.slots[row] * width + first + e, there, there ? x[e] : 0.0f);
+        }
+    }
+}
+KERNEL(alara_prepare_f32, PrepareParams, 128) { prepare<F32>(p); }
+KERNEL(alara_prepare_f16, PrepareParams, 128) { prepare<F16>(p); }
+KERNEL(alara_prepare_q8_0, PrepareParams, 128) { prepare<Q8_0>(p); }

@@ -1,0 +1,258 @@
+// Products of quantized weights with rows of activations: a few rows (decode) by integer dot products, many (prefill) by
+// tiles of halves. Dense, or each row by the expert that is meant for it.
+#include "quant.cuh"
+#ifdef __CUDACC__
+#include <mma.h>
+#endif
+using namespace nvcuda;
+
+// 32 activations: `scale * code`, and the sums of sixteen codes each.
+struct Activations {
+    float scale;
+    int16_t sums[2];
+    int codes[8];
+};
+
+struct QuantizeParams {
+    Array<const float> x;   // [rows, 32 runs]
+    Array<Activations> out; // [rows, runs]
+    uint32_t runs, reserved;
+};
+
+// Grid: rows, ceil(runs / warps). The scale is the greatest magnitude / 127.
+KERNEL(alara_quantize, QuantizeParams, 256) {
+    const unsigned lane = threadIdx.x % 32, run = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    if (run >= p.runs) return;
+    const uint64_t at = (uint64_t)blockIdx.x * p.runs + run;
+    const float x = p.x[at * 32 + lane], most = warp_max(fabsf(x));
+    const int code = most == 0.0f ? 0 : __float2int_rn(x * (127.0f / most));
+    int sum = code;
+    for (int mask = 8; mask > 0; mask /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, mask);
+    Activations &out = p.out[at];
+    ((int8_t *)out.codes)[lane] = (int8_t)code;
+    if (lane % 16 == 0) out.sums[lane / 16] = (int16_t)sum;
+    if (lane == 0) out.scale = most / 127.0f;
+}
+
+// Which rows meet which weights. A place is a row of outputs; row `place / shared` of activations makes it.
+struct Places {
+    // The expert of every place; empty = one matrix for all.
+    Array<const uint32_t> experts;
+    // Rows of weights of an expert, and the first that is meant.
+    uint32_t stack, first;
+    // Rows of outputs, and how many share a row of activations.
+    uint32_t count, shared;
+};
+
+struct FewParams {
+    Bytes w;                     // [out, runs] or [experts, stack, runs]
+    Array<const Activations> x;  // [rows, runs]
+    Array<const float> bias;     // [out] or [experts, out], or empty
+    Array<float> y;              // [places, out]
+    Places places;
+    uint32_t out, runs;
+};
+
+static const int FEW_WARPS = 4;
+
+// A warp makes one number of ROWS rows of outputs; its lanes take the runs in turn. With experts ROWS is 1.
+// Grid: ceil(out / FEW_WARPS), ceil(places / ROWS).
+template <class Format, int ROWS> __device__ void few(const FewParams &p) {
+    const unsigned lane = threadIdx.x % 32, o = blockIdx.x * FEW_WARPS + threadIdx.x / 32;
+    if (o >= p.out) return;
+    const unsigned first = blockIdx.y * ROWS;
+    uint32_t expert = 0;
+    if (p.places.experts.len) expert = p.places.experts[first];
+    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    const uint64_t start = ((uint64_t)expert * p.places.stack + p.places.first + o) * row_bytes;
+    float sums[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) sums[r] = 0.0f;
+    for (unsigned at = lane; at < p.runs; at += 32) {
+        Run run;
+        Format::run(p.w, start + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const unsigned place = first + r;
+            if (place >= p.places.count) break;
+            const Activations &x = p.x[(uint64_t)(place / p.places.shared) * p.runs + at];
+            int low = 0, high = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                low = __dp4a(run.codes[i], x.codes[i], low);
+                high = __dp4a(run.codes[i + 4], x.codes[i + 4], high);
+            }
+            const float sum = run.scale[0] * (float)low + run.scale[1] * (float)high +
+                              run.offset[0] * (float)x.sums[0] + run.offset[1] * (float)x.sums[1];
+            sums[r] += x.scale * sum;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float sum = warp_sum(sums[r]);
+        const unsigned place = first + r;
+        if (lane != 0 || place >= p.places.count) continue;
+        const float bias = p.bias.len ? p.bias[(uint64_t)expert * p.out + o] : 0.0f;
+        p.y[(uint64_t)place * p.out + o] = sum + bias;
+    }
+}
+
+struct RowScaleParams {
+    Array<const float> x; // [rows, width]
+    Array<float> scales;  // [rows]
+    uint32_t width, reserved;
+};
+
+// The power of two by which a row's numbers become at most 1, so that halves don't overflow. Grid: rows.
+KERNEL(alara_row_scales, RowScaleParams, 256) {
+    SHARED float found[32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float most = 0.0f;
+    for (unsigned i = threadIdx.x; i < p.width; i += blockDim.x)
+        most = fmaxf(most, fabsf(p.x[(uint64_t)blockIdx.x * p.width + i]));
+    most = warp_max(most);
+    if (lane == 0) found[warp] = most;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (unsigned w = 1; w < blockDim.x / 32; w++) most = fmaxf(most, found[w]);
+    int exponent = 0;
+    if (most > 0.0f && most < INFINITY) frexpf(most, &exponent);
+    p.scales[blockIdx.x] = ldexpf(1.0f, exponent);
+}
+
+// Rows of one expert: `count` of `order`, from `first` on.
+struct Tile {
+    uint32_t expert, first, count, reserved;
+};
+
+struct ManyParams {
+    Bytes w;
+    Array<const float> x;        // [rows, 32 runs]
+    Array<const float> scales;   // [rows]
+    Array<const float> bias;
+    Array<const uint32_t> order; // [places]: the places, expert by expert; empty = as they come
+    Array<const Tile> tiles;     // empty = every 64 places
+    Array<float> y;
+    Places places;
+    uint32_t out, runs;
+};
+
+static const int SIDE = 64;
+// Halves from row to row in shared memory, 8 apart from a power of two so that rows lie in different banks.
+static const int STRIDE = 40;
+static const int SUM_STRIDE = SIDE + 4;
+
+// SIDE numbers of SIDE rows of outputs: a run after the other is widened to halves, and multiplied by four warps, each
+// a quarter. Sums are in f32. Grid: ceil(out / SIDE), tiles.
+template <class Format> __device__ void many(const ManyParams &p) {
+    DYNAMIC_SHARED(memory);
+    half *w = (half *)memory, *x = w + SIDE * STRIDE;
+    float *sums = (float *)memory;
+    Tile tile = {0, blockIdx.y * SIDE, 0, 0};
+    if (p.tiles.len) {
+        tile = p.tiles[blockIdx.y];
+    } else {
+        tile.count = p.places.count - tile.first < SIDE ? p.places.count - tile.first : SIDE;
+    }
+    if (tile.count == 0) return;
+    const unsigned thread = threadIdx.x, warp = thread / 32, first = blockIdx.x * SIDE;
+    const unsigned out_at = warp % 2 * 32, row_at = warp / 2 * 32;
+    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum[2][2];
+    for (int i = 0; i < 4; i++) wmma::fill_fragment(sum[i / 2][i % 2], 0.0f);
+
+    // The first half of the threads widens a row of weights each, the second a row of activations.
+    const unsigned mine = thread % SIDE;
+    const bool weights = thread < SIDE, there = weights ? first + mine < p.out : mine < tile.count;
+    uint64_t from = 0;
+    float inverse = 0.0f;
+    if (there && weights) from = ((uint64_t)tile.expert * p.places.stack + p.places.first + first + mine) * row_bytes;
+    if (there && !weights) {
+        const uint32_t place = p.order.len ? p.order[tile.first + mine] : tile.first + mine;
+        const uint64_t row = place / p.places.shared;
+        from = row * p.runs * 32;
+        inverse = 1.0f / p.scales[row];
+    }
+    for (unsigned at = 0; at < p.runs; at++) {
+        half *to = (weights ? w : x) + mine * STRIDE;
+        if (!there) {
+            for (int i = 0; i < 32; i++) to[i] = __float2half_rn(0.0f);
+        } else if (weights) {
+            Run run;
+            Format::run(p.w, from + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
+#pragma unroll
+            for (int i = 0; i < 32; i++) {
+                const float code = (float)(int8_t)(run.codes[i / 4] >> (8 * (i % 4)));
+                to[i] = __float2half_rn(run.scale[i / 16] * code + run.offset[i / 16]);
+            }
+        } else {
+            for (int i = 0; i < 32; i++) to[i] = __float2half_rn(p.x[from + 32 * at + i] * inverse);
+        }
+        __syncthreads();
+        for (int k = 0; k < 32; k += 16) {
+            wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a[2];
+            wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b[2];
+            for (int i = 0; i < 2; i++) {
+                wmma::load_matrix_sync(a[i], w + (out_at + 16 * i) * STRIDE + k, STRIDE);
+                wmma::load_matrix_sync(b[i], x + (row_at + 16 * i) * STRIDE + k, STRIDE);
+            }
+            for (int i = 0; i < 4; i++) wmma::mma_sync(sum[i / 2][i % 2], a[i / 2], b[i % 2], sum[i / 2][i % 2]);
+        }
+        __syncthreads();
+    }
+    for (int i = 0; i < 4; i++) {
+        float *to = sums + (row_at + i % 2 * 16) * SUM_STRIDE + out_at + i / 2 * 16;
+        wmma::store_matrix_sync(to, sum[i / 2][i % 2], SUM_STRIDE, wmma::mem_col_major);
+    }
+    __syncthreads();
+    for (unsigned i = thread; i < SIDE * SIDE; i += blockDim.x) {
+        const unsigned row = i / SIDE, o = i % SIDE;
+        if (row >= tile.count || first + o >= p.out) continue;
+        const uint32_t place = p.order.len ? p.order[tile.first + row] : tile.first + row;
+        const float bias = p.bias.len ? p.bias[(uint64_t)tile.expert * p.out + first + o] : 0.0f;
+        p.y[(uint64_t)place * p.out + first + o] =
+            sums[row * SUM_STRIDE + o] * p.scales[place / p.places.shared] + bias;
+    }
+}
+
+struct WidenParams {
+    Bytes w;
+    Array<const uint32_t> rows; // which rows
+    Array<float> y;             // [rows, 32 runs]
+    uint32_t runs, reserved;
+};
+
+// The numbers of some rows: an embedding. Grid: rows.
+template <class Format> __device__ void widen(const WidenParams &p) {
+    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    const uint64_t start = p.rows[blockIdx.x] * row_bytes;
+    for (unsigned at = threadIdx.x; at < p.runs; at += blockDim.x) {
+        Run run;
+        Format::run(p.w, start + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
+        for (int i = 0; i < 32; i++) {
+            const float code = (float)(int8_t)(run.codes[i / 4] >> (8 * (i % 4)));
+            p.y[((uint64_t)blockIdx.x * p.runs + at) * 32 + i] = run.scale[i / 16] * code + run.offset[i / 16];
+        }
+    }
+}
+
+#define MATMUL(name, Format)                                                                                          \
+    KERNEL(alara_few_##name##_1, FewParams, 32 * FEW_WARPS) { few<Format, 1>(p); }                                    \
+    KERNEL(alara_few_##name##_4, FewParams, 32 * FEW_WARPS) { few<Format, 4>(p); }                                    \
+    KERNEL(alara_few_##name##_8, FewParams, 32 * FEW_WARPS) { few<Format, 8>(p); }                                    \
+    KERNEL(alara_many_##name, ManyParams, 128) { many<Format>(p); }                                                   \
+    KERNEL(alara_widen_##name, WidenParams, 128) { widen<Format>(p); }
+MATMUL(Q4_0, Q4_0)
+MATMUL(Q4_1, Q4_1)
+MATMUL(Q5_0, Q5_0)
+MATMUL(Q5_1, Q5_1)
+MATMUL(Q8_0, Q8_0Weights)
+MATMUL(Q2_K, Q2_K)
+MATMUL(Q3_K, Q3_K)
+MATMUL(Q4_K, Q4_K)
+MATMUL(Q5_K, Q5_K)
+MATMUL(Q6_K, Q6_K)
+MATMUL(MXFP4, MXFP4)
+MATMUL(IQ4_NL, IQ4_NL)
+MATMUL(IQ4_XS, IQ4_XS)

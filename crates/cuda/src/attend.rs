@@ -1,0 +1,328 @@
+//! Attention over keys and values in blocks, and writing them there.
+
+use crate::params::{Field, params};
+use crate::{Array, Device, Error, Launch, Memory, Params, Result, SHARED};
+
+/// Positions of a split: those of few rows are shared out among blocks of threads, at fixed places.
+const SPLIT: usize = 256;
+
+/// The most rows of a span whose positions are split: of many rows there are blocks enough, and too many partial results.
+const SPLIT_ROWS: usize = 16;
+
+/// Warps of a block; as in `kernels/attend.cu`.
+const WARPS: usize = 4;
+
+/// No partial result; as in `kernels/attend.cu`.
+const NONE: u32 = u32::MAX;
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Four bytes a number.
+    F32,
+    /// Two bytes a number; what is beyond its range becomes its limit.
+    F16,
+    /// A byte a number, 128 for zero, and an f16 scale for 32.
+    Q8_0,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::F32 => "f32",
+            Kind::F16 => "f16",
+            Kind::Q8_0 => "q8_0",
+        }
+    }
+}
+
+/// The heads of an attention and what they see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttendShape {
+    /// Query heads (H).
+    pub heads: usize,
+    /// Key and value heads (K); query head h goes with head h / (H / K).
+    pub kv_heads: usize,
+    /// Numbers of a key and of a query.
+    pub key_width: usize,
+    /// Numbers of a value; at most 512.
+    pub value_width: usize,
+    /// Whether a value is the first numbers of its key; of one head only.
+    pub values_in_keys: bool,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Positions that a row sees, its own included; `None` = all before it.
+    pub window: Option<usize>,
+    /// Positions in a block.
+    pub block_tokens: usize,
+    /// How keys and values are kept.
+    pub kind: Kind,
+}
+
+/// Rows of one sequence at consecutive positions; they follow the rows of the span before.
+#[derive(Clone, Copy, Debug)]
+pub struct AttendSpan<'a> {
+    /// The number of rows.
+    pub rows: usize,
+    /// The position of the first row.
+    pub past: usize,
+    /// Position p lies in slot `blocks[p / block_tokens] * block_tokens + p % block_tokens`.
+    pub blocks: &'a [u32],
+}
+
+impl AttendShape {
+    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes: of what kernels there are,
+    /// the one that leaves least idle.
+    fn kernel(&self) -> (usize, usize) {
+        let group = self.heads / self.kv_heads;
+        match self.value_width {
+            0..=256 if group == 1 => (1, if self.value_width <= 128 { 2 } else { 4 }),
+            0..=256 => (if group <= 4 { 4 } else { 8 }, if self.value_width <= 128 { 2 } else { 4 }),
+            _ => (if group == 1 { 1 } else { 4 }, 8),
+        }
+    }
+
+    /// Bytes of shared memory: the queries, and afterwards what the warps found.
+    fn shared(&self) -> usize {
+        let (queries, _) = self.kernel();
+        let found = WARPS * queries * (self.value_width + 2);
+        4 * found.max(queries * self.key_width.next_multiple_of(4))
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |message| Err(Error::Shape { operation: "attention", message });
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return refuse(format!("{} heads over {} of keys", self.heads, self.kv_heads));
+        }
+        if self.value_width == 0 || self.value_width > 512 || self.shared() > SHARED as usize {
+            return refuse(format!("keys of {} and values of {}", self.key_width, self.value_width));
+        }
+        if self.values_in_keys && (self.kv_heads != 1 || self.value_width > self.key_width) {
+            return refuse("values within keys are of one head".into());
+        }
+        Ok(())
+    }
+}
+
+/// How the rows of a step are shared out, for layers of one shape. Made once a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttendPlan {
+    /// `AttendUnit`s of `kernels/attend.cu`.
+    units: Vec<[u32; 8]>,
+    /// `AttendJoin`s of the same.
+    joins: Vec<[u32; 4]>,
+    /// The block tables, one after the other.
+    tables: Vec<u32>,
+    /// The slot of every row.
+    slots: Vec<u32>,
+    /// Partial results.
+    partials: usize,
+    /// Blocks of threads for one unit and key head.
+    tiles: usize,
+}
+
+impl AttendPlan {
+    /// # Errors
+    /// If no kernel is made for the shape, or a span's block table is too short.
+    pub fn new(shape: &AttendShape, spans: &[AttendSpan]) -> Result<Self> {
+        shape.check()?;
+        let (queries, _) = shape.kernel();
+        let group = shape.heads / shape.kv_heads;
+        let most = (queries / group).max(1);
+        let mut plan = AttendPlan { tiles: (most * group).div_ceil(queries), ..AttendPlan::default() };
+        for span in spans {
+            if span.blocks.len() * shape.block_tokens < span.past + span.rows {
+                let message = format!("{} blocks for {} positions", span.blocks.len(), span.past + span.rows);
+                return Err(Error::Shape { operation: "attention", message });
+            }
+            for row in (0..span.rows).step_by(most) {
+                plan.add_unit(shape, span, row, most.min(span.rows - row));
+            }
+            let slot = |at: usize| {
+                span.blocks[at / shape.block_tokens] * shape.block_tokens as u32
+                    + (at % shape.block_tokens) as u32
+            };
+            plan.slots.extend((span.past..span.past + span.rows).map(slot));
+            plan.tables.extend_from_slice(span.blocks);
+        }
+        Ok(plan)
+    }
+
+    /// Rows `row..row + rows` of `span`, whose first row is the next that has no slot yet.
+    fn add_unit(&mut self, shape: &AttendShape, span: &AttendSpan, row: usize, rows: usize) {
+        let position = span.past + row;
+        let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let end = position + rows;
+        let of_step = self.slots.len() + row;
+        let table = self.tables.len() as u32;
+        let split = span.rows <= SPLIT_ROWS && first / SPLIT != (end - 1) / SPLIT;
+        let unit = |first: usize, end: usize, partial: u32| {
+            [of_step as u32, rows as u32, position as u32, table, first as u32, end as u32, partial, 0]
+        };
+        if !split {
+            self.units.push(unit(first, end, NONE));
+            return;
+        }
+        let splits = first / SPLIT..(end - 1) / SPLIT + 1;
+        let count = splits.len();
+        let before = self.partials;
+        for split in splits {
+            let part = (split * SPLIT).max(first)..((split + 1) * SPLIT).min(end);
+            self.units.push(unit(part.start, part.end, self.partials as u32));
+            self.partials += rows;
+        }
+        let join = |row: usize| [(of_step + row) as u32, (before + row) as u32, count as u32, rows as u32];
+        self.joins.extend((0..rows).map(join));
+    }
+
+    /// Rows of the step.
+    pub fn rows(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Copies it to a device, with room for partial results.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn upload<D: Device>(&self, device: &D, shape: &AttendShape) -> Result<Tables<D::Memory>> {
+        let AttendPlan { units, joins, tables, slots, .. } = self;
+        let numbers = [units.as_flattened(), joins.as_flattened(), tables, slots].concat();
+        let partials = self.partials * shape.heads * (shape.value_width + 2);
+        Ok(Tables {
+            numbers: device.upload(&numbers)?,
+            lens: [units.len(), joins.len(), tables.len(), slots.len()],
+            partials: device.room(4 * partials.max(1))?,
+            partials_len: partials,
+            tiles: self.tiles,
+        })
+    }
+}
+
+/// A plan on a device.
+#[derive(Debug)]
+pub struct Tables<M> {
+    numbers: M,
+    /// Units, joins, entries of block tables, slots.
+    lens: [usize; 4],
+    partials: M,
+    partials_len: usize,
+    tiles: usize,
+}
+
+impl<M: Memory> Tables<M> {
+    /// Units, joins, block tables, slots.
+    fn arrays(&self) -> [Array; 4] {
+        let mut address = self.numbers.address();
+        let sizes = [32, 16, 4, 4];
+        std::array::from_fn(|at| {
+            let array = Array { address, len: self.lens[at] as u64 };
+            address += (self.lens[at] * sizes[at]) as u64;
+            array
+        })
+    }
+
+    /// The slots of the step's rows.
+    pub(crate) fn slots(&self) -> Array {
+        self.arrays()[3]
+    }
+
+    fn partials(&self) -> Array {
+        Array { address: self.partials.address(), len: self.partials_len as u64 }
+    }
+}
+
+/// Keys or values in slots.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept {
+    /// The bytes of the numbers: `[slots, heads * width]`.
+    pub codes: Array,
+    /// f16 scales, one for 32 numbers; empty unless they are kept so.
+    pub scales: Array,
+}
+
+impl Field for Kept {
+    fn put(&self, params: &mut Params) {
+        self.codes.put(params);
+        self.scales.put(params);
+    }
+}
+
+/// Writes `x: [rows, row]` to the slots of the step's rows.
+///
+/// # Errors
+/// If the device fails.
+pub fn append<D: Device>(
+    device: &D,
+    kind: Kind,
+    tables: &Tables<D::Memory>,
+    x: Array,
+    row: usize,
+    rows: Kept,
+) -> Result<()> {
+    let slots = tables.slots();
+    device.launch(&Launch {
+        kernel: format!("alara_append_{}", kind.name()),
+        grid: [slots.len as u32, 1, 1],
+        threads: (row.next_multiple_of(32) as u32).min(256),
+        shared: 0,
+        params: params![x, slots, rows, row as u32, 0u32],
+    })
+}
+
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own among them.
+/// `q: [T, H * key_width]`, `y: [T, H * value_width]`; `sinks: [H]`, extra scores whose part is dropped, or empty.
+/// `values` is `keys` where they are within those.
+///
+/// # Errors
+/// If the device fails.
+pub fn attend<D: Device>(
+    device: &D,
+    shape: &AttendShape,
+    tables: &Tables<D::Memory>,
+    q: Array,
+    sinks: Array,
+    [keys, values]: [Kept; 2],
+    y: Array,
+) -> Result<()> {
+    let [units, joins, blocks, _] = tables.arrays();
+    let (queries, pairs) = shape.kernel();
+    let key_row = shape.kv_heads * shape.key_width;
+    let value_row = if shape.values_in_keys { key_row } else { shape.kv_heads * shape.value_width };
+    let (heads, value_width) = (shape.heads as u32, shape.value_width as u32);
+    device.launch(&Launch {
+        kernel: format!("alara_attend_{}_{queries}x{pairs}", shape.kind.name()),
+        grid: [units.len as u32, shape.kv_heads as u32, tables.tiles as u32],
+        threads: 32 * WARPS as u32,
+        shared: shape.shared() as u32,
+        params: params![
+            q,
+            sinks,
+            keys,
+            values,
+            units,
+            blocks,
+            y,
+            tables.partials(),
+            heads,
+            shape.kv_heads as u32,
+            shape.key_width as u32,
+            value_width,
+            key_row as u32,
+            value_row as u32,
+            shape.block_tokens as u32,
+            shape.window.unwrap_or(0) as u32,
+            shape.scale,
+            0u32,
+        ],
+    })?;
+    if joins.len == 0 {
+        return Ok(());
+    }
+    device.launch(&Launch {
+        kernel: "alara_attend_join".into(),
+        grid: [joins.len as u32, heads, 1],
+        threads: 128,
+        shared: 0,
+        params: params![sinks, joins, tables.partials(), y, heads, value_width],
+    })
+}

@@ -1,0 +1,145 @@
+//! What lies between products: sums and norms, activations, and all that is done to queries, keys and values before they attend.
+
+use crate::attend::{Kept, Kind, Tables};
+use crate::params::params;
+use crate::{Array, Device, Error, Launch, Result, SHARED};
+
+/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every run of `weight.len` numbers, and `sum = x + more`;
+/// `more` may be empty, and `sum` too.
+///
+/// # Errors
+/// If the device fails.
+pub fn add_norm<D: Device>(
+    device: &D,
+    [x, more]: [Array; 2],
+    weight: Array,
+    epsilon: f32,
+    [sum, y]: [Array; 2],
+) -> Result<()> {
+    let rows = y.len / weight.len.max(1);
+    if rows == 0 || rows * weight.len != y.len || x.len != y.len {
+        let message = format!("{} numbers in runs of {}", x.len, weight.len);
+        return Err(Error::Shape { operation: "norm", message });
+    }
+    device.launch(&Launch {
+        kernel: "alara_norm".into(),
+        grid: [rows as u32, 1, 1],
+        threads: weight.len.next_multiple_of(32).min(256) as u32,
+        shared: 0,
+        params: params![x, more, weight, sum, y, weight.len as u32, epsilon],
+    })
+}
+
+/// Heads that a block of threads takes.
+const WARPS: usize = 4;
+
+/// How a gate acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `silu(g) u`
+    Silu,
+    /// `gelu(g) u`, with the tanh form of GELU.
+    GeluTanh,
+    /// `sigmoid(g) u`
+    Sigmoid,
+    /// `g sigmoid(1.702 g) (1 + u)` with g at most 7 and u within 7 of zero.
+    ClampedSwiglu,
+}
+
+/// `y = act(gate) up`. `up`, `y`: `[rows, width]`; `gate` the same, or `[rows, 1]`.
+///
+/// # Errors
+/// If the lengths don't fit each other, or the device fails.
+pub fn gated<D: Device>(device: &D, gate: Array, up: Array, y: Array, kind: Gate) -> Result<()> {
+    if gate.len == 0 || up.len != y.len || !y.len.is_multiple_of(gate.len) {
+        let message = format!("{} of a gate, {} numbers into {}", gate.len, up.len, y.len);
+        return Err(Error::Shape { operation: "gate", message });
+    }
+    let activation: u32 = match kind {
+        Gate::Silu => 0,
+        Gate::GeluTanh => 1,
+        Gate::Sigmoid => 2,
+        Gate::ClampedSwiglu => 3,
+    };
+    device.launch(&Launch {
+        kernel: "alara_gated".into(),
+        grid: [y.len.div_ceil(256) as u32, 1, 1],
+        threads: 256,
+        shared: 0,
+        params: params![gate, up, y, activation, (y.len / gate.len) as u32],
+    })
+}
+
+/// What is done to the heads of queries and keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Numbers of a query and of a key.
+    pub key_width: usize,
+    /// Numbers of a value.
+    pub value_width: usize,
+    /// Weights of the norms over heads of queries and of keys, `[key_width]` each; empty = none.
+    pub norms: [Array; 2],
+    /// What the norms add.
+    pub epsilon: f32,
+    /// Cosines and sines, `[T, half]` each; empty = no rotation.
+    pub angles: [Array; 2],
+    /// Pairs that turn: the first `2 * half` numbers of a head.
+    pub half: usize,
+    /// Whether pairs are neighbours, else they are half apart.
+    pub adjacent: bool,
+}
+
+/// Norms and turns queries and keys, writes keys and values to their slots, and gives the queries: one launch.
+/// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty where values are in keys.
+///
+/// # Errors
+/// If heads are no whole runs of 32 where keys are kept so, don't fit into shared memory, or the device fails.
+pub fn prepare<D: Device>(
+    device: &D,
+    shape: &Heads,
+    kind: Kind,
+    tables: &Tables<D::Memory>,
+    [q, k, v]: [Array; 3],
+    [keys, values]: [Kept; 2],
+    y: Array,
+) -> Result<()> {
+    let Heads { heads, kv_heads, key_width, value_width, .. } = *shape;
+    let ([q_norm, k_norm], [cos, sin]) = (shape.norms, shape.angles);
+    let runs = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
+    if kind == Kind::Q8_0 && !runs || 4 * WARPS * key_width > SHARED as usize || 2 * shape.half > key_width {
+        let message = format!("heads of {key_width} and {value_width}, of which {} turn", 2 * shape.half);
+        return Err(Error::Shape { operation: "queries and keys", message });
+    }
+    let slots = tables.slots();
+    device.launch(&Launch {
+        kernel: format!("alara_prepare_{}", kind.name()),
+        grid: [slots.len as u32, (heads + 2 * kv_heads).div_ceil(WARPS) as u32, 1],
+        threads: 32 * WARPS as u32,
+        shared: (4 * WARPS * key_width) as u32,
+        params: params![
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            cos,
+            sin,
+            slots,
+            keys,
+            values,
+            y,
+            heads as u32,
+            kv_heads as u32,
+            key_width as u32,
+            value_width as u32,
+            shape.half as u32,
+            u32::from(shape.adjacent),
+            shape.epsilon,
+            0u32,
+        ],
+    })
+}

@@ -1,0 +1,76 @@
+//! CUDA kernels and how they are launched. Knows nothing of models, files or tokens.
+//!
+//! The kernels are CUDA C++ in one folder, `kernels/`; how much of what they are launched with is decided here, in plain
+//! Rust over a [`Device`]. A GPU is one (`Gpu`, feature `cuda`); the other is [`twin`]: the same kernel source,
+//! compiled as C++, thread by thread on the CPU, by which tests hold indices, arithmetic and launches without a GPU.
+
+mod attend;
+#[cfg(test)]
+#[cfg(twin)]
+mod attend_tests;
+mod delta;
+mod experts;
+mod fused;
+#[cfg(feature = "cuda")]
+mod gpu;
+mod launch;
+#[cfg(test)]
+mod launch_tests;
+mod matmul;
+#[cfg(test)]
+#[cfg(twin)]
+mod matmul_tests;
+#[cfg(test)]
+#[cfg(twin)]
+mod other_tests;
+mod params;
+mod sample;
+#[cfg(feature = "cuda")]
+pub mod tensors;
+#[cfg(test)]
+mod testing;
+#[cfg(twin)]
+pub mod twin;
+
+pub use attend::{AttendPlan, AttendShape, AttendSpan, Kept, Kind, Tables, append, attend};
+pub use delta::{DeltaInput, DeltaShape, DeltaSpan, Known, delta};
+pub use experts::{Router, Score, bucket, most_tiles, route, weigh};
+pub use fused::{Gate, Heads, add_norm, gated, prepare};
+#[cfg(feature = "cuda")]
+pub use gpu::{Gpu, OnGpu};
+pub use launch::{Device, GRID, Launch, Memory, SHARED, WARP};
+pub use matmul::{FEW, Format, Grouped, Operands, Weights, matmul, widen};
+pub use params::{Array, Params};
+pub use sample::{MOST, candidates};
+
+/// What can go wrong on a device.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A launch beyond what devices take, or that a device refused.
+    #[error("launch of {kernel}: {message}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// Why.
+        message: String,
+    },
+    /// Memory that could not be had.
+    #[error("{bytes} bytes on the device: {message}")]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// Why.
+        message: String,
+    },
+    /// A shape that no kernel is made for.
+    #[error("{operation}: {message}")]
+    Shape {
+        /// What was to be computed.
+        operation: &'static str,
+        /// What about the shape.
+        message: String,
+    },
+}
+
+/// [`std::result::Result`] with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,236 @@
+//! Products of quantized weights with rows of activations; dense, or by experts.
+
+use crate::params::{Field, params};
+use crate::{Array, Device, Error, Launch, Memory, Params, Result};
+
+/// Rows up to which a product reads weights once for up to eight rows and adds up exact integers; beyond, it goes through tiles of
+/// halves.
+pub const FEW: usize = 16;
+
+/// Rows and columns of a tile; as in `kernels/matmul.cu`.
+pub(crate) const SIDE: usize = 64;
+
+/// Halves from row to row of a tile, and floats; as in `kernels/matmul.cu`.
+const STRIDES: (usize, usize) = (40, SIDE + 4);
+
+/// Rows of weights of a block in products of few rows; as in `kernels/matmul.cu`.
+const WARPS: usize = 4;
+
+/// Number formats of weights that the kernels know, with ggml's names and layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(non_camel_case_types, missing_docs)] // The field's own names.
+pub enum Format {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    MXFP4,
+    IQ4_NL,
+    IQ4_XS,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 13] = [
+        Format::Q4_0,
+        Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
+        Format::Q8_0,
+        Format::Q2_K,
+        Format::Q3_K,
+        Format::Q4_K,
+        Format::Q5_K,
+        Format::Q6_K,
+        Format::MXFP4,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
+    ];
+
+    /// ggml's name, numbers and bytes of a block.
+    const fn row(self) -> (&'static str, usize, usize) {
+        match self {
+            Format::Q4_0 => ("Q4_0", 32, 18),
+            Format::Q4_1 => ("Q4_1", 32, 20),
+            Format::Q5_0 => ("Q5_0", 32, 22),
+            Format::Q5_1 => ("Q5_1", 32, 24),
+            Format::Q8_0 => ("Q8_0", 32, 34),
+            Format::Q2_K => ("Q2_K", 256, 84),
+            Format::Q3_K => ("Q3_K", 256, 110),
+            Format::Q4_K => ("Q4_K", 256, 144),
+            Format::Q5_K => ("Q5_K", 256, 176),
+            Format::Q6_K => ("Q6_K", 256, 210),
+            Format::MXFP4 => ("MXFP4", 32, 17),
+            Format::IQ4_NL => ("IQ4_NL", 32, 18),
+            Format::IQ4_XS => ("IQ4_XS", 256, 136),
+        }
+    }
+
+    /// ggml's name.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Bytes of a row of `width` numbers; `None` if they are no whole blocks.
+    pub const fn row_bytes(self, width: usize) -> Option<usize> {
+        let (_, len, bytes) = self.row();
+        if width > 0 && width.is_multiple_of(len) { Some(width / len * bytes) } else { None }
+    }
+}
+
+/// Matrices of weights in a device's memory, which reaches up to the next multiple of four bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    /// How the numbers are kept.
+    pub format: Format,
+    /// `[out, width]`, or `[experts, stack, width]`.
+    pub bytes: Array,
+    /// Numbers in a row.
+    pub width: usize,
+    /// Rows that are meant, of each expert.
+    pub out: usize,
+    /// The first of them, of each expert.
+    pub first: usize,
+    /// Rows of each expert; no matter without experts.
+    pub stack: usize,
+}
+
+/// Which rows of outputs come of which expert.
+#[derive(Clone, Copy, Debug)]
+pub struct Grouped {
+    /// The expert of every place. `[places]`
+    pub experts: Array,
+    /// Experts there are.
+    pub count: usize,
+    /// The places, expert by expert, and tiles of them, by [`crate::bucket`]; not needed for few.
+    pub buckets: Option<[Array; 2]>,
+}
+
+/// What a product is made of besides weights.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// `[rows, width]`
+    pub x: Array,
+    /// Rows of outputs that share a row of `x`.
+    pub shared: usize,
+    /// `[out]`, or `[experts, out]`; or empty.
+    pub bias: Array,
+    /// `[rows * shared, out]`
+    pub y: Array,
+}
+
+/// Which rows meet which weights; `Places` of the kernel.
+struct Places {
+    experts: Array,
+    stack: u32,
+    first: u32,
+    count: u32,
+    shared: u32,
+}
+
+impl Field for Places {
+    fn put(&self, params: &mut Params) {
+        self.experts.put(params);
+        [self.stack, self.first, self.count, self.shared].iter().for_each(|field| field.put(params));
+    }
+}
+
+/// `y[i, o] = w[o] · x[i / shared] + bias[o]`, by the expert of place i if there are some.
+///
+/// # Errors
+/// If widths don't fit, or the device fails.
+pub fn matmul<D: Device>(
+    device: &D,
+    w: &Weights,
+    operands: &Operands,
+    grouped: Option<&Grouped>,
+) -> Result<()> {
+    let Operands { x, shared, bias, y } = *operands;
+    let refuse = |message| Err(Error::Shape { operation: "matmul", message });
+    if w.format.row_bytes(w.width).is_none() {
+        return refuse(format!("rows of {} numbers in {}", w.width, w.format.name()));
+    }
+    let rows = x.len as usize / w.width;
+    let count = rows * shared;
+    if !x.len.is_multiple_of(w.width as u64) || y.len as usize != count * w.out {
+        return refuse(format!("{} activations of {} into {} outputs of {}", x.len, w.width, y.len, w.out));
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let places = Places {
+        experts: grouped.map_or(Array::default(), |grouped| grouped.experts),
+        stack: w.stack as u32,
+        first: w.first as u32,
+        count: count as u32,
+        shared: shared as u32,
+    };
+    let (out, runs) = (w.out as u32, (w.width / 32) as u32);
+    let buckets = grouped.and_then(|grouped| grouped.buckets);
+    if count <= FEW || grouped.is_some() && buckets.is_none() {
+        let quantized = device.room(40 * rows * runs as usize)?;
+        let quantized = Array { address: quantized.address(), len: (rows * runs as usize) as u64 };
+        quantize(device, x, quantized, rows as u32, runs)?;
+        let together =
+            if grouped.is_some() { 1 } else { [1, 4, 8][usize::from(count > 1) + usize::from(count > 4)] };
+        return device.launch(&Launch {
+            kernel: format!("alara_few_{}_{together}", w.format.name()),
+            grid: [w.out.div_ceil(WARPS) as u32, count.div_ceil(together) as u32, 1],
+            threads: 32 * WARPS as u32,
+            shared: 0,
+            params: params![w.bytes, quantized, bias, y, places, out, runs],
+        });
+    }
+    let scales = device.room(4 * rows)?;
+    let scales = Array { address: scales.address(), len: rows as u64 };
+    device.launch(&Launch {
+        kernel: "alara_row_scales".into(),
+        grid: [rows as u32, 1, 1],
+        threads: 256,
+        shared: 0,
+        params: params![x, scales, w.width as u32, 0u32],
+    })?;
+    let [order, tiles] = buckets.unwrap_or_default();
+    let columns = if grouped.is_some() { tiles.len as usize } else { count.div_ceil(SIDE) };
+    device.launch(&Launch {
+        kernel: format!("alara_many_{}", w.format.name()),
+        grid: [w.out.div_ceil(SIDE) as u32, columns as u32, 1],
+        threads: 128,
+        shared: (2 * 2 * SIDE * STRIDES.0).max(4 * SIDE * STRIDES.1) as u32,
+        params: params![w.bytes, x, scales, bias, order, tiles, y, places, out, runs],
+    })
+}
+
+fn quantize<D: Device>(device: &D, x: Array, to: Array, rows: u32, runs: u32) -> Result<()> {
+    device.launch(&Launch {
+        kernel: "alara_quantize".into(),
+        grid: [rows, runs.div_ceil(8), 1],
+        threads: 256,
+        shared: 0,
+        params: params![x, to, runs, 0u32],
+    })
+}
+
+/// The numbers of the rows `rows` of `w`: `y: [rows, width]`.
+///
+/// # Errors
+/// If the width doesn't fit, or the device fails.
+pub fn widen<D: Device>(device: &D, w: &Weights, rows: Array, y: Array) -> Result<()> {
+    if w.format.row_bytes(w.width).is_none() || y.len != rows.len * w.width as u64 {
+        let message = format!("{} rows of {} numbers in {}", rows.len, w.width, w.format.name());
+        return Err(Error::Shape { operation: "widen", message });
+    }
+    device.launch(&Launch {
+        kernel: format!("alara_widen_{}", w.format.name()),
+        grid: [rows.len as u32, 1, 1],
+        threads: 128,
+        shared: 0,
+        params: params![w.bytes, rows, y, (w.width / 32) as u32, 0u32],
+    })
+}

@@ -1,0 +1,422 @@
+//! The delta rule, routing, norms, activations and candidates on the twin.
+
+use alara_kernels::{Cpu, DeltaForm, Isa, KvFormat, KvRows, Threads};
+use proptest::prelude::*;
+
+use crate::testing::{TWINS, assert_close, floats, noise, to_floats, to_words, words};
+use crate::twin::Host;
+use crate::*;
+
+fn cpu() -> Cpu {
+    Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
+}
+
+/// Spans of (past, rows, rows after which state is saved), in one step on the twin; each alone on the CPU.
+#[track_caller]
+fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
+    let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, epsilon } = *shape;
+    let channels = shape.channels();
+    let (size, kept) = (value_heads * key_width * value_width, (kernel - 1) * channels);
+    let rows: usize = spans.iter().map(|span| span.1).sum();
+    let (qkv, beta, alpha) =
+        (noise(1, rows * channels), noise(2, rows * value_heads), noise(3, rows * value_heads));
+    let (conv, dt) = (noise(4, channels * kernel), noise(5, value_heads));
+    let a: Vec<f32> = noise(6, value_heads).iter().map(|x| -x.abs()).collect();
+    let states: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(20 + nth, size)).collect();
+    let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, kept)).collect();
+
+    let cpu_shape = alara_kernels::DeltaShape { key_heads, value_heads, key_width, value_width, epsilon };
+    let (mut wanted, mut wanted_saves) = (Vec::new(), Vec::new());
+    let mut row = 0;
+    for (nth, (past, rows, saves)) in spans.iter().enumerate() {
+        let (mut state, mut history) = if *past {
+            (states[nth].clone(), histories[nth].clone())
+        } else {
+            (vec![0.0; size], vec![0.0; kept])
+        };
+        let mut done = 0;
+        for &end in saves.iter().chain([rows]) {
+            let part = |x: &[f32], width: usize| x[(row + done) * width..(row + end) * width].to_vec();
+            let x = part(&qkv, channels);
+            let mut u = vec![0.0; x.len()];
+            alara_kernels::conv(&cpu(), &conv, kernel, channels, &mut history, &x, &mut u);
+            let mut y = vec![0.0; (end - done) * value_heads * value_width];
+            let (beta, alpha) = (part(&beta, value_heads), part(&alpha, value_heads));
+            alara_kernels::delta(
+                &cpu(),
+                &cpu_shape,
+                DeltaForm::Recurrent,
+                &u,
+                &beta,
+                &alpha,
+                &a,
+                &dt,
+                &mut state,
+                &mut y,
+            );
+            wanted.extend(y);
+            wanted_saves.push((state.clone(), history.clone()));
+            done = end;
+        }
+        row += rows;
+    }
+
+    for twin in TWINS {
+        let hosts = |all: &[Vec<f32>]| all.iter().map(|x| floats(x)).collect::<Vec<Host>>();
+        let (states, histories) = (hosts(&states), hosts(&histories));
+        let saved: Vec<[Host; 2]> = (wanted_saves.iter())
+            .map(|_| [twin.room(4 * size).unwrap(), twin.room(4 * kept).unwrap()])
+            .collect();
+        let mut to =
+            saved.iter().map(|[state, history]| Known { state: state.array(4), history: history.array(4) });
+        let parts: Vec<DeltaSpan> = (spans.iter().enumerate())
+            .map(|(nth, (past, rows, saves))| DeltaSpan {
+                rows: *rows,
+                before: if *past {
+                    Known { state: states[nth].array(4), history: histories[nth].array(4) }
+                } else {
+                    Known::default()
+                },
+                saves: saves.iter().chain([rows]).map(|&rows| (rows, to.next().unwrap())).collect(),
+            })
+            .collect();
+        let inputs = [&qkv, &beta, &alpha, &conv, &a, &dt].map(|x| floats(x));
+        let [qkv, beta, alpha, conv, a, dt] = inputs.each_ref().map(|host| host.array(4));
+        let y = twin.room(4 * wanted.len()).unwrap();
+        delta(&twin, shape, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
+        let what = format!("{shape:?} {spans:?}");
+        assert_close(&to_floats(&y), &wanted, 3e-5, &what);
+        for ([state, history], (wanted, wanted_history)) in saved.iter().zip(&wanted_saves) {
+            assert_close(&to_floats(state), wanted, 3e-5, &what);
+            assert_close(&to_floats(history), wanted_history, 0.0, &what);
+        }
+    }
+}
+
+const DELTA: DeltaShape =
+    DeltaShape { key_heads: 2, value_heads: 4, key_width: 16, value_width: 24, kernel: 4, epsilon: 1e-6 };
+
+#[test]
+fn the_delta_rule_goes_on_and_saves_on_the_way() {
+    check_delta(&DELTA, &[(false, 1, vec![])]);
+    check_delta(&DELTA, &[(true, 11, vec![1, 2, 9]), (false, 3, vec![3]), (true, 2, vec![])]);
+    for key_width in [5, 33, 64, 100, 128, 200] {
+        check_delta(
+            &DeltaShape { key_width, value_width: 33, key_heads: 1, value_heads: 2, ..DELTA },
+            &[(true, 3, vec![])],
+        );
+    }
+    check_delta(&DeltaShape { kernel: 1, ..DELTA }, &[(true, 5, vec![2])]);
+}
+
+#[test]
+fn saves_out_of_order_are_refused() {
+    let span = DeltaSpan { rows: 3, before: Known::default(), saves: vec![(2, Known::default())] };
+    let input = DeltaInput {
+        qkv: Array::default(),
+        beta: Array::default(),
+        alpha: Array::default(),
+        conv: Array::default(),
+        a: Array::default(),
+        dt: Array::default(),
+    };
+    let error = delta(&TWINS[0], &DELTA, &[span], &input, Array::default()).unwrap_err().to_string();
+    assert_eq!(error, "delta rule: saves of span 0 don't ascend to its end");
+}
+
+/// Routes by sorting on the host.
+fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
+    let softmax = |x: &[f32]| {
+        let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = x.iter().map(|x| (x - most).exp()).sum();
+        x.iter().map(|x| (x - most).exp() / sum).collect::<Vec<f32>>()
+    };
+    let scores = match router.score {
+        Score::Softmax => softmax(row),
+        Score::Sigmoid => row.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+        Score::SoftmaxOfChosen => row.to_vec(),
+    };
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    let rank = |i: usize| scores[i] + bias.get(i).copied().unwrap_or(0.0);
+    order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)).then(a.cmp(&b)));
+    order.truncate(router.used);
+    let mut weights: Vec<f32> = order.iter().map(|&i| scores[i]).collect();
+    if router.score == Score::SoftmaxOfChosen {
+        weights = softmax(&weights);
+    }
+    if router.normalise {
+        let sum = weights.iter().sum::<f32>().max(6.103_515_6e-5);
+        weights.iter_mut().for_each(|x| *x /= sum);
+    }
+    weights.iter_mut().for_each(|x| *x *= router.scale);
+    (order.into_iter().map(|i| i as u32).collect(), weights)
+}
+
+#[test]
+fn routing_is_the_hosts() {
+    for score in [Score::Softmax, Score::Sigmoid, Score::SoftmaxOfChosen] {
+        for (count, used, normalise, scale) in [(4, 2, true, 1.0), (128, 8, false, 2.5), (33, 33, true, 1.0)]
+        {
+            let router = Router { count, used, score, normalise, scale };
+            let mut logits: Vec<f32> = noise(count as u64, 5 * count).iter().map(|x| 4.0 * x).collect();
+            // Equal ones, too.
+            logits[1] = logits[2];
+            logits[count..2 * count].fill(0.5);
+            let bias = if used == 8 { noise(99, count) } else { Vec::new() };
+            let (experts, weights): (Vec<_>, Vec<_>) =
+                logits.chunks(count).map(|row| routes(&router, row, &bias)).unzip();
+            for twin in TWINS {
+                let (logits, bias) = (floats(&logits), floats(&bias));
+                let [found, given] = [(); 2].map(|()| twin.room(20 * used).unwrap());
+                route(&twin, &router, logits.array(4), bias.array(4), found.array(4), given.array(4))
+                    .unwrap();
+                assert_eq!(to_words(&found), experts.concat(), "{router:?}");
+                assert_close(&to_floats(&given), &weights.concat(), 1e-5, "weights");
+            }
+        }
+    }
+}
+
+#[test]
+fn places_are_sorted_by_expert() {
+    let experts: Vec<u32> = (0..300).map(|i| [7, 0, 7, 7, 2][i % 5]).collect();
+    for twin in TWINS {
+        let order = twin.room(4 * 300).unwrap();
+        let tiles = twin.room(16 * most_tiles(300, 9)).unwrap();
+        bucket(&twin, 9, words(&experts).array(4), order.array(4), tiles.array(16)).unwrap();
+        let mut wanted: Vec<u32> = (0..300).collect();
+        wanted.sort_by_key(|&place| experts[place as usize]);
+        assert_eq!(to_words(&order), wanted);
+        let tiles: Vec<[u32; 3]> = to_words(&tiles)
+            .chunks(4)
+            .map(|tile| [tile[0], tile[1], tile[2]])
+            .filter(|tile| tile[2] > 0)
+            .collect();
+        let wanted = [[0, 0, 60], [2, 60, 60], [7, 120, 64], [7, 184, 64], [7, 248, 52]];
+        assert_eq!(tiles, wanted);
+    }
+}
+
+#[test]
+fn experts_are_weighed_and_summed() {
+    let (x, weights) = (noise(1, 3 * 2 * 300), noise(2, 6));
+    let number =
+        |row: usize, e: usize| (0..2).map(|n| weights[2 * row + n] * x[(2 * row + n) * 300 + e]).sum::<f32>();
+    let wanted: Vec<f32> = (0..900).map(|i| number(i / 300, i % 300)).collect();
+    for twin in TWINS {
+        let y = twin.room(4 * 900).unwrap();
+        weigh(&twin, floats(&x).array(4), floats(&weights).array(4), 2, y.array(4)).unwrap();
+        assert_close(&to_floats(&y), &wanted, 1e-6, "sum of experts");
+    }
+}
+
+#[test]
+fn norms_and_sums() {
+    for width in [8, 100, 2880] {
+        let [x, more, weight] = [1, 2, 3].map(|seed| noise(seed, 3 * width));
+        let weight = &weight[..width];
+        let sum: Vec<f32> = x.iter().zip(&more).map(|(x, more)| x + more).collect();
+        for (with, summed) in [(&more[..], &sum), (&[], &x)] {
+            let mut wanted = vec![0.0; x.len()];
+            alara_kernels::rms_norm(&cpu(), summed, weight, 1e-6, &mut wanted);
+            for twin in TWINS {
+                let (x, more, weight) = (floats(&x), floats(with), floats(weight));
+                let [both, y] = [(); 2].map(|()| twin.room(4 * wanted.len()).unwrap());
+                add_norm(
+                    &twin,
+                    [x.array(4), more.array(4)],
+                    weight.array(4),
+                    1e-6,
+                    [both.array(4), y.array(4)],
+                )
+                .unwrap();
+                assert_close(&to_floats(&y), &wanted, 1e-5, "norm");
+                assert_close(&to_floats(&both), summed, 0.0, "sum");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_gate() {
+    let gates = [
+        (Gate::Silu, alara_kernels::Gate::Silu),
+        (Gate::GeluTanh, alara_kernels::Gate::GeluTanh),
+        (Gate::Sigmoid, alara_kernels::Gate::Sigmoid),
+        (Gate::ClampedSwiglu, alara_kernels::Gate::ClampedSwiglu),
+    ];
+    let (gate, up) = (noise(1, 600), noise(2, 600));
+    let gate: Vec<f32> = gate.iter().map(|x| 9.0 * x).collect();
+    for (kind, on_cpu) in gates {
+        let mut wanted = vec![0.0; 600];
+        alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, on_cpu);
+        let y = TWINS[0].room(4 * 600).unwrap();
+        gated(&TWINS[0], floats(&gate).array(4), floats(&up).array(4), y.array(4), kind).unwrap();
+        assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
+    }
+    // One of the gate for a row.
+    let y = TWINS[0].room(4 * 600).unwrap();
+    gated(&TWINS[0], floats(&gate[..6]).array(4), floats(&up).array(4), y.array(4), Gate::Sigmoid).unwrap();
+    let wanted: Vec<f32> = (0..600).map(|i| up[i] / (1.0 + (-gate[i / 100]).exp())).collect();
+    assert_close(&to_floats(&y), &wanted, 1e-5, "a gate a row");
+}
+
+/// All that is done before attending, in one launch, against one after the other on the CPU.
+#[track_caller]
+fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norms: bool, values: bool) {
+    let (heads, kv_heads, value_width, past, rows) = (6, 2, 32, 13, 5);
+    let (q, k, v) = (
+        noise(1, rows * heads * key_width),
+        noise(2, rows * kv_heads * key_width),
+        noise(3, rows * kv_heads * value_width),
+    );
+    let weights = noise(4, 2 * key_width);
+    let angles = noise(5, rows * half);
+    let (cos, sin): (Vec<f32>, Vec<f32>) = angles.iter().map(|x| (x.cos(), x.sin())).unzip();
+    let format = match kind {
+        Kind::F32 => KvFormat::F32,
+        Kind::F16 => KvFormat::F16,
+        Kind::Q8_0 => KvFormat::Q8_0,
+    };
+    let ready = |x: &[f32], heads: usize, weight: &[f32]| {
+        let mut y = x.to_vec();
+        if norms {
+            alara_kernels::rms_norm(&cpu(), x, weight, 1e-6, &mut y);
+        }
+        alara_kernels::rope(&cpu(), &mut y, heads * key_width, key_width, &cos, &sin, half, adjacent);
+        y
+    };
+    let wanted = ready(&q, heads, &weights[..key_width]);
+    let wanted_keys = ready(&k, kv_heads, &weights[key_width..]);
+    let blocks = [2u32, 0, 1];
+    let shape = AttendShape {
+        heads,
+        kv_heads,
+        key_width,
+        value_width,
+        values_in_keys: false,
+        scale: 1.0,
+        window: None,
+        block_tokens: 8,
+        kind,
+    };
+    for twin in TWINS {
+        let plan = AttendPlan::new(&shape, &[AttendSpan { rows, past, blocks: &blocks }]).unwrap();
+        let tables = plan.upload(&twin, &shape).unwrap();
+        let bytes = |numbers: usize| match kind {
+            Kind::F32 => (4 * numbers, 0),
+            Kind::F16 => (2 * numbers, 0),
+            Kind::Q8_0 => (numbers, numbers / 16),
+        };
+        let room = |width: usize| {
+            let (codes, scales) = bytes(24 * kv_heads * width);
+            [Host::of(&vec![0; codes]), Host::of(&vec![0; scales])]
+        };
+        let (key_room, value_room) = (room(key_width), room(value_width));
+        let kept = |room: &[Host; 2]| Kept { codes: room[0].array(1), scales: room[1].array(2) };
+        let hosts = [&q, &k, &v, &cos, &sin].map(|x| floats(x));
+        let [q, k, v, cos, sin] = hosts.each_ref().map(|host| host.array(4));
+        let norm = [floats(&weights[..key_width]), floats(&weights[key_width..])];
+        let shape = Heads {
+            heads,
+            kv_heads,
+            key_width,
+            value_width,
+            norms: if norms { norm.each_ref().map(|host| host.array(4)) } else { Default::default() },
+            epsilon: 1e-6,
+            angles: [cos, sin],
+            half,
+            adjacent,
+        };
+        let y = twin.room(4 * wanted.len()).unwrap();
+        let v = if values { v } else { Array::default() };
+        prepare(&twin, &shape, kind, &tables, [q, k, v], [kept(&key_room), kept(&value_room)], y.array(4))
+            .unwrap();
+        let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
+        assert_close(&to_floats(&y), &wanted, 1e-5, &what);
+        // The keys as the CPU keeps them, by attending to one position at a time.
+        let mut keys = KvRows::zeros(24, kv_heads * key_width, format).unwrap();
+        for (row, x) in wanted_keys.chunks(kv_heads * key_width).enumerate() {
+            let at = past + row;
+            keys.write(&cpu(), blocks[at / 8] as usize * 8 + at % 8, x);
+        }
+        for (row, wanted) in wanted_keys.chunks(kv_heads * key_width).enumerate() {
+            let at = past + row;
+            let slot = blocks[at / 8] as usize * 8 + at % 8;
+            let found = numbers_of(kind, &key_room, slot * kv_heads * key_width, kv_heads * key_width);
+            let tolerance = if kind == Kind::F32 { 1e-5 } else { 0.02 };
+            assert_close(&found, wanted, tolerance, &what);
+        }
+    }
+}
+
+/// Numbers of rows that are kept.
+fn numbers_of(kind: Kind, [codes, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
+    let (codes, scales) = (codes.bytes(), scales.bytes());
+    let half = |bytes: &[u8], i: usize| half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();
+    (first..first + len)
+        .map(|i| match kind {
+            Kind::F32 => f32::from_le_bytes(codes[4 * i..4 * i + 4].try_into().unwrap()),
+            Kind::F16 => half(&codes, i),
+            Kind::Q8_0 => half(&scales, i / 32) * (f32::from(codes[i]) - 128.0),
+        })
+        .collect()
+}
+
+#[test]
+fn queries_and_keys_are_made_ready_in_one_launch() {
+    for kind in [Kind::F32, Kind::F16, Kind::Q8_0] {
+        check_prepare(kind, 64, 32, false, true, true);
+        check_prepare(kind, 96, 16, true, false, false);
+    }
+    check_prepare(Kind::F16, 20, 0, false, true, true);
+}
+
+#[track_caller]
+fn check_candidates(logits: &[f32], mask: Option<&[u32]>, wanted: usize) {
+    let allowed = |i: usize| mask.is_none_or(|mask| mask[i / 32] >> (i % 32) & 1 == 1);
+    let mut order: Vec<usize> =
+        (0..logits.len()).filter(|&i| allowed(i) && logits[i] > f32::NEG_INFINITY).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    let tokens: Vec<u32> =
+        order.iter().map(|&i| i as u32).chain(std::iter::repeat(u32::MAX)).take(wanted).collect();
+    for twin in TWINS {
+        let [values, found] = [(); 2].map(|()| twin.room(4 * wanted).unwrap());
+        let (logits_host, mask) = (floats(logits), words(mask.unwrap_or_default()));
+        candidates(&twin, logits_host.array(4), mask.array(4), values.array(4), found.array(4)).unwrap();
+        assert_eq!(to_words(&found), tokens);
+        for (value, &token) in to_floats(&values).iter().zip(&tokens) {
+            assert_eq!(*value, logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY));
+        }
+    }
+}
+
+#[test]
+fn candidates_beyond_a_slice_and_fewer_than_wanted() {
+    let logits: Vec<f32> = noise(1, 20_000).iter().map(|x| (x * 1000.0).round()).collect();
+    let mask: Vec<u32> = noise(2, 625).iter().map(|x| x.to_bits()).collect();
+    check_candidates(&logits, None, 40);
+    check_candidates(&logits, Some(&mask), 40);
+    let mut few = vec![0; 625];
+    few[300] = 0b1010;
+    check_candidates(&logits, Some(&few), 5);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn any_candidates(logits in proptest::collection::vec(-3i8..4, 1..700), wanted in 1usize..20) {
+        let logits: Vec<f32> = logits.iter().map(|&x| f32::from(x)).collect();
+        check_candidates(&logits, None, wanted);
+    }
+
+    #[test]
+    fn any_delta(
+        key_heads in 1usize..3, times in 1usize..3, key_width in 1usize..40, value_width in 1usize..70,
+        kernel in 1usize..6, spans in proptest::collection::vec((any::<bool>(), 1usize..12), 1..4),
+    ) {
+        let shape = DeltaShape { key_heads, value_heads: key_heads * times, key_width, value_width, kernel, epsilon: 1e-6 };
+        let spans: Vec<_> = spans.into_iter().map(|(past, rows)| (past, rows, vec![rows / 2])).collect();
+        check_delta(&shape, &spans);
+    }
+}

@@ -1,0 +1,105 @@
+//! The kernels on the CPU, thread by thread: slow and strict, for tests. See `twin/emulate.h`.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+
+use crate::{Array, Device, Error, Launch, Memory, Result};
+
+unsafe extern "C" {
+    fn alara_twin_run(
+        name: *const c_char,
+        params: *const c_void,
+        bytes: usize,
+        dims: *const c_uint,
+        shared: c_uint,
+        descending: c_int,
+    ) -> *const c_char;
+}
+
+/// Runs kernels on the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Twin {
+    /// Whether blocks and threads go last to first. What kernels compute must not depend on it.
+    pub descending: bool,
+}
+
+/// Memory that kernels write.
+#[derive(Debug)]
+pub struct Host {
+    words: Box<[UnsafeCell<u128>]>,
+    len: usize,
+}
+
+impl Host {
+    /// Room for `len` bytes, of which all bits are set: NaNs, and places that are nowhere.
+    fn new(len: usize) -> Self {
+        Host { words: (0..len.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect(), len }
+    }
+
+    /// These bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let host = Host::new(bytes.len());
+        // SAFETY: as many bytes are there, nobody else knows of them yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.words.as_ptr() as *mut u8, bytes.len()) };
+        host
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        // SAFETY: as many are there and initialised, and no kernel runs now.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.len) }.to_vec()
+    }
+
+    /// As numbers of `size` bytes.
+    pub fn array(&self, size: usize) -> Array {
+        Array { address: self.address(), len: (self.len / size) as u64 }
+    }
+}
+
+impl Memory for Host {
+    fn address(&self) -> u64 {
+        self.words.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Device for Twin {
+    type Memory = Host;
+
+    fn room(&self, bytes: usize) -> Result<Host> {
+        Ok(Host::new(bytes))
+    }
+
+    fn upload(&self, numbers: &[u32]) -> Result<Host> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Ok(Host::of(&bytes))
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<()> {
+        let error = |message| Error::Launch { kernel: launch.kernel.clone(), message };
+        if let Some(message) = launch.excess() {
+            return Err(error(message));
+        }
+        let name = CString::new(launch.kernel.as_str()).map_err(|nul| error(nul.to_string()))?;
+        let words = launch.params.words();
+        let [x, y, z] = launch.grid;
+        let dims = [x, y, z, launch.threads, 1, 1];
+        // SAFETY: the parameters are as long as said, which is checked against the kernel's; arrays within are memory
+        // that the caller still has, and every index into them is checked.
+        let message = unsafe {
+            alara_twin_run(
+                name.as_ptr(),
+                words.as_ptr().cast(),
+                size_of_val(words),
+                dims.as_ptr(),
+                launch.shared,
+                self.descending.into(),
+            )
+        };
+        if message.is_null() {
+            return Ok(());
+        }
+        // SAFETY: a text that lasts until this thread's next call.
+        Err(error(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()))
+    }
+}
