@@ -61,7 +61,7 @@ fn nvidia(root: &Path) -> Vec<Told> {
     let names: Vec<String> = names.collect();
     let version = fs::read_to_string(driver.join("version")).ok().and_then(|text| version(&text));
     if let Some(version) = version {
-        let remedy = match version.split('.').next().and_then(|major| major.parse().ok()) {
+        let remedy = match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
             Some(major) if major < DRIVER => NEW_DRIVER,
             _ => RUN_CUDA,
         };
