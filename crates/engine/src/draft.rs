@@ -272,7 +272,7 @@ mod tests {
         };
         assert_eq!(propose(&tenants, "a", &[7, 90, 91]), [1, 2, 3]);
         assert_eq!(propose(&tenants, "a", &[7, 3, 4]), [5], "no more was said");
-        assert_eq!(propose(&tenants, "b", &[7, 90, 91]), []);
+        assert!(propose(&tenants, "b", &[7, 90, 91]).is_empty());
         // The longer match is the better one, and of equals that in the conversation.
         assert_eq!(propose(&tenants, "a", &[3, 8, 1, 2, 3]), [4, 5]);
         assert_eq!(propose(&tenants, "a", &[6, 2, 3, 8, 9, 6, 2, 3]), [8, 9, 6]);
@@ -280,13 +280,13 @@ mod tests {
         for salt in 0..2 * Tenants::LIMIT {
             tenants.remember(&salt.to_string(), &[90, 91, 6], 2);
         }
-        assert_eq!(propose(&tenants, "a", &[7, 90, 91]), [], "forgotten");
+        assert!(propose(&tenants, "a", &[7, 90, 91]).is_empty(), "forgotten");
         let last = (2 * Tenants::LIMIT - 1).to_string();
         for at in 0..1000 {
             tenants.remember(&last, &[80, 81, at, at, at, at, at, at, at, at, at, at], 2);
         }
         assert_eq!(propose(&tenants, &last, &[80, 81, 999]), [999, 999, 999], "the latest are known");
-        assert_eq!(propose(&tenants, &last, &[5, 90, 91]), [], "the earliest are forgotten");
+        assert!(propose(&tenants, &last, &[5, 90, 91]).is_empty(), "the earliest are forgotten");
         assert!(tenants.said(&last).unwrap().tokens.len() <= Said::LIMIT);
     }
 
