@@ -409,8 +409,9 @@ fn what_lies_beside_models_is_no_model() {
 
 #[test]
 fn a_gpu_that_is_not_here_can_be_asked_for() {
-    let show =
-        |more: &[&str]| alara().args(["models", "show", "--device", "cuda"]).args(more).output().unwrap();
+    let show = |more: &[&str]| {
+        crate::alara().args(["models", "show", "--device", "cuda"]).args(more).output().unwrap()
+    };
     let json = |more: &[&str]| -> serde_json::Value {
         let output = show(&[&["--json", "--gpu-memory"], more].concat());
         assert!(output.status.success(), "{output:?}");

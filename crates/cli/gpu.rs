@@ -54,7 +54,8 @@ pub fn told(root: &Path) -> Vec<Told> {
 fn nvidia(root: &Path) -> Vec<Told> {
     let told = |found: String, remedy| Told { what: "NVIDIA GPU".into(), found, used: Some(false), remedy };
     let driver = root.join("proc/driver/nvidia");
-    let names = entries(&driver.join("gpus")).filter_map(|gpu| {
+    let gpus = driver.join("gpus");
+    let names = entries(&gpus).filter_map(|gpu| {
         let text = fs::read_to_string(gpu.join("information")).ok()?;
         Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
     });

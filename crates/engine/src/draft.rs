@@ -142,12 +142,14 @@ impl Lookup {
         // All but the latest: it is looked for, and nothing follows it.
         self.0.enter(tokens, tokens.len().saturating_sub(1));
         let own = self.0.find(tokens, tokens).map(|found| (tokens, found));
-        let elsewhere = said.and_then(|said| Some((said.tokens.as_slice(), said.places.find(&said.tokens, tokens)?)));
+        let elsewhere =
+            said.and_then(|said| Some((said.tokens.as_slice(), said.places.find(&said.tokens, tokens)?)));
         let mut draft = Draft::default();
-        let longest = own.into_iter().chain(elsewhere).reduce(|own, elsewhere| match elsewhere.1.1 > own.1.1 {
-            true => elsewhere,
-            false => own,
-        });
+        let longest =
+            own.into_iter().chain(elsewhere).reduce(|own, elsewhere| match elsewhere.1.1 > own.1.1 {
+                true => elsewhere,
+                false => own,
+            });
         let Some((text, (at, matched))) = longest else { return draft };
         for drafted in 0..most {
             // A place that has caught up with the end goes on with what it gave itself: a cycle.
