@@ -96,6 +96,12 @@ impl Places {
         Places { places: vec![0; places], entered: 0 }
     }
 
+    /// Forgets all of them.
+    fn clear(&mut self) {
+        self.places.fill(0);
+        self.entered = 0;
+    }
+
     /// Enters what `text` has up to its token `end` beside what is entered.
     fn enter(&mut self, text: &[u32], end: usize) {
         for end in self.entered + 1..=end {
@@ -183,7 +189,7 @@ impl Said {
         let answer = &answer[..answer.len().min(Self::LIMIT / 2)];
         if self.tokens.len() + answer.len() > Self::LIMIT {
             self.tokens.drain(..self.tokens.len() / 2);
-            self.places = Places::new(Self::LIMIT);
+            self.places.clear();
         }
         self.tokens.extend_from_slice(answer);
         self.places.enter(&self.tokens, self.tokens.len());
@@ -192,7 +198,10 @@ impl Said {
 
 impl Default for Said {
     fn default() -> Self {
-        Said { tokens: Vec::new(), places: Places::new(Self::LIMIT) }
+        let mut places = Places::new(Self::LIMIT);
+        // So that its memory is had at once, and does not grow.
+        places.clear();
+        Said { tokens: Vec::with_capacity(Self::LIMIT), places }
     }
 }
 

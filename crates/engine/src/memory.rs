@@ -215,7 +215,8 @@ impl Parts {
         // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
         let widths = (sizes.kv_heads * (sizes.key_width + sizes.value_width)) as u64;
         let attention = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
-        let outputs = (room.sequences as u64 + draft::MOST as u64).saturating_mul(4 * vocabulary);
+        let outputs =
+            (room.sequences as u64).saturating_add(draft::MOST as u64).saturating_mul(4 * vocabulary);
         Ok(Parts {
             whole: Footprint {
                 weights: weights.fold(0, u64::saturating_add),
