@@ -137,10 +137,10 @@ const FULL: [&str; 4] = [
 /// The error of `operation` on a device, by what the device said.
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
-    if FULL.iter().any(|text| says(&text)) {
+    if FULL.iter().any(says) {
         return Error::DeviceMemory { operation: operation.into(), step: None };
     }
-    match ANSWERS.iter().find(|(text, _)| says(&text)) {
+    match ANSWERS.iter().find(|(text, _)| says(text)) {
         Some((_, problem)) => Error::Device { device: "the GPU".into(), problem: problem.clone() },
         None => Error::Backend { operation: operation.into(), message: message.into() },
     }

@@ -407,10 +407,10 @@ struct Start<'a> {
 impl Start<'_> {
     /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the device's. Says too whether rows don't
     /// depend on what shares their step.
-    fn on<B: Backend>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
+    fn on<B>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
     where
+        B: Backend + Send + 'static,
         Pool<B>: Send + 'static,
-        B: Send + 'static,
     {
         let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
         let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
