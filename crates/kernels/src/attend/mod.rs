@@ -3,7 +3,8 @@
 //! The queries that share a key head (all heads of its group, of one or more rows) go through the positions together.
 //! These are taken in tiles, and tiles in splits, all of which begin at fixed positions. Within a split the softmax is
 //! kept up to date from tile to tile; what the splits found is joined in their order. So the result of a row depends on
-//! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits.
+//! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits, and rows
+//! of sequences that share a prefix can go through its splits together.
 #![allow(unsafe_code)]
 
 mod lanes;
@@ -21,7 +22,7 @@ use crate::wide::LANES;
 use crate::{Cpu, Isa};
 use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
-use plan::{DIRECT, Plan, Task, UNIT, Unit};
+use plan::{DIRECT, Plan, Spans, UNIT, Unit, together};
 use softmax::{Found, divide};
 use tile::{AHEAD, Rows, TILE};
 
@@ -109,15 +110,16 @@ pub fn attend(
     assert_eq!(y.len(), rows * heads * value_width, "attend: y");
 
     PLAN.with_borrow_mut(|plan| {
-        plan.make(cpu.threads.count(), shape, spans);
-        let Plan { units, tasks, partials } = plan;
+        let spans = Spans { shape, block_tokens, spans };
+        plan.make(cpu.threads.count(), spans);
+        let Plan { units, tasks, partials, .. } = plan;
         let (units, tasks) = (&units[..], &tasks[..]);
         let (y, partials) = (&Disjoint::new(y), &Disjoint::new(partials));
-        let call = Call { isa: cpu.isa, shape, keys, values, block_tokens, spans, sinks, q, y, partials };
+        let call = Call { isa: cpu.isa, shape, keys, values, spans, sinks, q, y, partials };
         cpu.threads.run(tasks.len(), &|task| {
             // Later rows see more: they go first.
             let task = &tasks[tasks.len() - 1 - task];
-            SCRATCH.with_borrow_mut(|scratch| call.attend(&units[task.unit], task, scratch));
+            SCRATCH.with_borrow_mut(|scratch| call.attend(&units[task.units.clone()], &task.splits, scratch));
         });
         if units.iter().any(|unit| unit.partials.is_some()) {
             cpu.threads.run(units.len(), &|unit| {
@@ -133,8 +135,7 @@ struct Call<'a> {
     shape: &'a AttentionShape,
     keys: &'a KvRows,
     values: Option<&'a KvRows>,
-    block_tokens: usize,
-    spans: &'a [AttentionSpan<'a>],
+    spans: Spans<'a>,
     sinks: Option<&'a [f32]>,
     q: &'a [f32],
     y: &'a Disjoint<'a, f32>,
@@ -142,13 +143,14 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Takes a unit through splits.
-    fn attend(&self, unit: &Unit, task: &Task, scratch: &mut Vec<f32>) {
+    /// Takes a unit through splits, or several units through one.
+    fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Vec<f32>) {
         let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
         let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
-        let n = unit.len();
+        let of_head: usize = units.iter().map(Unit::queries).sum();
+        let n = units[0].kv_heads.len() * of_head;
         let room = n * (widths[1] + 2);
-        let many = unit.queries() > DIRECT;
+        let many = of_head > DIRECT;
         let queries = if many { n.next_multiple_of(SIDE_BY_SIDE) } else { n };
         let sizes = [queries * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
         let mut rest = at_least(scratch, sizes.iter().sum());
@@ -157,7 +159,7 @@ impl Call<'_> {
             rest = later;
             part
         });
-        let q = |i: usize| {
+        let q = |unit: &Unit, i: usize| {
             let (row, head) = unit.query(i);
             &self.q[(row * heads + head) * key_width..][..key_width]
         };
@@ -165,50 +167,70 @@ impl Call<'_> {
             for (group, queries) in queries.chunks_exact_mut(LANES * widths[0]).enumerate() {
                 let mut some = [&[][..]; LANES];
                 let some = &mut some[..LANES.min(n.saturating_sub(group * LANES))];
-                some.iter_mut().enumerate().for_each(|(i, some)| *some = q(group * LANES + i));
+                some.iter_mut().enumerate().for_each(|(i, some)| *some = q(&units[0], group * LANES + i));
                 side_by_side(self.isa, some, scale, queries);
             }
         } else {
-            for (i, query) in queries.chunks_exact_mut(widths[0]).enumerate() {
-                let (query, pad) = query.split_at_mut(key_width);
-                query.iter_mut().zip(q(i)).for_each(|(query, q)| *query = q * scale);
+            for (unit, i, at) in together(units) {
+                let (query, pad) = queries[at * widths[0]..][..widths[0]].split_at_mut(key_width);
+                query.iter_mut().zip(q(unit, i)).for_each(|(query, q)| *query = q * scale);
                 pad.fill(0.0);
             }
         }
-
         let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
         let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
-        let mut pass =
-            Pass { isa: self.isa, queries, scores, kept, found, seen, of_head: unit.queries(), many };
-        if let Some(start) = unit.partials {
-            for split in task.splits.clone() {
-                let start = start + (split - unit.splits().start) * room;
-                // SAFETY: no two tasks have the same split of a unit.
-                pass.found = Found::within(unsafe { self.partials.slice(start, room) }, n);
-                self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
+        let mut pass = Pass { isa: self.isa, queries, scores, kept, found, seen, of_head, many };
+        match units {
+            [unit] if unit.partials.is_none() => {
+                let mut joined = self.begin(unit, joined);
+                for split in splits.clone() {
+                    self.attend_split(units, split, &mut pass, (tiles.0, tiles.1));
+                    joined.join(self.isa, &pass.found);
+                }
+                self.finish(unit, &joined);
             }
-            return;
+            _ => {
+                self.attend_split(units, splits.start, &mut pass, tiles);
+                self.keep(units, splits.start, &pass.found);
+            }
         }
-        let mut joined = self.begin(unit, joined);
-        for split in task.splits.clone() {
-            self.attend_split(unit, split, &mut pass, (tiles.0, tiles.1));
-            joined.join(self.isa, &pass.found);
+    }
+
+    /// Keeps what units found in a split until it is joined to what they found in others.
+    fn keep(&self, units: &[Unit], split: usize, found: &Found) {
+        let width = self.shape.value_width.next_multiple_of(RUN);
+        for (unit, i, at) in together(units) {
+            // SAFETY: no two tasks have the same split of a unit.
+            let Some(partial) = (unsafe { self.partial(unit, split) }) else { continue };
+            (partial.most[i], partial.total[i]) = (found.most[at], found.total[at]);
+            partial.sums[i * width..][..width].copy_from_slice(&found.sums[at * width..][..width]);
         }
-        self.finish(unit, &joined);
+    }
+
+    /// The room for what a unit finds in a split, if there is.
+    ///
+    /// # Safety
+    /// Nobody else uses it.
+    unsafe fn partial(&self, unit: &Unit, split: usize) -> Option<Found<'_>> {
+        let room = unit.len() * (self.shape.value_width.next_multiple_of(RUN) + 2);
+        let start = unit.partials? + (split - unit.splits().start) * room;
+        // SAFETY: the caller's.
+        Some(Found::within(unsafe { self.partials.slice(start, room) }, unit.len()))
     }
 
     /// Takes queries through a split. There is room for a tile of keys and one of values.
     #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
-    fn attend_split(&self, unit: &Unit, split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
+    fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
         let AttentionShape { key_width, value_width, window, .. } = *self.shape;
-        let past = self.spans[unit.span].past;
+        // What is read is the same for all of them.
+        let unit = &units[0];
         let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
         let exact = exact(self.keys) && self.values.is_none_or(exact);
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
-        let direct = whole && (unit.queries() <= DIRECT || exact);
-        let near = match unit.queries() {
-            ..=DIRECT => near_direct(key_width.max(value_width) * unit.kv_heads.len()),
-            _ => NEAR,
+        let direct = whole && (!pass.many || exact);
+        let near = match pass.many {
+            false => near_direct(key_width.max(value_width) * unit.kv_heads.len()),
+            true => NEAR,
         };
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
@@ -218,8 +240,9 @@ impl Call<'_> {
         for tile in of_split.start.max(of_unit.start)..of_split.end.min(of_unit.end) {
             let first = tile * TILE;
             let seen = unit.seen.start.max(first)..unit.seen.end.min(first + TILE);
-            for (i, range) in pass.seen[..unit.queries()].iter_mut().enumerate() {
-                let position = past + unit.rows.start + i / unit.heads.len();
+            let queries = units.iter().flat_map(|unit| (0..unit.queries()).map(move |i| (unit, i)));
+            for (range, (unit, i)) in pass.seen.iter_mut().zip(queries) {
+                let position = self.spans.spans[unit.span].past + unit.rows.start + i / unit.heads.len();
                 let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
                 let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
                 *range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
@@ -240,7 +263,8 @@ impl Call<'_> {
 
     /// The rows of a unit's key heads in a tile, of which `seen` positions are seen, and where the next tile's first are.
     fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
-        let (size, blocks) = (self.block_tokens, self.spans[unit.span].blocks);
+        let Spans { block_tokens: size, spans, .. } = self.spans;
+        let blocks = spans[unit.span].blocks;
         let mut starts = [usize::MAX; TILE + AHEAD];
         let first = seen.start / TILE * TILE;
         let end = unit.seen.end.min(first + TILE + AHEAD);
@@ -262,13 +286,15 @@ impl Call<'_> {
 
     /// Joins what tasks found in the splits of a unit.
     fn join_partials(&self, unit: &Unit, scratch: &mut Vec<f32>) {
-        let Some(start) = unit.partials else { return };
+        if unit.partials.is_none() {
+            return;
+        }
         let room = unit.len() * (self.shape.value_width.next_multiple_of(RUN) + 2);
         let mut joined = self.begin(unit, at_least(scratch, room));
-        for split in 0..unit.splits().len() {
+        for split in unit.splits() {
             // SAFETY: no two tasks have the same unit.
-            let partial = unsafe { self.partials.slice(start + split * room, room) };
-            joined.join(self.isa, &Found::within(partial, unit.len()));
+            let partial = unsafe { self.partial(unit, split) };
+            partial.iter().for_each(|partial| joined.join(self.isa, partial));
         }
         self.finish(unit, &joined);
     }

@@ -52,14 +52,64 @@ impl Unit {
 
     /// The splits that `seen` touches.
     pub fn splits(&self) -> Range<usize> {
-        self.seen.start / SPLIT..self.seen.end.div_ceil(SPLIT)
+        splits(&self.seen)
     }
 }
 
-/// A unit, or one of its splits.
+/// The queries of units that go through a split together, by unit and number, and where each is among all: those of the
+/// first key head, of every unit, come before those of the next.
+pub(super) fn together(units: &[Unit]) -> impl Iterator<Item = (&Unit, usize, usize)> {
+    let of_head: usize = units.iter().map(Unit::queries).sum();
+    let before =
+        units.iter().scan(0, |before, unit| Some(std::mem::replace(before, *before + unit.queries())));
+    units.iter().zip(before).flat_map(move |(unit, before)| {
+        let queries = unit.queries();
+        (0..unit.len()).map(move |i| (unit, i, i / queries * of_head + before + i % queries))
+    })
+}
+
+/// A unit, one of its splits, or a split that several units read together: they have the same key heads, and see the
+/// same blocks there.
 pub(super) struct Task {
-    pub unit: usize,
+    pub units: Range<usize>,
     pub splits: Range<usize>,
+}
+
+/// The spans of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Spans<'a> {
+    pub shape: &'a AttentionShape,
+    pub block_tokens: usize,
+    pub spans: &'a [AttentionSpan<'a>],
+}
+
+impl Spans<'_> {
+    /// The positions that one of some rows of a span sees.
+    fn seen(&self, span: usize, rows: &Range<usize>) -> Range<usize> {
+        let AttentionSpan { past, .. } = self.spans[span];
+        self.shape.window.map_or(0, |window| (past + rows.start + 1).saturating_sub(window))..past + rows.end
+    }
+
+    /// The splits that a span touches.
+    fn splits(&self, span: usize) -> Range<usize> {
+        splits(&self.seen(span, &(0..self.spans[span].rows)))
+    }
+
+    /// Whether two spans see all of a split, in the same blocks.
+    fn share(&self, a: usize, b: usize, split: usize) -> bool {
+        let (first, end) = (split * SPLIT, (split + 1) * SPLIT);
+        let [a, b] = [a, b].map(|span| {
+            let AttentionSpan { past, blocks, .. } = self.spans[span];
+            let whole = self.seen(span, &(0..1)).start <= first && end <= past;
+            whole.then(|| &blocks[first / self.block_tokens..end.div_ceil(self.block_tokens)])
+        });
+        a.is_some() && a == b
+    }
+}
+
+/// The splits that positions touch.
+fn splits(seen: &Range<usize>) -> Range<usize> {
+    seen.start / SPLIT..seen.end.div_ceil(SPLIT)
 }
 
 /// The tasks of a call; its room is used again.
@@ -67,70 +117,96 @@ pub(super) struct Plan {
     pub units: Vec<Unit>,
     pub tasks: Vec<Task>,
     pub partials: Vec<f32>,
+    /// The spans of few queries; those that share blocks lie together.
+    few: Vec<usize>,
 }
 
 impl Plan {
     pub const fn new() -> Plan {
-        Plan { units: Vec::new(), tasks: Vec::new(), partials: Vec::new() }
+        Plan { units: Vec::new(), tasks: Vec::new(), partials: Vec::new(), few: Vec::new() }
     }
 
     /// Plans a call for so many threads.
-    pub fn make(&mut self, threads: usize, shape: &AttentionShape, spans: &[AttentionSpan]) {
-        let AttentionShape { heads, kv_heads, value_width, window, .. } = *shape;
+    pub fn make(&mut self, threads: usize, call: Spans) {
+        let AttentionShape { heads, kv_heads, value_width, .. } = *call.shape;
         let group = heads / kv_heads;
         let enough = if threads == 1 { 1 } else { 4 * threads };
-        let seen = |past: usize, rows: &Range<usize>| {
-            window.map_or(0, |window| (past + rows.start + 1).saturating_sub(window))..past + rows.end
-        };
-        let splits = |seen: Range<usize>| seen.end.div_ceil(SPLIT) - seen.start / SPLIT;
-        let splits: usize = spans.iter().map(|span| splits(seen(span.past, &(0..span.rows)))).sum();
-        let parts = enough.div_ceil(splits.max(1));
+        let Plan { units, tasks, partials, few } = self;
 
-        self.units.clear();
-        let mut before = 0;
-        for (span, AttentionSpan { rows, past, .. }) in spans.iter().enumerate() {
-            // Where there are few queries, the time goes into reading: best is what lies together, all key heads.
-            let (part, together) = match rows * group <= DIRECT {
-                true => (group, kv_heads.div_ceil(parts)),
-                false => (group.div_ceil(parts).max(LEAST_HEADS).min(group).min(UNIT), 1),
-            };
-            let part = if *rows > DIRECT { group.min(UNIT) } else { part };
+        few.clear();
+        few.extend((0..call.spans.len()).filter(|&span| {
+            let rows = call.spans[span].rows;
+            rows > 0 && rows * group <= DIRECT
+        }));
+        few.sort_unstable_by_key(|&span| call.spans[span].blocks);
+        let shared = |pair: &[usize]| {
+            call.splits(pair[1]).filter(|&split| call.share(pair[0], pair[1], split)).count()
+        };
+        let shared: usize = few.windows(2).map(shared).sum();
+        let read: usize = (0..call.spans.len()).map(|span| call.splits(span).len()).sum();
+        let parts = enough.div_ceil((read - shared).max(1));
+
+        units.clear();
+        let mut add = |span: usize, rows: Range<usize>, kv_heads: Range<usize>, heads: Range<usize>| {
+            let before: usize = call.spans[..span].iter().map(|span| span.rows).sum();
+            let (first_row, seen) = (before + rows.start, call.seen(span, &rows));
+            units.push(Unit { span, rows, first_row, kv_heads, heads, group, seen, partials: None });
+        };
+        // Where there are few queries, the time goes into reading: best is what lies together, all key heads.
+        let together = kv_heads.div_ceil(parts);
+        for kv_head in (0..kv_heads).step_by(together) {
+            for &span in &*few {
+                let rows = 0..call.spans[span].rows;
+                add(span, rows, kv_head..(kv_head + together).min(kv_heads), 0..group);
+            }
+        }
+        for (span, &AttentionSpan { rows, .. }) in call.spans.iter().enumerate() {
+            if rows * group <= DIRECT {
+                continue;
+            }
+            let part = if rows > DIRECT { group } else { group.div_ceil(parts).max(LEAST_HEADS).min(group) };
+            let part = part.min(UNIT);
             let step = UNIT / part;
-            for first in (0..*rows).step_by(step) {
-                let rows = first..(first + step).min(*rows);
-                for kv_head in (0..kv_heads).step_by(together) {
+            for first in (0..rows).step_by(step) {
+                for kv_head in 0..kv_heads {
                     for head in (0..group).step_by(part) {
-                        self.units.push(Unit {
-                            span,
-                            rows: rows.clone(),
-                            first_row: before + first,
-                            kv_heads: kv_head..(kv_head + together).min(kv_heads),
-                            heads: head..(head + part).min(group),
-                            group,
-                            seen: seen(*past, &rows),
-                            partials: None,
-                        });
+                        let rows = first..(first + step).min(rows);
+                        add(span, rows, kv_head..kv_head + 1, head..(head + part).min(group));
                     }
                 }
             }
-            before += rows;
         }
 
-        self.tasks.clear();
-        let few = self.units.len() < enough;
+        let of_few = few.len() * kv_heads.div_ceil(together);
+        let apart = units.len() < enough;
         let mut room = 0;
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let splits = unit.splits();
-            if few && splits.len() > 1 {
+        for (index, unit) in units.iter_mut().enumerate() {
+            let splits = unit.splits().len();
+            if (apart && splits > 1) || (shared > 0 && index < of_few) {
                 unit.partials = Some(room);
-                room += splits.len() * unit.len() * (value_width.next_multiple_of(RUN) + 2);
-                self.tasks.extend(splits.map(|split| Task { unit: index, splits: split..split + 1 }));
-            } else {
-                self.tasks.push(Task { unit: index, splits });
+                room += splits * unit.len() * (value_width.next_multiple_of(RUN) + 2);
             }
         }
-        if self.partials.len() < room {
-            self.partials.resize(room, 0.0);
+        if partials.len() < room {
+            partials.resize(room, 0.0);
+        }
+
+        tasks.clear();
+        // Whether a unit reads a split together with the one before it.
+        let queries = units[..of_few].iter().map(Unit::queries).max().unwrap_or(DIRECT);
+        let joins = |unit: usize, split: usize| {
+            let fits = unit < of_few && !(unit % few.len()).is_multiple_of(DIRECT / queries);
+            fits && call.share(units[unit - 1].span, units[unit].span, split)
+        };
+        for (index, unit) in units.iter().enumerate() {
+            if unit.partials.is_none() {
+                tasks.push(Task { units: index..index + 1, splits: unit.splits() });
+                continue;
+            }
+            for split in unit.splits().filter(|&split| !joins(index, split)) {
+                let end = (index + 1..).find(|&next| !joins(next, split)).unwrap_or(index + 1);
+                tasks.push(Task { units: index..end, splits: split..split + 1 });
+            }
         }
     }
 }

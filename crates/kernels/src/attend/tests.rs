@@ -15,6 +15,8 @@ struct Case {
     lengths: Vec<usize>,
     /// How many of them are in the cache before the first call.
     past: usize,
+    /// How many of them are the first sequence's, in its blocks where these are whole.
+    shared: usize,
     seed: u64,
 }
 
@@ -35,6 +37,7 @@ impl Case {
             block_tokens: 16,
             lengths: vec![75],
             past: 0,
+            shared: 0,
             seed: 1,
         }
     }
@@ -47,10 +50,23 @@ impl Case {
     fn numbers(&self, sequence: usize) -> [Vec<f32>; 3] {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let length = self.lengths[sequence];
-        [heads * key_width, kv_heads * key_width, kv_heads * value_width].map(|width| {
+        let numbers = |sequence: usize, width: usize, positions: usize| -> Vec<f32> {
             let seed = self.seed.wrapping_mul(1000) + sequence as u64 * 10 + width as u64;
-            noise(seed, length * width).into_iter().map(|x| 2.0 * x).collect()
-        })
+            noise(seed, positions * width).into_iter().map(|x| 2.0 * x).collect()
+        };
+        let kept = |width: usize| {
+            let mut own = numbers(sequence, width, length);
+            let shared = self.shared(sequence) * width;
+            own[..shared].copy_from_slice(&numbers(0, width, self.lengths[0])[..shared]);
+            own
+        };
+        let [key, value] = [kv_heads * key_width, kv_heads * value_width].map(kept);
+        [numbers(sequence, heads * key_width, length), key, value]
+    }
+
+    /// How many positions a sequence has in common with the first.
+    fn shared(&self, sequence: usize) -> usize {
+        self.shared.min(self.lengths[0]).min(self.lengths[sequence])
     }
 
     fn sink_scores(&self) -> Option<Vec<f32>> {
@@ -71,7 +87,12 @@ impl Case {
         let mut values = KvRows::zeros(slots, kv_heads * value_width, self.format).unwrap();
         let mut tables: Vec<Vec<u32>> = Vec::new();
         for count in counts {
-            tables.push(places.drain(..count).collect());
+            let mut table: Vec<u32> = places.drain(..count).collect();
+            let shared = self.shared(tables.len()) / size;
+            if let Some(first) = tables.first() {
+                table[..shared].copy_from_slice(&first[..shared]);
+            }
+            tables.push(table);
         }
         let numbers: Vec<_> = (0..self.lengths.len()).map(|sequence| self.numbers(sequence)).collect();
         let write = |keys: &mut KvRows, values: &mut KvRows, sequence: usize, position: usize| {
@@ -196,7 +217,7 @@ fn cases() -> impl Strategy<Value = Case> {
             let fits = [key_width, value_width].iter().all(|width| (kv_heads * width).is_multiple_of(32));
             let format = if fits { format } else { KvFormat::F16 };
             let (sinks, past, seed) = rest;
-            Case { shape, format, sinks, block_tokens, lengths, past, seed }
+            Case { shape, format, sinks, block_tokens, lengths, past, shared: past / 2, seed }
         },
     )
 }
@@ -259,6 +280,56 @@ fn far_positions() {
     let shape = AttentionShape { value_width: 64, ..shape(5, 1, 96, None) };
     let (past, lengths) = (2 * SPLIT - 3, vec![2 * SPLIT + 3]);
     Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
+}
+
+/// Sequences with a prefix in common go through its splits together: all of them, or the first few, or those after it.
+#[test]
+fn shared_prefixes() {
+    let far = 2 * SPLIT;
+    let cases = [
+        ((4, 2), None, 16, far + 20, vec![far + 30, far + 26, far + 29, far + 40]),
+        ((4, 2), None, 7, far + 20, vec![far + 30, far + 26]),
+        ((8, 2), Some(SPLIT + 50), 16, far + 9, vec![far + 30, far + 26, SPLIT + 10, far + 21, far + 29]),
+        ((3, 3), None, 16, SPLIT + 100, vec![far + 30, SPLIT - 4, far + 26]),
+        ((12, 1), None, 32, far, vec![far + 8, far + 3, far + 5]),
+        ((1, 1), None, 16, far, vec![far + 3; 20]),
+    ];
+    let formats = [KvFormat::F16, KvFormat::Q8_0, KvFormat::F32];
+    for (i, ((heads, kv_heads), window, block_tokens, shared, lengths)) in cases.into_iter().enumerate() {
+        let shape = AttentionShape { heads, kv_heads, window, ..Case::plain().shape };
+        let format = formats[i % formats.len()];
+        let (past, sinks) = (lengths.iter().min().unwrap() - 3, i == 1);
+        let case = Case { shape, format, block_tokens, sinks, lengths, past, shared, ..Case::plain() };
+        case.check();
+    }
+}
+
+/// What a plan reads: a split that four sequences share once, and each one's own.
+#[test]
+fn a_shared_split_is_read_once() {
+    let shape = AttentionShape { heads: 8, kv_heads: 4, ..Case::plain().shape };
+    let past = 4 * SPLIT + 40;
+    let count = past / 16 + 1;
+    let table = |own: usize| -> Vec<u32> {
+        (0..count).map(|i| if i < 3 * SPLIT / 16 + 2 { i } else { own * count + i } as u32).collect()
+    };
+    let tables: Vec<Vec<u32>> = [3, 1, 4, 2].map(table).to_vec();
+    let spans: Vec<AttentionSpan> =
+        tables.iter().map(|blocks| AttentionSpan { rows: 1, past, blocks }).collect();
+    let read = |spans: &[AttentionSpan]| {
+        let mut plan = Plan::new();
+        plan.make(1, Spans { shape: &shape, block_tokens: 16, spans });
+        let mut seen = vec![0; plan.units.len()];
+        let mut reads = 0;
+        for task in &plan.tasks {
+            reads += task.splits.len() * plan.units[task.units.start].kv_heads.len();
+            task.units.clone().for_each(|unit| seen[unit] += task.splits.len());
+        }
+        assert!(seen.iter().zip(&plan.units).all(|(&seen, unit)| seen == unit.splits().len()));
+        reads / shape.kv_heads
+    };
+    assert_eq!(read(&spans[..1]), 5);
+    assert_eq!(read(&spans), 3 + 4 * 2, "three in common, two of each");
 }
 
 /// Few and many queries that share a key head are computed in different ways.
