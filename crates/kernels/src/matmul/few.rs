@@ -14,7 +14,9 @@ use std::ops::Range;
 use super::{Few, fetch};
 use crate::Format;
 use crate::quant::avx2::each;
-use crate::quant::{codebook, k, legacy};
+use crate::quant::{MAX_BYTES, codebook, k, legacy};
+use nibbles::Halves;
+use runs::Runs;
 
 /// `[f(0), f(1), f(2), f(3)]`. Not a function, because a closure that isn't inlined loses the features.
 macro_rules! each_row {
@@ -40,6 +42,27 @@ trait Blocks {
     unsafe fn head(blocks: [*const u8; ROWS]) -> Self::Head;
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
+}
+
+/// Eight blocks, of runs, that go with a panel of activations.
+///
+/// # Safety
+/// As [`Blocks`].
+trait Panels: Blocks {
+    /// The bytes of a row's panel.
+    const BYTES: usize;
+    /// The sums of lanes of four rows.
+    type Lanes: Copy;
+
+    unsafe fn zeros() -> Self::Lanes;
+
+    /// Adds the products of a panel, of which there are `len` bytes, with activations: codes, sums of sixteen, scales.
+    unsafe fn add(w: &impl Source<Self>, x: (&[i8], &[i16], &[f32]), len: usize, lanes: &mut Self::Lanes)
+    where
+        Self: Sized;
+
+    /// The sums of all lanes, as `lanes::sum`.
+    unsafe fn totals(lanes: Self::Lanes) -> [f32; ROWS];
 }
 
 /// Blocks of four rows, for one row of activations or for several.
@@ -115,16 +138,62 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         Format::Q4_K => supers::some_rows::<k::Q4_K>(p, rows),
         Format::Q5_K => supers::some_rows::<k::Q5_K>(p, rows),
         Format::Q6_K => supers::some_rows::<k::Q6_K>(p, rows),
-        Format::Q4_0 => nibbles::some_rows::<legacy::Q4_0>(p, rows),
-        Format::Q4_1 => nibbles::some_rows::<legacy::Q4_1>(p, rows),
-        Format::Q5_0 => runs::some_rows::<legacy::Q5_0>(p, rows),
-        Format::Q5_1 => runs::some_rows::<legacy::Q5_1>(p, rows),
-        Format::Q8_0 => runs::some_rows::<legacy::Q8_0>(p, rows),
-        Format::MXFP4 => nibbles::some_rows::<codebook::MXFP4>(p, rows),
-        Format::IQ4_NL => nibbles::some_rows::<codebook::IQ4_NL>(p, rows),
+        Format::Q4_0 => in_panels::<Halves<legacy::Q4_0>>(p, rows),
+        Format::Q4_1 => in_panels::<Halves<legacy::Q4_1>>(p, rows),
+        Format::Q5_0 => in_panels::<Runs<legacy::Q5_0>>(p, rows),
+        Format::Q5_1 => in_panels::<Runs<legacy::Q5_1>>(p, rows),
+        Format::Q8_0 => in_panels::<Runs<legacy::Q8_0>>(p, rows),
+        Format::MXFP4 => in_panels::<Halves<codebook::MXFP4>>(p, rows),
+        Format::IQ4_NL => in_panels::<Halves<codebook::IQ4_NL>>(p, rows),
         _ => return false,
     }
     true
+}
+
+/// # Safety
+/// As [`some_rows`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
+    let (panels, rest) = (p.row_bytes / P::BYTES, p.row_bytes % P::BYTES);
+    let all = panels + usize::from(rest > 0);
+    let mut padded = [[0; MAX_BYTES]; ROWS];
+    for first in (0..p.tokens).step_by(TOGETHER) {
+        let tokens = TOGETHER.min(p.tokens - first);
+        for start in rows.clone().step_by(ROWS) {
+            let (w, count) = p.four(start, rows.end);
+            if rest > 0 {
+                // The last panels of all rows are equally long, so what follows them stays zero.
+                for (padded, w) in padded.iter_mut().zip(w) {
+                    w.add(panels * P::BYTES).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
+                }
+            }
+            let mut lanes = [P::zeros(); TOGETHER];
+            for index in 0..all {
+                let at = index * P::BYTES;
+                let len = P::BYTES.min(p.row_bytes - at);
+                if first == 0 {
+                    // The rows that come next.
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), len));
+                }
+                let w = match index < panels {
+                    true => each_row!(row => w[row].add(at)),
+                    false => each_row!(row => padded[row].as_ptr()),
+                };
+                if tokens == 1 {
+                    P::add(&Lying::<P>::new(w), p.x.runs(p.taken.get(first), index), len, &mut lanes[0]);
+                    continue;
+                }
+                let w = Apart::<P>::new(w);
+                for (token, lanes) in lanes[..tokens].iter_mut().enumerate() {
+                    P::add(&w, p.x.runs(p.taken.get(first + token), index), len, lanes);
+                }
+            }
+            for (token, lanes) in lanes[..tokens].iter().enumerate() {
+                let y = p.y.slice((first + token) * p.out + start, count);
+                y.copy_from_slice(&P::totals(*lanes)[..count]);
+            }
+        }
+    }
 }
 
 impl Few<'_> {

@@ -4,74 +4,14 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-use super::{Apart, Blocks, Few, Lying, ROWS, Source, TOGETHER, each_row, fetch, pair};
+use super::{Blocks, Panels, ROWS, Source, each_row, pair};
 use crate::lanes::LANES;
+use crate::quant::PANEL;
 use crate::quant::avx2::{Bias, RunBits, each};
-use crate::quant::{MAX_BYTES, PANEL};
-
-/// The products of some rows of weights in runs.
-///
-/// # Safety
-/// As `supers::some_rows`.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn some_rows<F: RunBits>(p: Few, rows: Range<usize>) {
-    let bytes = LANES * F::FORMAT.block_bytes();
-    let (panels, rest) = (p.row_bytes / bytes, p.row_bytes % bytes);
-    let all = panels + usize::from(rest > 0);
-    let mut padded = [[0; MAX_BYTES]; ROWS];
-    for first in (0..p.tokens).step_by(TOGETHER) {
-        let tokens = TOGETHER.min(p.tokens - first);
-        for start in rows.clone().step_by(ROWS) {
-            let (w, count) = p.four(start, rows.end);
-            if rest > 0 {
-                // The last panels of all rows are equally long, so what follows them stays zero.
-                for (padded, w) in padded.iter_mut().zip(w) {
-                    w.add(panels * bytes).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
-                }
-            }
-            let mut lanes = [[_mm512_setzero_ps(); ROWS / 2]; TOGETHER];
-            for index in 0..all {
-                let at = index * bytes;
-                if first == 0 {
-                    // The rows that come next.
-                    let len = bytes.min(p.row_bytes - at);
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), len));
-                }
-                let w = match index < panels {
-                    true => each_row!(row => w[row].add(at)),
-                    false => each_row!(row => padded[row].as_ptr()),
-                };
-                if tokens == 1 {
-                    let w = Lying::<Runs<F>>::new(w);
-                    add_runs(&w, p.x.runs(p.taken.get(first), index), &mut lanes[0]);
-                    continue;
-                }
-                let w = Apart::<Runs<F>>::new(w);
-                for (token, lanes) in lanes[..tokens].iter_mut().enumerate() {
-                    add_runs(&w, p.x.runs(p.taken.get(first + token), index), lanes);
-                }
-            }
-            for (token, &[a, b]) in lanes[..tokens].iter().enumerate() {
-                // As `lanes::sum`, of two rows in each half.
-                let s = _mm512_add_ps(
-                    _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
-                    _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
-                );
-                let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b01_00_11_10>(s, s));
-                let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b10_11_00_01>(s, s));
-                let mut numbers = [0f32; 16];
-                _mm512_storeu_ps(numbers.as_mut_ptr(), s);
-                let y = p.y.slice((first + token) * p.out + start, count);
-                y.iter_mut().zip(numbers.iter().step_by(4)).for_each(|(y, &number)| *y = number);
-            }
-        }
-    }
-}
 
 /// Eight runs of a format.
-struct Runs<F>(std::marker::PhantomData<F>);
+pub(super) struct Runs<F>(std::marker::PhantomData<F>);
 
 impl<F: RunBits> Runs<F> {
     /// What is to be subtracted from codes as they are multiplied: without signs.
@@ -83,7 +23,7 @@ impl<F: RunBits> Runs<F> {
 
 /// Scales and offsets of two rows in a register.
 #[derive(Clone, Copy)]
-struct Factors {
+pub(super) struct Factors {
     scales: [__m512; ROWS / 2],
     offsets: [__m512; ROWS / 2],
 }
@@ -120,45 +60,70 @@ impl<F: RunBits> Blocks for Runs<F> {
     }
 }
 
-/// Adds what eight runs of four rows give to the sums of lanes, two rows in a register.
-#[inline(always)]
-unsafe fn add_runs<F: RunBits>(
-    w: &impl Source<Runs<F>>,
-    (codes, sums, scales): (&[i8], &[i16], &[f32]),
-    lanes: &mut [__m512; ROWS / 2],
-) {
-    assert!(codes.len() == PANEL && sums.len() == 16 && scales.len() == LANES);
-    let x = each_row!(i => {
-        let run = codes.as_ptr().add(32 * i).cast::<__m256i>();
-        pair(_mm256_loadu_si256(run), _mm256_loadu_si256(run.add(4)))
-    });
-    let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
-    let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
+impl<F: RunBits> Panels for Runs<F> {
+    const BYTES: usize = LANES * F::FORMAT.block_bytes();
+    /// Two rows in a register.
+    type Lanes = [__m512; ROWS / 2];
 
-    // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of 4 to 7 in both upper ones.
-    let quads = each_row!(row => {
-        let w = w.row(row);
-        let w = each_row!(i => _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[i], x[i]));
-        let a = _mm512_add_epi32(_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
-        let b = _mm512_add_epi32(_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
-        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
-    });
-    for (i, lanes) in lanes.iter_mut().enumerate() {
-        let (first, second) = (quads[2 * i], quads[2 * i + 1]);
-        let mut total = _mm512_add_epi32(
-            _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second),
-            _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
+    #[inline(always)]
+    unsafe fn zeros() -> Self::Lanes {
+        [_mm512_setzero_ps(); ROWS / 2]
+    }
+
+    #[inline(always)]
+    unsafe fn add(
+        w: &impl Source<Self>,
+        (codes, sums, scales): (&[i8], &[i16], &[f32]),
+        _: usize,
+        lanes: &mut Self::Lanes,
+    ) {
+        assert!(codes.len() == PANEL && sums.len() == 16 && scales.len() == LANES);
+        let x = each_row!(i => {
+            let run = codes.as_ptr().add(32 * i).cast::<__m256i>();
+            pair(_mm256_loadu_si256(run), _mm256_loadu_si256(run.add(4)))
+        });
+        let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
+        let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
+
+        // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of 4 to 7 in both upper ones.
+        let quads = each_row!(row => {
+            let w = w.row(row);
+            let w = each_row!(i => _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[i], x[i]));
+            let a = _mm512_add_epi32(_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
+            let b = _mm512_add_epi32(_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+        });
+        for (i, lanes) in lanes.iter_mut().enumerate() {
+            let (first, second) = (quads[2 * i], quads[2 * i + 1]);
+            let mut total = _mm512_add_epi32(
+                _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second),
+                _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
+            );
+            if Runs::<F>::BIAS != 0 {
+                total = _mm512_dpwssd_epi32(total, sums, _mm512_set1_epi16(-Runs::<F>::BIAS));
+            }
+            let factor = _mm512_mul_ps(w.head().scales[i], scales);
+            *lanes = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), *lanes);
+            if F::OFFSET {
+                let factor = _mm512_mul_ps(w.head().offsets[i], scales);
+                let total = _mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+                *lanes = _mm512_fmadd_ps(factor, total, *lanes);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn totals([a, b]: Self::Lanes) -> [f32; ROWS] {
+        // Of two rows in each half.
+        let s = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+            _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
         );
-        if Runs::<F>::BIAS != 0 {
-            total = _mm512_dpwssd_epi32(total, sums, _mm512_set1_epi16(-Runs::<F>::BIAS));
-        }
-        let factor = _mm512_mul_ps(w.head().scales[i], scales);
-        *lanes = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), *lanes);
-        if F::OFFSET {
-            let factor = _mm512_mul_ps(w.head().offsets[i], scales);
-            let total = _mm512_cvtepi32_ps(_mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
-            *lanes = _mm512_fmadd_ps(factor, total, *lanes);
-        }
+        let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b01_00_11_10>(s, s));
+        let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b10_11_00_01>(s, s));
+        let mut numbers = [0f32; 16];
+        _mm512_storeu_ps(numbers.as_mut_ptr(), s);
+        each_row!(row => numbers[4 * row])
     }
 }
 
