@@ -10,7 +10,7 @@ use crate::request::Sampling;
 pub struct Sampler {
     options: Sampling,
     random: SplitMix64,
-    /// `(logit or probability, token)` of the candidates; kept for its allocation.
+    /// `(logit or weight, token)` of the candidates; kept for its allocation.
     candidates: Vec<(f32, u32)>,
     /// `(token, occurrences)` of the seen tokens; kept for its allocation.
     seen: Vec<(u32, u32)>,
@@ -48,12 +48,9 @@ impl Sampler {
             return most_likely(logits);
         }
         let random = self.random.next_f64();
-        self.candidates.clear();
-        let finite = logits.iter().zip(0..).filter(|(logit, _)| logit.is_finite());
-        self.candidates.extend(finite.map(|(&logit, token)| (logit / self.options.temperature, token)));
-        self.keep_top_k();
-        self.softmax();
-        self.keep_top_p();
+        self.top_k(logits);
+        let total = self.weigh();
+        self.keep_top_p(total);
         self.keep_min_p();
         self.choose(random)
     }
@@ -83,12 +80,30 @@ impl Sampler {
         }
     }
 
-    fn keep_top_k(&mut self) {
-        let k = self.options.top_k;
-        if k > 0 && k < self.candidates.len() {
-            self.sort_first(k);
-            self.candidates.truncate(k);
+    /// Makes candidates of the finite logits: of the highest ones, or of all.
+    fn top_k(&mut self, logits: &[f32]) {
+        let k = if self.options.top_k == 0 { usize::MAX } else { self.options.top_k };
+        self.candidates.clear();
+        // Few get over the bar that the best k so far have set, so it is no matter how they are sorted.
+        let mut bar = f32::NEG_INFINITY;
+        for (&logit, token) in logits.iter().zip(0..) {
+            if logit > bar && logit.is_finite() {
+                self.candidates.push((logit, token));
+                if self.candidates.len() == k.saturating_mul(2) {
+                    self.keep_first(k);
+                    bar = self.candidates[k - 1].0;
+                }
+            }
         }
+        if self.candidates.len() > k {
+            self.keep_first(k);
+        }
+    }
+
+    /// Keeps the most likely candidates, as [`Sampler::sort_first`] sorts them.
+    fn keep_first(&mut self, count: usize) {
+        self.sort_first(count);
+        self.candidates.truncate(count);
     }
 
     /// Brings the `count` most likely candidates to the front, the most likely first, and of equals the lowest id first.
@@ -101,24 +116,22 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into probabilities.
-    fn softmax(&mut self) {
-        let highest = self.highest();
-        let mut sum = 0.0;
+    /// Turns logits into weights, of which the highest is 1, and tells their sum.
+    fn weigh(&mut self) -> f64 {
+        let (highest, temperature) = (self.highest(), self.options.temperature);
+        let mut total = 0.0;
         for (value, _) in &mut self.candidates {
-            *value = exp(*value - highest);
-            sum += f64::from(*value);
+            *value = exp((*value - highest) / temperature);
+            total += f64::from(*value);
         }
-        for (value, _) in &mut self.candidates {
-            *value = (f64::from(*value) / sum) as f32;
-        }
+        total
     }
 
     fn highest(&self) -> f32 {
         self.candidates.iter().fold(f32::NEG_INFINITY, |highest, (value, _)| highest.max(*value))
     }
 
-    fn keep_top_p(&mut self) {
+    fn keep_top_p(&mut self, total: f64) {
         if self.options.top_p >= 1.0 {
             return;
         }
@@ -127,9 +140,9 @@ impl Sampler {
         loop {
             self.sort_first(sorted);
             let mut sum = 0.0;
-            let enough = self.candidates.iter().take(sorted).position(|(probability, _)| {
-                sum += f64::from(*probability);
-                sum >= f64::from(self.options.top_p)
+            let enough = self.candidates.iter().take(sorted).position(|(weight, _)| {
+                sum += f64::from(*weight);
+                sum >= f64::from(self.options.top_p) * total
             });
             if let Some(last) = enough {
                 self.candidates.truncate(last + 1);
@@ -144,45 +157,65 @@ impl Sampler {
 
     fn keep_min_p(&mut self) {
         if self.options.min_p > 0.0 {
-            let least = self.highest() * self.options.min_p.min(1.0);
-            self.candidates.retain(|(probability, _)| *probability >= least);
+            let least = self.options.min_p.min(1.0);
+            self.candidates.retain(|(weight, _)| *weight >= least);
         }
     }
 
     /// `random` in [0, 1).
     fn choose(&self, random: f64) -> Option<u32> {
-        let total: f64 = self.candidates.iter().map(|(probability, _)| f64::from(*probability)).sum();
+        let total: f64 = self.candidates.iter().map(|(weight, _)| f64::from(*weight)).sum();
         let mut left = random * total;
-        let drawn = self.candidates.iter().find(|(probability, _)| {
-            left -= f64::from(*probability);
+        let drawn = self.candidates.iter().find(|(weight, _)| {
+            left -= f64::from(*weight);
             left < 0.0
         });
         // Rounding may leave a rest behind the last candidate.
-        drawn.or(self.candidates.iter().rfind(|(probability, _)| *probability > 0.0)).map(|&(_, token)| token)
+        drawn.or(self.candidates.iter().rfind(|(weight, _)| *weight > 0.0)).map(|&(_, token)| token)
     }
 }
 
-/// The token of the highest logit, the lowest id of equals; NaN is never the highest.
+/// The token of the highest logit, the lowest id of equals; NaN and infinity are never the highest.
 fn most_likely(logits: &[f32]) -> Option<u32> {
-    let mut best = None;
-    let mut highest = f32::NEG_INFINITY;
-    for (&logit, token) in logits.iter().zip(0..) {
-        if logit > highest && logit.is_finite() {
-            (best, highest) = (Some(token), logit);
+    // Lane by lane, which compilers make vectors of.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (chunks, rest) = logits.as_chunks::<16>();
+    let higher =
+        |highest: f32, logit: f32| if logit > highest && logit < f32::INFINITY { logit } else { highest };
+    for chunk in chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = higher(*lane, logit);
         }
     }
-    best
+    let highest = lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, higher);
+    let found = logits.iter().position(|&logit| logit == highest && logit.is_finite());
+    found.map(|token| token as u32)
 }
 
 /// e to the power of `x`, for `x` of at most 0: within one unit of f32's last place, by additions and multiplications alone,
 /// since the platforms' own functions differ in their last bits.
 fn exp(x: f32) -> f32 {
+    /// 1 / n!: Taylor's series on half of ln 2 to either side of 0, where the term after the last is below 1e-11.
+    const TERMS: [f64; 10] = [
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        1.0 / 2.0,
+        1.0,
+        1.0,
+    ];
+    /// Numbers this large have no fraction, and small ones added to it are its last bits.
+    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
     let x = f64::from(x.max(-110.0));
-    let halvings = (x / -std::f64::consts::LN_2).floor();
-    let rest = x + halvings * std::f64::consts::LN_2;
-    // Taylor's series on (-ln 2, 0]: the term after the last is below 1e-11.
-    let series = (1..=12).rev().fold(1.0, |sum, n| 1.0 + sum * rest / f64::from(n));
-    (series * 0.5f64.powi(halvings as i32)) as f32
+    let whole = WHOLE - x * std::f64::consts::LOG2_E;
+    let rest = x + (whole - WHOLE) * std::f64::consts::LN_2;
+    let series = TERMS.into_iter().fold(0.0, |sum, term| sum * rest + term);
+    // As many halvings, as the exponent.
+    (series * f64::from_bits(1023u64.wrapping_sub(whole.to_bits()) << 52)) as f32
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small, and the same everywhere.
