@@ -1,13 +1,14 @@
 //! Activations in the form that weights multiply with.
+#![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 mod blocks;
 
 use crate::Cpu;
 use crate::Format;
-use crate::isa::for_each_isa;
 use crate::quant::{FLOATS, PANEL};
 use crate::threads::Disjoint;
+use crate::wide::{LANES, Wide, for_each_wide};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS};
 
@@ -170,15 +171,18 @@ impl Activations {
     }
 }
 
-for_each_isa! {
+for_each_wide! {
     /// Quantizes a row in runs of `run`; what lies beyond it becomes zero.
-    fn quantize(x: &[f32], run: usize, codes: &mut [i8], sums: &mut [i16], scales: &mut [f32]) {
+    fn quantize<W>(x: &[f32], run: usize, codes: &mut [i8], sums: &mut [i16], scales: &mut [f32]) {
         codes[x.len()..].fill(0);
         scales.fill(0.0);
-        if run == 32 {
-            quantize_runs::<32>(x, codes, scales);
-        } else {
-            quantize_runs::<256>(x, codes, scales);
+        // SAFETY: this is compiled for the instruction set of `W`.
+        unsafe {
+            if run == 32 {
+                quantize_runs::<W, 32>(x, codes, scales);
+            } else {
+                quantize_runs::<W, 256>(x, codes, scales);
+            }
         }
         for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<16>().0) {
             *sum = codes.iter().map(|&code| i16::from(code)).sum();
@@ -189,16 +193,22 @@ for_each_isa! {
 /// 1.5 * 2^23: what is added to it is rounded to an integer, ties to even, whose lower bits are the last of the sum's.
 const ROUND: f32 = (3 << 22) as f32;
 
+/// # Safety
+/// The CPU has the instruction set of `W`.
 #[inline(always)]
-fn quantize_runs<const RUN: usize>(x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
+unsafe fn quantize_runs<W: Wide, const RUN: usize>(x: &[f32], codes: &mut [i8], scales: &mut [f32]) {
     for ((x, codes), scale) in x.as_chunks::<RUN>().0.iter().zip(codes.as_chunks_mut::<RUN>().0).zip(scales) {
         // As integers, magnitudes are in the same order, and NaN is the largest.
         let largest = f32::from_bits(x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff)));
         let tiny = largest < 1e-30;
         *scale = if tiny { 0.0 } else { largest / 127.0 };
         let inverse = if tiny { 0.0 } else { 127.0 / largest };
-        for (code, x) in codes.iter_mut().zip(x) {
-            *code = (x * inverse + ROUND).to_bits() as i8;
+        for (x, codes) in x.as_chunks::<LANES>().0.iter().zip(codes.as_chunks_mut::<LANES>().0) {
+            // SAFETY: the caller's; there are sixteen of each.
+            unsafe {
+                let scaled = W::load(x.as_ptr()).mul(W::splat(inverse));
+                scaled.add(W::splat(ROUND)).store_bytes(codes.as_mut_ptr());
+            }
         }
     }
 }

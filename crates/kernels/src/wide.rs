@@ -25,12 +25,18 @@ pub(crate) trait Wide: Copy {
     /// One number in half precision, sixteen times.
     unsafe fn splat_f16(from: *const u16) -> Self;
     unsafe fn store(self, to: *mut f32);
+    /// The lowest byte of each.
+    unsafe fn store_bytes(self, to: *mut i8);
     unsafe fn add(self, b: Self) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    /// The greater of each two, and of equals or where one is no number `b`'s.
+    unsafe fn greater(self, b: Self) -> Self;
     /// Rows become columns.
     unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES];
+    /// The greatest of the lanes, whose upper half is compared with the lower one until one is left.
+    unsafe fn greatest(self) -> f32;
     /// The sum of the lanes.
     unsafe fn sum(self) -> f32;
     /// The sum of each.
@@ -101,13 +107,35 @@ impl Wide for Plain {
     }
 
     #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut i8) {
+        // SAFETY: the caller's.
+        unsafe { to.cast::<[i8; LANES]>().write(self.0.map(|x| x.to_bits() as i8)) }
+    }
+
+    #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] + b.0[i]))
     }
 
     #[inline(always)]
+    unsafe fn greater(self, b: Self) -> Self {
+        Plain(std::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
+    }
+
+    #[inline(always)]
     unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
         std::array::from_fn(|column| Plain(std::array::from_fn(|row| rows[row].0[column])))
+    }
+
+    #[inline(always)]
+    unsafe fn greatest(self) -> f32 {
+        let mut x = self.0;
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                x[i] = if x[i + half] > x[i] { x[i + half] } else { x[i] };
+            }
+        }
+        x[0]
     }
 
     #[inline(always)]
@@ -174,6 +202,16 @@ mod x86 {
         }
     }
 
+    /// The greatest of eight.
+    #[inline(always)]
+    unsafe fn greatest(x: __m256) -> f32 {
+        unsafe {
+            let x = _mm_max_ps(_mm256_extractf128_ps::<1>(x), _mm256_castps256_ps128(x));
+            let x = _mm_max_ps(_mm_movehl_ps(x, x), x);
+            _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(x), x))
+        }
+    }
+
     /// AVX2, FMA and F16C: two registers.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256, __m256);
@@ -224,8 +262,31 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn store_bytes(self, to: *mut i8) {
+            unsafe {
+                let low = _mm256_set1_epi32(0xff);
+                let of = |x: __m256| _mm256_and_si256(_mm256_castps_si256(x), low);
+                // Words of the halves' lower quarters, then of the upper ones.
+                let words = _mm256_packus_epi32(of(self.0), of(self.1));
+                let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+                let (first, second) = (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+                _mm_storeu_si128(to.cast(), _mm_packus_epi16(first, second));
+            }
+        }
+
+        #[inline(always)]
         unsafe fn add(self, b: Self) -> Self {
             unsafe { Avx2(_mm256_add_ps(self.0, b.0), _mm256_add_ps(self.1, b.1)) }
+        }
+
+        #[inline(always)]
+        unsafe fn greater(self, b: Self) -> Self {
+            unsafe { Avx2(_mm256_max_ps(self.0, b.0), _mm256_max_ps(self.1, b.1)) }
+        }
+
+        #[inline(always)]
+        unsafe fn greatest(self) -> f32 {
+            unsafe { greatest(_mm256_max_ps(self.1, self.0)) }
         }
 
         #[inline(always)]
@@ -314,8 +375,26 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn store_bytes(self, to: *mut i8) {
+            unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_castps_si512(self.0))) }
+        }
+
+        #[inline(always)]
         unsafe fn add(self, b: Self) -> Self {
             unsafe { Avx512(_mm512_add_ps(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn greater(self, b: Self) -> Self {
+            unsafe { Avx512(_mm512_max_ps(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn greatest(self) -> f32 {
+            unsafe {
+                let (low, high) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
+                greatest(_mm256_max_ps(high, low))
+            }
         }
 
         #[inline(always)]

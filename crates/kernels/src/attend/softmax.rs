@@ -1,4 +1,5 @@
 //! The softmax, kept up to date from tile to tile, and joined from split to split.
+#![allow(unsafe_code)]
 
 use std::ops::Range;
 
@@ -6,7 +7,7 @@ use super::tile::TILE;
 use crate::Isa;
 use crate::exp::exp;
 use crate::isa::for_each_isa;
-use crate::wide::{self, LANES};
+use crate::wide::{LANES, for_each_wide};
 
 /// What n queries have found so far.
 pub(super) struct Found<'a> {
@@ -47,11 +48,11 @@ impl<'a> Found<'a> {
     }
 }
 
-for_each_isa! {
+for_each_wide! {
     /// Makes weights `e^(score - most)` of the scores of the positions of a tile that each query sees, and zeros of the
     /// others, with each one's greatest score and sum of weights so far brought up to date. `kept` becomes what weights
     /// of earlier tiles are to be multiplied by. Queries that see nothing are left alone.
-    pub(super) fn weigh(
+    pub(super) fn weigh<W>(
         scores: &mut [[f32; TILE]], seen: &[Range<u8>], most: &mut [f32], total: &mut [f32], kept: &mut [f32],
     ) {
         let n = seen.len();
@@ -63,18 +64,14 @@ for_each_isa! {
             }
             scores[i][..seen[i].start.into()].fill(f32::NEG_INFINITY);
             scores[i][seen[i].end.into()..].fill(f32::NEG_INFINITY);
-            let mut lane = [f32::NEG_INFINITY; LANES];
-            for scores in scores[i].as_chunks::<LANES>().0 {
-                for (most, &score) in lane.iter_mut().zip(scores) {
-                    *most = greater(score, *most);
+            // SAFETY: this is compiled for the instruction set of `W`.
+            let highest = unsafe {
+                let mut lanes = W::splat(f32::NEG_INFINITY);
+                for scores in scores[i].as_chunks::<LANES>().0 {
+                    lanes = W::load(scores.as_ptr()).greater(lanes);
                 }
-            }
-            for half in [8, 4, 2, 1] {
-                for i in 0..half {
-                    lane[i] = greater(lane[i + half], lane[i]);
-                }
-            }
-            let highest = greater(lane[0], most[i]);
+                greater(lanes.greatest(), most[i])
+            };
             (kept[i], most[i]) = (most[i] - highest, highest);
         }
         for kept in &mut *kept {
@@ -84,17 +81,23 @@ for_each_isa! {
             if seen[i].is_empty() {
                 continue;
             }
-            let mut lane = [0.0; LANES];
-            for scores in scores[i].as_chunks_mut::<LANES>().0 {
-                for (sum, score) in lane.iter_mut().zip(scores) {
-                    *score = exp(*score - most[i]);
-                    *sum += *score;
-                }
+            for score in &mut scores[i] {
+                *score = exp(*score - most[i]);
             }
-            total[i] = total[i].mul_add(kept[i], wide::sum(lane));
+            // SAFETY: as above.
+            let sum = unsafe {
+                let mut lanes = W::splat(0.0);
+                for weights in scores[i].as_chunks::<LANES>().0 {
+                    lanes = lanes.add(W::load(weights.as_ptr()));
+                }
+                lanes.sum()
+            };
+            total[i] = total[i].mul_add(kept[i], sum);
         }
     }
+}
 
+for_each_isa! {
     /// The numbers of `out` become those sums divided by the total.
     pub(super) fn divide(sums: &[f32], total: f32, out: &mut [f32]) {
         let factor = 1.0 / total;
