@@ -42,6 +42,7 @@ def main(arguments):
     parser.add_argument("--skill-words", type=int, default=400, help="words of a skill")
     parser.add_argument("--message-words", type=int, default=40, help="words of what an agent is told in a turn")
     parser.add_argument("-r", "--repetitions", type=int, default=1, help="alternating pairs of runs, each with servers that are new")
+    parser.add_argument("--chat-template", help="a Jinja file for both, instead of the model file's")
     parser.add_argument("--alara", default=str(ROOT / "target/release/alara"), help="alara's binary")
     parser.add_argument("--llama-server", help="a server that is built already")
     parser.add_argument("--cc", help="the C compiler [default: clang, or the newest clang-N]")
@@ -97,13 +98,15 @@ def requests(args):
 def alara_command(args, context):
     port = free_port()
     return port, [args.alara, "serve", "-m", args.model, "--port", str(port), "--threads", str(args.threads), "--ctx", str(context),
-                  "--parallel", str(len(AGENTS)), "--cache", "off"]
+                  "--parallel", str(len(AGENTS)), "--cache", "off",
+                  *(["--chat-template", args.chat_template] if args.chat_template else [])]
 
 
 def llama_command(server, args, context):
     port = free_port()
     return port, [server, "-m", args.model, "--port", str(port), "-t", str(args.threads), "-c", str(context * len(AGENTS)),
-                  "-np", str(len(AGENTS)), "--jinja", "--no-webui", "-fa", "auto"]
+                  "-np", str(len(AGENTS)), "--jinja", "--no-webui", "-fa", "auto",
+                  *(["--chat-template-file", args.chat_template] if args.chat_template else [])]
 
 
 def measure(name, server, trace, args):

@@ -5,7 +5,6 @@
 
 mod requests;
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -107,6 +106,8 @@ pub struct Parallel {
     pub tokens: usize,
     /// Tokens a second while they were at it, prompts included.
     pub tokens_per_second: f64,
+    /// Tokens a second without the prompts: what twice as long answers took more. `None` if they were not longer.
+    pub decode_per_second: Option<f64>,
 }
 
 /// How steadily a sequence writes while the prompt of another is computed.
@@ -350,31 +351,39 @@ impl Bench<'_> {
 
     fn parallel(&self, agents: usize) -> alara_engine::Result<Parallel> {
         let trace = trace(self.config.words);
-        let asked: Vec<Request> = (0..agents)
-            .map(|at| {
-                let mut request = trace[at % AGENTS.len()].clone();
-                request.messages.push(Message::assistant("so", Vec::new()));
-                request.messages.push(Message::user(Text(at as u64 + 7).words(12)));
-                request.max_tokens = Some(self.config.generate);
-                request
-            })
-            .collect();
         let options =
             Options { parallel: agents, disk: None, context: self.context, ..self.config.options.clone() };
         let engine = Engine::load(self.gguf, &options)?;
         // Their static text is known, as it is in the course of work.
-        let known: HashSet<usize> = (0..agents.min(AGENTS.len())).collect();
-        for at in known {
-            run(&engine, &Request { max_tokens: Some(1), ..asked[at].clone() })?;
+        for request in trace.iter().take(agents.min(AGENTS.len())) {
+            run(&engine, &Request { max_tokens: Some(1), ..request.clone() })?;
         }
-        let begun = Instant::now();
-        let turns = asked.iter().map(|request| engine.generate(request)).collect::<Result<Vec<_>, _>>()?;
-        let mut tokens = 0;
-        for turn in turns {
-            tokens += done(turn)?.completion_tokens;
-        }
-        let seconds = begun.elapsed().max(Duration::from_micros(1)).as_secs_f64();
-        Ok(Parallel { agents, tokens, tokens_per_second: tokens as f64 / seconds })
+        // What all of them generate, and how long it takes.
+        let write = |asked: u64, generate: usize| -> alara_engine::Result<(usize, f64)> {
+            let ask = |agent: usize| {
+                let mut request = trace[agent % AGENTS.len()].clone();
+                request.messages.push(Message::assistant("so", Vec::new()));
+                request.messages.push(Message::user(Text(asked + agent as u64).words(12)));
+                request.max_tokens = Some(generate);
+                engine.generate(&request)
+            };
+            let begun = Instant::now();
+            let turns = (0..agents).map(ask).collect::<Result<Vec<_>, _>>()?;
+            let mut tokens = 0;
+            for turn in turns {
+                tokens += done(turn)?.completion_tokens;
+            }
+            Ok((tokens, begun.elapsed().max(Duration::from_micros(1)).as_secs_f64()))
+        };
+        let (tokens, seconds) = write(7, self.config.generate)?;
+        let (more, longer) = write(7 + agents as u64, 2 * self.config.generate)?;
+        let decodes = more > tokens && longer > seconds;
+        Ok(Parallel {
+            agents,
+            tokens,
+            tokens_per_second: tokens as f64 / seconds,
+            decode_per_second: decodes.then(|| (more - tokens) as f64 / (longer - seconds)),
+        })
     }
 }
 

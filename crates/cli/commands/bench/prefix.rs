@@ -140,9 +140,10 @@ fn print(report: &Report, beside: usize) {
     ui::table(&header, rows);
     ui::line("");
     let rows = report.parallel.iter().map(|row| {
-        vec![row.agents.to_string(), row.tokens.to_string(), format!("{:.2}", row.tokens_per_second)]
+        let decode = row.decode_per_second.map_or("-".to_owned(), |decode| format!("{decode:.2}"));
+        vec![row.agents.to_string(), row.tokens.to_string(), format!("{:.2}", row.tokens_per_second), decode]
     });
-    ui::table(&["agents at once", "tokens", "tokens/s"], rows);
+    ui::table(&["agents at once", "tokens", "tokens/s", "without prompts"], rows);
     if let Some(beside) = report.beside {
         ui::line(&format!(
             "\nwhile a prompt of {} tokens is read ({:.1} s), another sequence writes a token every {:.0} ms (median), {:.0} ms (95th percentile), {:.0} ms (longest)",
