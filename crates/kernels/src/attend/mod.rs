@@ -29,12 +29,10 @@ use tile::{AHEAD, Rows, TILE};
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 256;
 
-/// The positions that all queries go through before the next: few enough that, widened, they stay in the first cache.
-const NEAR: usize = 32;
-
-/// The same where they are read as they are kept, so many numbers of each: all that stay in the first cache.
-fn near_direct(width: usize) -> usize {
-    1 << (8192 / width).clamp(8, TILE).ilog2()
+/// The positions that all queries go through before the next, `width` numbers of each: as many as stay in the first
+/// cache, as they are kept or widened.
+fn near(width: usize, widened: bool) -> usize {
+    1 << (if widened { 4096 } else { 8192 } / width).clamp(8, TILE).ilog2()
 }
 
 /// The heads of an attention and what they see.
@@ -228,10 +226,8 @@ impl Call<'_> {
         let exact = exact(self.keys) && self.values.is_none_or(exact);
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
         let direct = whole && (!pass.many || exact);
-        let near = match pass.many {
-            false => near_direct(key_width.max(value_width) * unit.kv_heads.len()),
-            true => NEAR,
-        };
+        let width = key_width.max(value_width);
+        let near_direct = near(width * unit.kv_heads.len(), false);
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
 
@@ -250,13 +246,23 @@ impl Call<'_> {
             let keys = self.rows(unit, self.keys, key_width, &seen);
             let values = self.values.map(|values| self.rows(unit, values, value_width, &seen));
             if direct {
-                pass.take(0..unit.kv_heads.len(), &keys, &values.unwrap_or(keys.up_to(value_width)), near);
+                pass.take(
+                    0..unit.kv_heads.len(),
+                    &keys,
+                    &values.unwrap_or(keys.up_to(value_width)),
+                    near_direct,
+                );
                 continue;
             }
             for kv_head in 0..unit.kv_heads.len() {
                 let keys = widened(self.isa, &keys, kv_head, &seen, room.0);
                 let values = values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, room.1));
-                pass.take(kv_head..kv_head + 1, &keys, &values.unwrap_or(keys.up_to(padded)), NEAR);
+                pass.take(
+                    kv_head..kv_head + 1,
+                    &keys,
+                    &values.unwrap_or(keys.up_to(padded)),
+                    near(width, true),
+                );
             }
         }
     }

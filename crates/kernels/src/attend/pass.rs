@@ -31,11 +31,17 @@ impl Pass<'_> {
     /// the first of these; those of the next lie behind them.
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
+        // Most tiles are seen whole by all.
+        let whole = self.seen[..n].iter().all(|seen| *seen == (0..TILE as u8));
+        let seen_by = |pass: &Self, queries: Range<usize>, part: &Range<usize>| match whole {
+            true => Some(part.clone()),
+            false => pass.seen_by(queries, part),
+        };
         for part in parts(near) {
             if self.many {
                 for first in (0..n).step_by(SIDE_BY_SIDE) {
                     let queries = first..n.min(first + SIDE_BY_SIDE);
-                    let Some(seen) = self.seen_by(queries.clone(), &part) else { continue };
+                    let Some(seen) = seen_by(self, queries.clone(), &part) else { continue };
                     let side_by_side = &self.queries[first * keys.width..];
                     score_lanes(isa, side_by_side, keys, seen, &mut self.scores[queries]);
                 }
@@ -44,7 +50,7 @@ impl Pass<'_> {
             for (index, kv_head) in kv_heads.clone().enumerate() {
                 for first in (0..n).step_by(QUERIES) {
                     let queries = first..n.min(first + QUERIES);
-                    let Some(seen) = self.seen_by(queries.clone(), &part) else { continue };
+                    let Some(seen) = seen_by(self, queries.clone(), &part) else { continue };
                     let of_all = kv_head * n + queries.start..kv_head * n + queries.end;
                     let queries = &self.queries[of_all.start * keys.width..of_all.end * keys.width];
                     score(isa, queries, keys, index * keys.width, seen, &mut self.scores[of_all]);
@@ -60,11 +66,17 @@ impl Pass<'_> {
         for part in parts(near) {
             for (index, kv_head) in kv_heads.clone().enumerate() {
                 for first in (0..n).step_by(QUERIES) {
-                    let (ranges, count) = self.ranges(first, &part);
-                    let at = kv_head * n + first;
+                    let (at, count) = (kv_head * n + first, QUERIES.min(n - first));
                     let sums = &mut self.found.sums[at * values.width..][..count * values.width];
                     let (kept, weights) = (&mut self.kept[at..at + count], &self.scores[at..at + count]);
-                    gather_ranges(isa, sums, kept, weights, values, index * values.width, &ranges[..count]);
+                    let column = index * values.width;
+                    if whole {
+                        gather(isa, sums, kept, weights, values, column, part.clone());
+                        kept.fill(1.0);
+                    } else {
+                        let ranges = ranges(&self.seen[first..first + count], &part);
+                        gather_ranges(isa, sums, kept, weights, values, column, &ranges[..count]);
+                    }
                 }
             }
         }
@@ -77,16 +89,15 @@ impl Pass<'_> {
         let from = some.clone().map(|range| range.start).min();
         from.zip(some.map(|range| range.end).max()).map(|(from, to)| from..to)
     }
+}
 
-    /// What up to [`QUERIES`] queries from `first` on see of a part of the tile.
-    fn ranges(&self, first: usize, part: &Range<usize>) -> ([Range<usize>; QUERIES], usize) {
-        let count = QUERIES.min(self.of_head - first);
-        let mut ranges = [const { 0..0 }; QUERIES];
-        for (range, seen) in ranges.iter_mut().zip(&self.seen[first..first + count]) {
-            *range = part.start.max(seen.start.into())..part.end.min(seen.end.into());
-        }
-        (ranges, count)
+/// What up to [`QUERIES`] queries see of a part of the tile.
+fn ranges(seen: &[Range<u8>], part: &Range<usize>) -> [Range<usize>; QUERIES] {
+    let mut ranges = [const { 0..0 }; QUERIES];
+    for (range, seen) in ranges.iter_mut().zip(seen) {
+        *range = part.start.max(seen.start.into())..part.end.min(seen.end.into());
     }
+    ranges
 }
 
 /// A tile in parts.
