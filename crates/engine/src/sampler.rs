@@ -52,10 +52,56 @@ impl Sampler {
         let finite = logits.iter().zip(0..).filter(|(logit, _)| logit.is_finite());
         self.candidates.extend(finite.map(|(&logit, token)| (logit / self.options.temperature, token)));
         self.keep_top_k();
+        self.draw_from_candidates(random)
+    }
+
+    /// Draws from logits that are divided by the temperature and cut to the greatest. `random` in [0, 1).
+    fn draw_from_candidates(&mut self, random: f64) -> Option<u32> {
         self.softmax();
         self.keep_top_p();
         self.keep_min_p();
         self.choose(random)
+    }
+
+    fn penalizes(&self) -> bool {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = self.options;
+        repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
+    }
+
+    /// How many of the greatest logits decide what is drawn, where some do: at temperature 0 the greatest, else those that `top_k`
+    /// keeps, and one more. `None` if a draw takes all; so with penalties, which change what is greatest.
+    pub fn deciding(&self) -> Option<usize> {
+        match self.options.top_k {
+            _ if self.penalizes() => None,
+            _ if self.options.temperature <= 0.0 => Some(1),
+            0 => None,
+            kept => kept.checked_add(1),
+        }
+    }
+
+    /// What [`Sampler::draw`] draws, from the [deciding](Sampler::deciding) logits and their tokens alone: the greatest first, of equals
+    /// the lowest token. `None` if they don't decide it after all; then nothing has happened.
+    pub fn draw_among_few(&mut self, few: &[(f32, u32)]) -> Option<u32> {
+        let Sampling { temperature, top_k, .. } = self.options;
+        if temperature <= 0.0 {
+            // A zero may be equal to a negative one that comes before.
+            return few.first().filter(|(logit, _)| *logit != 0.0).map(|&(_, token)| token);
+        }
+        self.candidates.clear();
+        self.candidates.extend(few.iter().map(|&(logit, token)| (logit / temperature, token)));
+        match few.len().checked_sub(top_k) {
+            _ if top_k == 0 => return None,
+            // All that there are, in the order in which a draw looks at them.
+            None | Some(0) => self.candidates.sort_unstable_by_key(|&(_, token)| token),
+            // What is cut off must be less than what is kept, as divided.
+            Some(_) if self.candidates[top_k - 1].0 > self.candidates[top_k].0 => self.keep_top_k(),
+            Some(_) => return None,
+        }
+        if self.candidates.is_empty() {
+            return None;
+        }
+        let random = self.random.next_f64();
+        self.draw_from_candidates(random)
     }
 
     /// Changes the logits of the tokens in `seen`, the latest last.
@@ -65,7 +111,7 @@ impl Sampler {
     pub fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
             self.options;
-        if repetition_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0 {
+        if !self.penalizes() {
             return;
         }
         self.seen.clear();
@@ -294,6 +340,37 @@ mod tests {
     }
 
     proptest! {
+        /// Few logits of many, few different ones, and with a temperature that makes equals of some.
+        #[test]
+        fn the_deciding_logits_draw_what_all_draw(
+            logits in prop::collection::vec(
+                prop_oneof![6 => (-40i8..40).prop_map(|x| f32::from(x) / 8.0), 2 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY)], 1..60),
+            temperature in prop_oneof![Just(0f32), 0.1f32..3.0, Just(1e30f32)],
+            top_k in 0usize..12,
+            top_p in 0.05f32..1.2,
+            min_p in 0f32..0.9,
+            seed in any::<u64>(),
+        ) {
+            let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
+            let (mut by_few, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
+            let Some(count) = by_few.deciding() else {
+                prop_assert!(temperature > 0.0 && top_k == 0);
+                return Ok(());
+            };
+            let mut few: Vec<(f32, u32)> = logits.iter().copied().zip(0..).filter(|few| few.0.is_finite()).collect();
+            few.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            few.truncate(count);
+            for _ in 0..6 {
+                let drawn = by_few.draw_among_few(&few);
+                if let Some(token) = drawn {
+                    prop_assert_eq!(by_all.draw(&logits), Some(token));
+                } else {
+                    // Nothing has happened: all decide, and both go on alike.
+                    prop_assert_eq!(by_few.draw(&logits), by_all.draw(&logits));
+                }
+            }
+        }
+
         #[test]
         fn draws_only_what_the_options_leave(
             logits in prop::collection::vec(
