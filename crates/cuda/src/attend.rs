@@ -219,7 +219,7 @@ impl Field for Kept {
 /// Writes `x: [rows, row]` to the slots of the step's rows.
 ///
 /// # Errors
-/// If the device fails.
+/// If `x` is not as long, or the device fails.
 pub fn append<D: Device>(
     device: &D,
     kind: KvFormat,
@@ -229,6 +229,10 @@ pub fn append<D: Device>(
     rows: Kept,
 ) -> Result<()> {
     let slots = tables.slots();
+    if x.len != slots.len * row as u64 {
+        let message = format!("{} numbers for {} rows of {row}", x.len, slots.len);
+        return Err(Error::Shape { operation: "attention", message });
+    }
     device.launch(&Launch {
         kernel: format!("alara_append_{}", kept_as(kind)),
         grid: [slots.len as u32, 1, 1],
@@ -243,7 +247,7 @@ pub fn append<D: Device>(
 /// `values` is `keys` where they are within those.
 ///
 /// # Errors
-/// If the device fails.
+/// If lengths don't fit the step, or the device fails.
 pub fn attend<D: Device>(
     device: &D,
     shape: &AttendShape,
@@ -259,6 +263,12 @@ pub fn attend<D: Device>(
     let (queries, pairs) = shape.kernel();
     let (key_row, value_row) = shape.heads.kept();
     let value_row = if values_in_keys { key_row } else { value_row };
+    let rows = tables.slots().len as usize;
+    let fits = q.len as usize == rows * heads * key_width && y.len as usize == rows * heads * value_width;
+    if !fits || !(sinks.len == 0 || sinks.len as usize == heads) {
+        let message = format!("{} of queries and {} sinks into {}, in {rows} rows", q.len, sinks.len, y.len);
+        return Err(Error::Shape { operation: "attention", message });
+    }
     let (heads, value_width) = (heads as u32, value_width as u32);
     device.launch(&Launch {
         kernel: format!("alara_attend_{}_{queries}x{pairs}", kept_as(shape.kind)),

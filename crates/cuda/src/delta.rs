@@ -74,7 +74,7 @@ fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
 /// Both forms give the same up to rounding.
 ///
 /// # Errors
-/// If no kernel is made for the shape, saves are not in order, or the device fails.
+/// If no kernel is made for the shape, lengths don't fit, saves are not in order, or the device fails.
 pub fn delta<D: Device>(
     device: &D,
     shape: &DeltaShape,
@@ -114,6 +114,19 @@ pub fn delta<D: Device>(
         return Ok(());
     }
     let (rows, channels) = (span_of.len(), shape.channels());
+    let DeltaShape { value_heads, value_width, kernel: taps, .. } = *shape;
+    let lengths = [
+        (input.qkv, rows * channels),
+        (input.beta, rows * value_heads),
+        (input.alpha, rows * value_heads),
+        (input.conv, channels * taps),
+        (input.a, value_heads),
+        (input.dt, value_heads),
+        (y, rows * value_heads * value_width),
+    ];
+    if let Some((array, wanted)) = lengths.iter().find(|(array, len)| array.len as usize != *len) {
+        return refuse(format!("{} numbers where {rows} rows have {wanted}", array.len));
+    }
     let halves =
         |words: &Params| words.words().iter().flat_map(|&word| [word as u32, (word >> 32) as u32]).collect();
     let numbers = [halves(&span_words), halves(&save_words), span_of].concat();

@@ -152,10 +152,14 @@ fn remembers(
     let spans: Vec<DeltaSpan> = (rows.iter())
         .map(|&(_, rows)| DeltaSpan { rows, before: Known::default(), saves: vec![(rows, Known::default())] })
         .collect();
-    let any = numbers(1);
-    let input = DeltaInput { qkv: any, beta: any, alpha: any, conv: any, a: any, dt: any };
+    let count: usize = rows.iter().map(|(_, rows)| rows).sum();
+    let (rate, head) = (numbers(count * value_heads), numbers(value_heads));
+    let channels = shape.channels();
+    let (qkv, conv) = (numbers(count * channels), numbers(channels * shape.kernel));
+    let input = DeltaInput { qkv, beta: rate, alpha: rate, conv, a: head, dt: head };
+    let y = numbers(count * value_heads * shape.value_width);
     for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
-        delta(watcher, &shape, form, &spans, &input, any).unwrap();
+        delta(watcher, &shape, form, &spans, &input, y).unwrap();
     }
 }
 

@@ -9,6 +9,8 @@ pub mod native;
 mod operands;
 mod profiled;
 mod routes;
+#[cfg(test)]
+pub mod scarce;
 pub mod split;
 mod step;
 

@@ -6,26 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tests::{TEMPLATE, collect};
 use super::*;
-use crate::backend::{Around, Profiled};
+use crate::backend::Profiled;
+use crate::backend::scarce::Scarce;
 use crate::gguf::Writer;
 use crate::request::{Message, Sampling};
-
-/// What attention may see at once, in bytes of keys and values: a longer sequence finds no room, as on a device where scores need it.
-#[derive(Clone, Debug)]
-struct Scarce(Arc<AtomicU64>);
-
-impl Around for Scarce {
-    fn run<T>(&mut self, name: &str, (bytes, _): (u64, u64), verb: impl FnOnce() -> Result<T>) -> Result<T> {
-        if name == "attention" && bytes > self.0.load(Ordering::Relaxed) {
-            // What CUDA's driver says.
-            return Err(crate::device::failed(
-                name,
-                "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
-            ));
-        }
-        verb()
-    }
-}
 
 fn model(case: &str) -> Gguf {
     let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch").join(case);

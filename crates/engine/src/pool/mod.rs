@@ -225,6 +225,8 @@ impl<B: Backend> Pool<B> {
 #[cfg(test)]
 mod disk_tests;
 #[cfg(test)]
+mod full_tests;
+#[cfg(test)]
 mod host_tests;
 #[cfg(test)]
 mod model_tests;

@@ -178,8 +178,13 @@ impl<B: Backend> Pool<B> {
         runs.iter_mut().for_each(|run| self.settle(run));
         let stepped = self.compute_some(runs, budget);
         if stepped.is_err() {
-            // What was to be computed was not.
-            runs.iter_mut().for_each(|run| self.drop_guess(run));
+            // What was to be computed was not, or in some layers only: recurrent state may be of a row that others don't know.
+            for run in runs.iter_mut() {
+                self.drop_guess(run);
+                if self.cache.recurrent() {
+                    self.release(std::mem::take(&mut run.table));
+                }
+            }
         }
         stepped
     }
