@@ -12,8 +12,8 @@ fn main() {
     }
 }
 
-/// Compute capabilities with machine code in the binary: 8.0's serves 8.6 and 8.9 too. Of the last there is PTX as well,
-/// which drivers compile for what comes later. `ALARA_CUDA_ARCHS` names others.
+/// Compute capabilities with machine code in the binary, ascending: 8.0's serves 8.6 and 8.9 too. Of the first and the last there is
+/// PTX as well, which drivers compile for those between (10 and 11) and for what comes later. `ALARA_CUDA_ARCHS` names others.
 const CAPABILITIES: &str = "75 80 90 120";
 
 /// All kernels, for all capabilities, in one file. Errors are the compiler's own words.
@@ -29,8 +29,9 @@ fn gpu() {
     for name in capabilities.split_whitespace() {
         call.arg(format!("-gencode=arch=compute_{name},code=sm_{name}"));
     }
-    if let Some(last) = capabilities.split_whitespace().last() {
-        call.arg(format!("-gencode=arch=compute_{last},code=compute_{last}"));
+    let mut names = capabilities.split_whitespace();
+    for name in names.next().into_iter().chain(names.next_back()) {
+        call.arg(format!("-gencode=arch=compute_{name},code=compute_{name}"));
     }
     match call.output() {
         Ok(done) if done.status.success() => {}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use alara_engine::GrammarUsage;
 use alara_engine::backend::{Profile, Spent, limits};
 use alara_engine::gguf::Gguf;
+use alara_engine::offload::Place;
 use alara_engine::probe::{Probe, Settings, Turns};
 use serde::Serialize;
 
@@ -39,6 +40,12 @@ pub struct Test {
     pub model_filename: String,
     /// Its size in bytes.
     pub model_size: u64,
+    /// Who computes: `cpu`, `cuda:0` and so on.
+    pub devices: String,
+    /// What its maker calls the GPU; empty without one.
+    pub gpu_info: String,
+    /// Layers on the GPU.
+    pub n_gpu_layers: usize,
     /// Threads that compute.
     pub n_threads: usize,
     /// Tokens fed in one forward pass.
@@ -199,7 +206,7 @@ pub fn measure(
                 }
             }
         }
-        let mut test = summary(gguf, config, prompt, generate, &samples);
+        let mut test = summary(gguf, config, probe.place(), (prompt, generate), &samples);
         test.grammar =
             turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
         if let Some(limits) = limits {
@@ -293,7 +300,13 @@ fn token(i: usize, limit: usize) -> u32 {
     ((i * 31 + 7) % limit) as u32
 }
 
-fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples: &[Duration]) -> Test {
+fn summary(
+    gguf: &Gguf,
+    config: &Config,
+    place: &Place,
+    (prompt, generate): (usize, usize),
+    samples: &[Duration],
+) -> Test {
     let tokens = (prompt + generate) as f64;
     let times: Vec<f64> = samples.iter().map(Duration::as_secs_f64).collect();
     let speeds: Vec<f64> = times.iter().map(|seconds| tokens / seconds).collect();
@@ -302,6 +315,9 @@ fn summary(gguf: &Gguf, config: &Config, prompt: usize, generate: usize, samples
     Test {
         model_filename: gguf.name().into(),
         model_size: gguf.file_bytes(),
+        devices: place.device.to_string(),
+        gpu_info: place.gpu.clone(),
+        n_gpu_layers: place.layers,
         n_threads: config.settings.threads,
         n_batch: BATCH,
         type_k: kind.clone(),
@@ -334,6 +350,9 @@ fn deviation(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use alara_engine::device::Device;
+    use alara_engine::offload::Offload;
+
     use super::*;
 
     #[test]
@@ -355,6 +374,10 @@ mod tests {
             tests.iter().map(|test| (test.n_prompt, test.n_gen, test.samples_ns.len())).collect();
         assert_eq!(shapes, [(8, 0, 2), (0, 4, 2)]);
         assert!(tests.iter().all(|test| test.avg_ts > 0.0 && test.grammar.is_none()));
+        assert!(tests.iter().all(|test| test.devices == "cpu" && test.n_gpu_layers == 0));
+        let offload = Offload { device: Device::Candle, ..Offload::cpu() };
+        let config = Config { settings: Settings { offload, ..settings }, repetitions: 1, ..config };
+        assert_eq!(measure(&gguf, &config, &mut |_| ()).unwrap()[0].devices, "candle");
     }
 
     #[test]

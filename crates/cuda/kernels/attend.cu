@@ -93,7 +93,7 @@ template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const Attend
             for (int mask = 4; mask > 0; mask /= 2) score[q] += __shfl_xor_sync(ALL_LANES, score[q], mask);
             const unsigned query = first_query + q, position = unit.position + query / group;
             const bool seen = there && query < queries && at <= position &&
-                              (p.window == 0 || position < at + p.window);
+                              (p.window == 0 || position - at < p.window);
             if (!seen) score[q] = -INFINITY;
             float now = fmaxf(score[q], __shfl_xor_sync(ALL_LANES, score[q], 8));
             now = fmaxf(most[q], fmaxf(now, __shfl_xor_sync(ALL_LANES, now, 16)));

@@ -33,12 +33,6 @@ template <class T> struct Array {
         CHECK(i < len);
         return at[i];
     }
-
-    // From `first` on.
-    __device__ __forceinline__ Array from(uint64_t first) const {
-        CHECK(first <= len);
-        return {at + first, len - first};
-    }
 };
 
 // Bytes, read as words at any address. The memory reaches up to the next multiple of four.
@@ -102,6 +96,16 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
+// The greatest magnitude over a warp. As integers magnitudes have the same order, and what is no number is the greatest.
+__device__ __forceinline__ float warp_magnitude(float x) {
+    unsigned bits = __float_as_uint(x) & 0x7fffffffu;
+    for (int mask = 16; mask > 0; mask /= 2) {
+        const unsigned other = __shfl_xor_sync(ALL_LANES, bits, mask);
+        if (other > bits) bits = other;
+    }
+    return __uint_as_float(bits);
+}
+
 // Sum over a block of whole warps, at most 32, in all threads. `scratch`: 32 floats of shared memory.
 __device__ __forceinline__ float block_sum(float x, float *scratch) {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -114,6 +118,11 @@ __device__ __forceinline__ float block_sum(float x, float *scratch) {
 
 // exp(x - most), and zero where nothing was seen yet.
 __device__ __forceinline__ float share(float x, float most) { return x == -INFINITY ? 0.0f : expf(x - most); }
+
+// x within two limits; what is no number stays so.
+__device__ __forceinline__ float within(float x, float least, float most) {
+    return x > most ? most : x < least ? least : x;
+}
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

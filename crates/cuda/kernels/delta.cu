@@ -31,7 +31,7 @@ struct ConvolveParams {
     DeltaShape shape;
 };
 
-// Of a span's channel `c`: the row before its first by `back`, or one of its own where `back` is 0 or less.
+// Channel `c` of a span's row `at`; of a row before its first where `at` is negative.
 __device__ __forceinline__ float before(const Array<const float> &x, const DeltaSpan &span, uint32_t kernel,
                                         uint32_t channels, int at, uint32_t c) {
     if (at >= 0) return x[((uint64_t)span.row + at) * channels + c];
@@ -179,6 +179,134 @@ template <int HELD> __device__ void delta(const DeltaParams &p) {
         }
     }
 }
+// Rows of a chunk.
+static const unsigned CHUNK = 16;
+
+// The same up to rounding, in chunks of rows that wait for each other only where they must. With G_ij the decay from row j to
+// row i, and D_i what the state takes of row i:
+//
+//   D_i = rate_i (v_i - G_i S'k_i - sum over j < i of G_ij (k_i k_j) D_j)
+//   y_i = G_i S'q_i + sum over j <= i of G_ij (q_i k_j) D_j
+//   S   = G_n S + sum over j of G_nj k_j D_j'
+//
+// Shared: keys and queries of a chunk, each row a number apart so that rows lie in different banks; two triangles of
+// products; rates, decays, and decays from before the chunk and to its end; what the columns take.
+// Grid: spans, value heads, ceil(value_width / COLUMNS).
+template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
+    DYNAMIC_SHARED(memory);
+    const DeltaShape &s = p.shape;
+    const uint32_t head = blockIdx.y, key_head = head % s.key_heads;
+    const uint32_t keys = s.key_heads * s.key_width, channels = 2 * keys + s.value_heads * s.value_width;
+    const uint32_t column = threadIdx.x / SHARERS, part = threadIdx.x % SHARERS, e = blockIdx.z * COLUMNS + column;
+    const bool there = e < s.value_width;
+    const uint32_t stride = s.key_width + 1;
+    float *k = (float *)memory, *q = k + CHUNK * stride, *of_k = q + CHUNK * stride, *of_q = of_k + CHUNK * CHUNK;
+    float *rates = of_q + CHUNK * CHUNK, *decays = rates + CHUNK, *since = decays + CHUNK, *until = since + CHUNK;
+    float *taken = until + CHUNK;
+    const DeltaSpan span = p.spans[blockIdx.x];
+    const uint64_t matrix = (uint64_t)head * s.key_width * s.value_width + e;
+    float known[HELD];
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const uint32_t row = part + SHARERS * i;
+        known[i] = 0.0f;
+        if (there && row < s.key_width && span.state.len) known[i] = span.state[matrix + (uint64_t)row * s.value_width];
+    }
+    uint32_t done = 0;
+    for (uint32_t nth = 0; nth < span.saves; nth++) {
+        const DeltaSave save = p.saves[span.first_save + nth];
+        while (done < save.rows) {
+            const uint32_t n = save.rows - done < CHUNK ? save.rows - done : CHUNK;
+            const uint64_t first = (uint64_t)span.row + done;
+            __syncthreads();
+            for (uint32_t i = threadIdx.x; i < n * s.key_width; i += DELTA_THREADS) {
+                const uint32_t t = i / s.key_width, c = i % s.key_width;
+                const uint64_t from = (first + t) * channels + key_head * s.key_width + c;
+                q[t * stride + c] = p.qkv[from];
+                k[t * stride + c] = p.qkv[from + keys];
+            }
+            if (threadIdx.x < n) {
+                const uint64_t at = (first + threadIdx.x) * s.value_heads + head;
+                rates[threadIdx.x] = sigmoid(p.beta[at]);
+                decays[threadIdx.x] = expf(p.a[head] * softplus(p.alpha[at] + p.dt[head]));
+            }
+            __syncthreads();
+            for (uint32_t at = threadIdx.x; at < n * n; at += DELTA_THREADS) {
+                const uint32_t i = at / n, j = at % n;
+                if (j > i) continue;
+                float decayed = 1.0f, with_k = 0.0f, with_q = 0.0f;
+                for (uint32_t t = j + 1; t <= i; t++) decayed *= decays[t];
+                for (uint32_t c = 0; c < s.key_width; c++) {
+                    with_k += k[i * stride + c] * k[j * stride + c];
+                    with_q += q[i * stride + c] * k[j * stride + c];
+                }
+                of_k[i * CHUNK + j] = -rates[i] * decayed * with_k;
+                of_q[i * CHUNK + j] = decayed * with_q;
+            }
+            if (threadIdx.x < n) {
+                float from = 1.0f, to = 1.0f;
+                for (uint32_t t = 0; t <= threadIdx.x; t++) from *= decays[t];
+                for (uint32_t t = threadIdx.x + 1; t < n; t++) to *= decays[t];
+                since[threadIdx.x] = from;
+                until[threadIdx.x] = to;
+            }
+            __syncthreads();
+            for (uint32_t t = 0; t < n; t++) {
+                const float *kt = k + t * stride, *qt = q + t * stride;
+                float told = 0.0f, read = 0.0f;
+#pragma unroll
+                for (int i = 0; i < HELD; i++) {
+                    const uint32_t at = part + SHARERS * i;
+                    if (at >= s.key_width) break;
+                    told += known[i] * kt[at];
+                    read += known[i] * qt[at];
+                }
+                told *= -rates[t] * since[t];
+                read *= since[t];
+                for (uint32_t j = part; j < t; j += SHARERS) {
+                    const float x = taken[j * COLUMNS + column];
+                    told += of_k[t * CHUNK + j] * x;
+                    read += of_q[t * CHUNK + j] * x;
+                }
+                told += __shfl_xor_sync(ALL_LANES, told, 1);
+                told += __shfl_xor_sync(ALL_LANES, told, 2);
+                read += __shfl_xor_sync(ALL_LANES, read, 1);
+                read += __shfl_xor_sync(ALL_LANES, read, 2);
+                const uint64_t row = first + t;
+                const float v = there ? p.qkv[row * channels + 2 * keys + head * s.value_width + e] : 0.0f;
+                const float fresh = rates[t] * v + told;
+                if (part == 0) {
+                    taken[t * COLUMNS + column] = fresh;
+                    if (there)
+                        p.y[(row * s.value_heads + head) * s.value_width + e] = read + of_q[t * CHUNK + t] * fresh;
+                }
+                // A column's lanes are of one warp.
+                __syncwarp();
+            }
+#pragma unroll
+            for (int i = 0; i < HELD; i++) known[i] *= since[n - 1];
+            for (uint32_t t = 0; t < n; t++) {
+                const float fresh = until[t] * taken[t * COLUMNS + column];
+#pragma unroll
+                for (int i = 0; i < HELD; i++) {
+                    const uint32_t at = part + SHARERS * i;
+                    if (at >= s.key_width) break;
+                    known[i] += k[t * stride + at] * fresh;
+                }
+            }
+            done += n;
+        }
+#pragma unroll
+        for (int i = 0; i < HELD; i++) {
+            const uint32_t row = part + SHARERS * i;
+            if (there && row < s.key_width) save.state[matrix + (uint64_t)row * s.value_width] = known[i];
+        }
+    }
+}
+KERNEL(alara_delta_chunks_8, DeltaParams, DELTA_THREADS) { delta_chunks<8>(p); }
+KERNEL(alara_delta_chunks_16, DeltaParams, DELTA_THREADS) { delta_chunks<16>(p); }
+KERNEL(alara_delta_chunks_32, DeltaParams, DELTA_THREADS) { delta_chunks<32>(p); }
+KERNEL(alara_delta_chunks_64, DeltaParams, DELTA_THREADS) { delta_chunks<64>(p); }
 KERNEL(alara_delta_8, DeltaParams, DELTA_THREADS) { delta<8>(p); }
 KERNEL(alara_delta_16, DeltaParams, DELTA_THREADS) { delta<16>(p); }
 KERNEL(alara_delta_32, DeltaParams, DELTA_THREADS) { delta<32>(p); }

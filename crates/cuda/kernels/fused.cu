@@ -51,8 +51,8 @@ KERNEL(alara_gated, GatedParams, 256) {
     } else if (p.activation == SIGMOID_GATE) {
         y = sigmoid(g) * u;
     } else {
-        const float least = fminf(g, 7.0f);
-        y = least * sigmoid(1.702f * least) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
+        const float bounded = within(g, -INFINITY, 7.0f);
+        y = bounded * sigmoid(1.702f * bounded) * (within(u, -7.0f, 7.0f) + 1.0f);
     }
     p.y[i] = y;
 }

@@ -64,7 +64,7 @@ template <Kind KIND> __device__ __forceinline__ void kv_store(const KvRows &rows
     } else if (KIND == F16) {
         if (there) {
             CHECK(2 * i + 2 <= rows.codes.len);
-            ((half *)rows.codes.at)[i] = __float2half_rn(fminf(fmaxf(x, -MOST_HALF), MOST_HALF));
+            ((half *)rows.codes.at)[i] = __float2half_rn(within(x, -MOST_HALF, MOST_HALF));
         }
     } else {
         // The codes are the multiples of the scale, as it is kept, that are nearest.

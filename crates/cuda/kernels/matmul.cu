@@ -19,19 +19,22 @@ struct QuantizeParams {
     uint32_t runs, reserved;
 };
 
-// Grid: rows, ceil(runs / warps). The scale is the greatest magnitude / 127.
+// What is less counts as nothing: its inverse is none.
+static const float LEAST = 1e-30f;
+
+// Grid: rows, ceil(runs / warps). The scale is the greatest magnitude / 127; so a run with what is no number shows it.
 KERNEL(alara_quantize, QuantizeParams, 256) {
     const unsigned lane = threadIdx.x % 32, run = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
     if (run >= p.runs) return;
     const uint64_t at = (uint64_t)blockIdx.x * p.runs + run;
-    const float x = p.x[at * 32 + lane], most = warp_max(fabsf(x));
-    const int code = most == 0.0f ? 0 : __float2int_rn(x * (127.0f / most));
+    const float x = p.x[at * 32 + lane], most = warp_magnitude(x);
+    const int code = most < LEAST ? 0 : __float2int_rn(x * (127.0f / most));
     int sum = code;
     for (int mask = 8; mask > 0; mask /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, mask);
     Activations &out = p.out[at];
     ((int8_t *)out.codes)[lane] = (int8_t)code;
     if (lane % 16 == 0) out.sums[lane / 16] = (int16_t)sum;
-    if (lane == 0) out.scale = most / 127.0f;
+    if (lane == 0) out.scale = most < LEAST ? 0.0f : most / 127.0f;
 }
 
 // Which rows meet which weights. A place is a row of outputs; row `place / shared` of activations makes it.
@@ -116,7 +119,7 @@ KERNEL(alara_row_scales, RowScaleParams, 256) {
     if (threadIdx.x) return;
     for (unsigned w = 1; w < blockDim.x / 32; w++) most = fmaxf(most, found[w]);
     int exponent = 0;
-    if (most > 0.0f && most < INFINITY) frexpf(most, &exponent);
+    if (most >= LEAST && most < INFINITY) frexpf(most, &exponent);
     p.scales[blockIdx.x] = ldexpf(1.0f, exponent);
 }
 

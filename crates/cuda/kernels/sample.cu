@@ -10,7 +10,7 @@ struct CandidatesParams {
     uint32_t slice, wanted;
 };
 
-// Ties go to the lower number. Each thread keeps the first of its own numbers; who loses it looks for the next.
+// Only finite ones. Ties go to the lower number. Each thread keeps the first of its own numbers; who loses it looks for the next.
 // Grid: ceil(count / slice).
 KERNEL(alara_candidates, CandidatesParams, 256) {
     SHARED unsigned long long firsts[8];
@@ -23,7 +23,7 @@ KERNEL(alara_candidates, CandidatesParams, 256) {
         for (uint64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
             if (p.mask.len && !(p.mask[i / 32] >> (i % 32) & 1)) continue;
             const float x = p.logits[i];
-            if (!(x > -INFINITY)) continue;
+            if (!(fabsf(x) < INFINITY)) continue;
             const uint64_t rank = rank_of(x, (uint32_t)(p.ids.len ? p.ids[i] : i));
             if (rank < bound && rank > best) best = rank;
         }

@@ -1,5 +1,7 @@
 //! Attention over keys and values in blocks, and writing them there.
 
+use alara_kernels::{AttentionShape, AttentionSpan, KvFormat};
+
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result, SHARED};
 
@@ -15,69 +17,35 @@ const WARPS: usize = 4;
 /// No partial result; as in `kernels/attend.cu`.
 const NONE: u32 = u32::MAX;
 
-/// How keys and values are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Four bytes a number.
-    F32,
-    /// Two bytes a number; what is beyond its range becomes its limit.
-    F16,
-    /// A byte a number, 128 for zero, and an f16 scale for 32.
-    Q8_0,
-}
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::F32 => "f32",
-            Kind::F16 => "f16",
-            Kind::Q8_0 => "q8_0",
-        }
+/// How kernels call a format of keys and values.
+pub(crate) fn kept_as(format: KvFormat) -> &'static str {
+    match format {
+        KvFormat::F32 => "f32",
+        KvFormat::F16 => "f16",
+        KvFormat::Q8_0 => "q8_0",
     }
 }
 
-/// The heads of an attention and what they see.
+/// An attention over blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttendShape {
-    /// Query heads (H).
-    pub heads: usize,
-    /// Key and value heads (K); query head h goes with head h / (H / K).
-    pub kv_heads: usize,
-    /// Numbers of a key and of a query.
-    pub key_width: usize,
-    /// Numbers of a value; at most 512.
-    pub value_width: usize,
-    /// Whether a value is the first numbers of its key; of one head only.
-    pub values_in_keys: bool,
-    /// What scores are multiplied by.
-    pub scale: f32,
-    /// Positions that a row sees, its own included; `None` = all before it.
-    pub window: Option<usize>,
+    /// The heads and what they see; values of at most 512 numbers.
+    pub heads: AttentionShape,
     /// Positions in a block.
     pub block_tokens: usize,
     /// How keys and values are kept.
-    pub kind: Kind,
-}
-
-/// Rows of one sequence at consecutive positions; they follow the rows of the span before.
-#[derive(Clone, Copy, Debug)]
-pub struct AttendSpan<'a> {
-    /// The number of rows.
-    pub rows: usize,
-    /// The position of the first row.
-    pub past: usize,
-    /// Position p lies in slot `blocks[p / block_tokens] * block_tokens + p % block_tokens`.
-    pub blocks: &'a [u32],
+    pub kind: KvFormat,
 }
 
 impl AttendShape {
     /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes: of what kernels there are,
     /// the one that leaves least idle.
     fn kernel(&self) -> (usize, usize) {
-        let group = self.heads / self.kv_heads;
-        match self.value_width {
-            0..=256 if group == 1 => (1, if self.value_width <= 128 { 2 } else { 4 }),
-            0..=256 => (if group <= 4 { 4 } else { 8 }, if self.value_width <= 128 { 2 } else { 4 }),
+        let AttentionShape { heads, kv_heads, value_width, .. } = self.heads;
+        let group = heads / kv_heads;
+        match value_width {
+            0..=256 if group == 1 => (1, if value_width <= 128 { 2 } else { 4 }),
+            0..=256 => (if group <= 4 { 4 } else { 8 }, if value_width <= 128 { 2 } else { 4 }),
             _ => (if group == 1 { 1 } else { 4 }, 8),
         }
     }
@@ -85,19 +53,20 @@ impl AttendShape {
     /// Bytes of shared memory: the queries, and afterwards what the warps found.
     fn shared(&self) -> usize {
         let (queries, _) = self.kernel();
-        let found = WARPS * queries * (self.value_width + 2);
-        4 * found.max(queries * self.key_width.next_multiple_of(4))
+        let AttentionShape { key_width, value_width, .. } = self.heads;
+        4 * (WARPS * queries * (value_width + 2)).max(queries * key_width.next_multiple_of(4))
     }
 
     fn check(&self) -> Result<()> {
+        let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, .. } = self.heads;
         let refuse = |message| Err(Error::Shape { operation: "attention", message });
-        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
-            return refuse(format!("{} heads over {} of keys", self.heads, self.kv_heads));
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return refuse(format!("{heads} heads over {kv_heads} of keys"));
         }
-        if self.value_width == 0 || self.value_width > 512 || self.shared() > SHARED as usize {
-            return refuse(format!("keys of {} and values of {}", self.key_width, self.value_width));
+        if value_width == 0 || value_width > 512 || self.shared() > SHARED as usize {
+            return refuse(format!("keys of {key_width} and values of {value_width}"));
         }
-        if self.values_in_keys && (self.kv_heads != 1 || self.value_width > self.key_width) {
+        if values_in_keys && (kv_heads != 1 || value_width > key_width) {
             return refuse("values within keys are of one head".into());
         }
         Ok(())
@@ -124,10 +93,10 @@ pub struct AttendPlan {
 impl AttendPlan {
     /// # Errors
     /// If no kernel is made for the shape, or a span's block table is too short.
-    pub fn new(shape: &AttendShape, spans: &[AttendSpan]) -> Result<Self> {
+    pub fn new(shape: &AttendShape, spans: &[AttentionSpan]) -> Result<Self> {
         shape.check()?;
         let (queries, _) = shape.kernel();
-        let group = shape.heads / shape.kv_heads;
+        let group = shape.heads.heads / shape.heads.kv_heads;
         let most = (queries / group).max(1);
         let mut plan = AttendPlan { tiles: (most * group).div_ceil(queries), ..AttendPlan::default() };
         for span in spans {
@@ -149,9 +118,9 @@ impl AttendPlan {
     }
 
     /// Rows `row..row + rows` of `span`, whose first row is the next that has no slot yet.
-    fn add_unit(&mut self, shape: &AttendShape, span: &AttendSpan, row: usize, rows: usize) {
+    fn add_unit(&mut self, shape: &AttendShape, span: &AttentionSpan, row: usize, rows: usize) {
         let position = span.past + row;
-        let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first = shape.heads.window.map_or(0, |window| (position + 1).saturating_sub(window));
         let end = position + rows;
         let of_step = self.slots.len() + row;
         let table = self.tables.len() as u32;
@@ -187,7 +156,7 @@ impl AttendPlan {
     pub fn upload<D: Device>(&self, device: &D, shape: &AttendShape) -> Result<Tables<D::Memory>> {
         let AttendPlan { units, joins, tables, slots, .. } = self;
         let numbers = [units.as_flattened(), joins.as_flattened(), tables, slots].concat();
-        let partials = self.partials * shape.heads * (shape.value_width + 2);
+        let partials = self.partials * shape.heads.heads * (shape.heads.value_width + 2);
         Ok(Tables {
             numbers: device.upload(&numbers)?,
             lens: [units.len(), joins.len(), tables.len(), slots.len()],
@@ -250,18 +219,22 @@ impl Field for Kept {
 /// Writes `x: [rows, row]` to the slots of the step's rows.
 ///
 /// # Errors
-/// If the device fails.
+/// If `x` is not as long, or the device fails.
 pub fn append<D: Device>(
     device: &D,
-    kind: Kind,
+    kind: KvFormat,
     tables: &Tables<D::Memory>,
     x: Array,
     row: usize,
     rows: Kept,
 ) -> Result<()> {
     let slots = tables.slots();
+    if x.len != slots.len * row as u64 {
+        let message = format!("{} numbers for {} rows of {row}", x.len, slots.len);
+        return Err(Error::Shape { operation: "attention", message });
+    }
     device.launch(&Launch {
-        kernel: format!("alara_append_{}", kind.name()),
+        kernel: format!("alara_append_{}", kept_as(kind)),
         grid: [slots.len as u32, 1, 1],
         threads: (row.next_multiple_of(32) as u32).min(256),
         shared: 0,
@@ -274,7 +247,7 @@ pub fn append<D: Device>(
 /// `values` is `keys` where they are within those.
 ///
 /// # Errors
-/// If the device fails.
+/// If lengths don't fit the step, or the device fails.
 pub fn attend<D: Device>(
     device: &D,
     shape: &AttendShape,
@@ -284,14 +257,22 @@ pub fn attend<D: Device>(
     [keys, values]: [Kept; 2],
     y: Array,
 ) -> Result<()> {
+    let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window } =
+        shape.heads;
     let [units, joins, blocks, _] = tables.arrays();
     let (queries, pairs) = shape.kernel();
-    let key_row = shape.kv_heads * shape.key_width;
-    let value_row = if shape.values_in_keys { key_row } else { shape.kv_heads * shape.value_width };
-    let (heads, value_width) = (shape.heads as u32, shape.value_width as u32);
+    let (key_row, value_row) = shape.heads.kept();
+    let value_row = if values_in_keys { key_row } else { value_row };
+    let rows = tables.slots().len as usize;
+    let fits = q.len as usize == rows * heads * key_width && y.len as usize == rows * heads * value_width;
+    if !fits || !(sinks.len == 0 || sinks.len as usize == heads) {
+        let message = format!("{} of queries and {} sinks into {}, in {rows} rows", q.len, sinks.len, y.len);
+        return Err(Error::Shape { operation: "attention", message });
+    }
+    let (heads, value_width) = (heads as u32, value_width as u32);
     device.launch(&Launch {
-        kernel: format!("alara_attend_{}_{queries}x{pairs}", shape.kind.name()),
-        grid: [units.len as u32, shape.kv_heads as u32, tables.tiles as u32],
+        kernel: format!("alara_attend_{}_{queries}x{pairs}", kept_as(shape.kind)),
+        grid: [units.len as u32, kv_heads as u32, tables.tiles as u32],
         threads: 32 * WARPS as u32,
         shared: shape.shared() as u32,
         params: params![
@@ -304,14 +285,14 @@ pub fn attend<D: Device>(
             y,
             tables.partials(),
             heads,
-            shape.kv_heads as u32,
-            shape.key_width as u32,
+            kv_heads as u32,
+            key_width as u32,
             value_width,
             key_row as u32,
             value_row as u32,
             shape.block_tokens as u32,
-            shape.window.unwrap_or(0) as u32,
-            shape.scale,
+            window.map_or(0, |window| window.min(u32::MAX as usize)) as u32,
+            scale,
             0u32,
         ],
     })?;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::testing::{TWINS, assert_close, floats, noise, to_floats};
 use crate::twin::{Host, Twin};
-use crate::{Array, AttendPlan, AttendShape, AttendSpan, Device, Kept, Kind, append, attend};
+use crate::{Array, AttendPlan, AttendShape, Device, Kept, append, attend};
 
 /// Sequences' blocks, in no order and with others' between.
 fn block_tables(spans: &[(usize, usize)], size: usize) -> (Vec<Vec<u32>>, usize) {
@@ -25,16 +25,16 @@ struct Both {
 }
 
 impl Both {
-    fn new(slots: usize, row: usize, kind: Kind) -> Self {
-        let (format, bytes, scales) = match kind {
-            Kind::F32 => (KvFormat::F32, 4 * row, 0),
-            Kind::F16 => (KvFormat::F16, 2 * row, 0),
-            Kind::Q8_0 => (KvFormat::Q8_0, row, row / 16),
+    fn new(slots: usize, row: usize, kind: KvFormat) -> Self {
+        let (bytes, scales) = match kind {
+            KvFormat::F32 => (4 * row, 0),
+            KvFormat::F16 => (2 * row, 0),
+            KvFormat::Q8_0 => (row, row / 16),
         };
         Both {
             codes: Host::of(&vec![0xff; slots * bytes]),
             scales: Host::of(&vec![0xff; slots * scales]),
-            cpu: KvRows::zeros(slots, row, format).unwrap(),
+            cpu: KvRows::zeros(slots, row, kind).unwrap(),
         }
     }
 
@@ -49,16 +49,16 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
     let cpu = Cpu::new(Isa::available().next().unwrap(), Threads::new(1));
     let size = shape.block_tokens;
     let (tables, blocks) = block_tables(spans, size);
-    let key_row = shape.kv_heads * shape.key_width;
-    let value_row = shape.kv_heads * shape.value_width;
+    let (key_row, value_row) = shape.heads.kept();
+    let AttentionShape { heads, key_width, value_width, values_in_keys, .. } = shape.heads;
     for (nth, twin) in TWINS.iter().enumerate() {
         let mut keys = Both::new(blocks * size, key_row, shape.kind);
-        let mut values = (!shape.values_in_keys).then(|| Both::new(blocks * size, value_row, shape.kind));
+        let mut values = (!values_in_keys).then(|| Both::new(blocks * size, value_row, shape.kind));
         let mut write = |past: bool, seed: u64| {
             let spans = spans.iter().map(|&(before, rows)| if past { (0, before) } else { (before, rows) });
-            let spans: Vec<AttendSpan> = (spans.zip(&tables))
+            let spans: Vec<AttentionSpan> = (spans.zip(&tables))
                 .filter(|((_, rows), _)| *rows > 0)
-                .map(|((past, rows), blocks)| AttendSpan { rows, past, blocks })
+                .map(|((past, rows), blocks)| AttentionSpan { rows, past, blocks })
                 .collect();
             let plan = AttendPlan::new(shape, &spans).unwrap();
             let uploaded = plan.upload(twin, shape).unwrap();
@@ -86,26 +86,18 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
         let uploaded = write(false, 5);
 
         let rows: usize = spans.iter().map(|(_, rows)| rows).sum();
-        let q: Vec<f32> = noise(11, rows * shape.heads * shape.key_width).iter().map(|x| 4.0 * x).collect();
-        let sinks = sinks.then(|| noise(12, shape.heads));
-        let mut wanted = vec![0.0; rows * shape.heads * shape.value_width];
+        let q: Vec<f32> = noise(11, rows * heads * key_width).iter().map(|x| 4.0 * x).collect();
+        let sinks = sinks.then(|| noise(12, heads));
+        let mut wanted = vec![0.0; rows * heads * value_width];
         let cpu_spans: Vec<AttentionSpan> = spans
             .iter()
             .zip(&tables)
             .map(|(&(past, rows), blocks)| AttentionSpan { rows, past, blocks })
             .collect();
-        let cpu_shape = AttentionShape {
-            heads: shape.heads,
-            kv_heads: shape.kv_heads,
-            key_width: shape.key_width,
-            value_width: shape.value_width,
-            scale: shape.scale,
-            window: shape.window,
-        };
         let values_cpu = values.as_ref().map(|values| &values.cpu);
         alara_kernels::attend(
             &cpu,
-            &cpu_shape,
+            &shape.heads,
             &keys.cpu,
             values_cpu,
             size,
@@ -125,7 +117,7 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
     }
 }
 
-const SHAPE: AttendShape = AttendShape {
+const HEADS: AttentionShape = AttentionShape {
     heads: 4,
     kv_heads: 2,
     key_width: 64,
@@ -133,13 +125,13 @@ const SHAPE: AttendShape = AttendShape {
     values_in_keys: false,
     scale: 0.125,
     window: None,
-    block_tokens: 16,
-    kind: Kind::F32,
 };
+
+const SHAPE: AttendShape = AttendShape { heads: HEADS, block_tokens: 16, kind: KvFormat::F32 };
 
 #[test]
 fn every_kind_and_both_forms() {
-    for kind in [Kind::F32, Kind::F16, Kind::Q8_0] {
+    for kind in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
         let shape = AttendShape { kind, ..SHAPE };
         check(&shape, &[(0, 5)], false);
         check(&shape, &[(37, 1), (0, 3), (20, 19)], true);
@@ -152,7 +144,8 @@ fn every_kind_and_both_forms() {
 fn every_kernel() {
     for (heads, kv_heads) in [(2, 2), (6, 2), (8, 1), (20, 1)] {
         for (key_width, value_width) in [(96, 96), (192, 128), (256, 256), (40, 300)] {
-            let shape = AttendShape { heads, kv_heads, key_width, value_width, ..SHAPE };
+            let heads_of = AttentionShape { heads, kv_heads, key_width, value_width, ..HEADS };
+            let shape = AttendShape { heads: heads_of, ..SHAPE };
             check(&shape, &[(3, 2), (270, 1)], heads == 6);
         }
     }
@@ -160,40 +153,66 @@ fn every_kernel() {
 
 #[test]
 fn values_within_keys() {
-    let mla =
-        AttendShape { heads: 20, kv_heads: 1, key_width: 96, value_width: 64, values_in_keys: true, ..SHAPE };
-    for kind in [Kind::F32, Kind::F16, Kind::Q8_0] {
+    let heads = AttentionShape { heads: 20, kv_heads: 1, key_width: 96, values_in_keys: true, ..HEADS };
+    let mla = AttendShape { heads, ..SHAPE };
+    for kind in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
         check(&AttendShape { kind, ..mla }, &[(258, 1), (0, 4)], false);
     }
 }
 
 #[test]
 fn windows_see_no_farther() {
-    for window in [1, 3, 16, 100] {
-        let shape = AttendShape { window: Some(window), kind: Kind::F16, ..SHAPE };
+    // The last ones are as good as none.
+    for window in [1, 3, 16, 100, u32::MAX as usize, usize::MAX] {
+        let heads = AttentionShape { window: Some(window), ..HEADS };
+        let shape = AttendShape { heads, kind: KvFormat::F16, ..SHAPE };
         check(&shape, &[(0, 20), (33, 1), (300, 2)], true);
     }
 }
 
 #[test]
 fn shapes_without_a_kernel_are_refused() {
-    let refused = |shape: AttendShape| AttendPlan::new(&shape, &[]).unwrap_err().to_string();
-    assert_eq!(refused(AttendShape { heads: 3, ..SHAPE }), "attention: 3 heads over 2 of keys");
-    assert_eq!(refused(AttendShape { value_width: 513, ..SHAPE }), "attention: keys of 64 and values of 513");
-    let short = AttendSpan { rows: 2, past: 15, blocks: &[0] };
+    let refused = |heads: AttentionShape| {
+        AttendPlan::new(&AttendShape { heads, ..SHAPE }, &[]).unwrap_err().to_string()
+    };
+    assert_eq!(refused(AttentionShape { heads: 3, ..HEADS }), "attention: 3 heads over 2 of keys");
+    assert_eq!(
+        refused(AttentionShape { value_width: 513, ..HEADS }),
+        "attention: keys of 64 and values of 513"
+    );
+    let short = AttentionSpan { rows: 2, past: 15, blocks: &[0] };
     let error = AttendPlan::new(&SHAPE, &[short]).unwrap_err().to_string();
     assert_eq!(error, "attention: 1 blocks for 17 positions");
+}
+
+#[test]
+fn what_is_no_number_is_kept_as_such() {
+    let row = |kind| {
+        let shape = AttendShape { kind, ..SHAPE };
+        let plan = AttendPlan::new(&shape, &[AttentionSpan { rows: 1, past: 0, blocks: &[0] }]).unwrap();
+        let tables = plan.upload(&TWINS[0], &shape).unwrap();
+        let mut x = vec![1.0; 128];
+        (x[3], x[4], x[5]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        let both = Both::new(16, 128, kind);
+        append(&TWINS[0], kind, &tables, floats(&x).array(4), 128, both.kept()).unwrap();
+        both.codes.bytes()
+    };
+    let half = |i: usize| half::f16::from_le_bytes(row(KvFormat::F16)[2 * i..2 * i + 2].try_into().unwrap());
+    assert!(half(3).is_nan());
+    assert_eq!([4, 5, 6].map(|i| half(i).to_f32()), [65504.0, -65504.0, 1.0]);
+    let float = f32::from_le_bytes(row(KvFormat::F32)[12..16].try_into().unwrap());
+    assert!(float.is_nan());
 }
 
 /// What the twin is for: it sees what a GPU would not tell.
 #[test]
 fn an_index_beyond_its_array_is_told() {
     let twin = Twin::default();
-    let plan = AttendPlan::new(&SHAPE, &[AttendSpan { rows: 1, past: 0, blocks: &[0] }]).unwrap();
+    let plan = AttendPlan::new(&SHAPE, &[AttentionSpan { rows: 1, past: 0, blocks: &[0] }]).unwrap();
     let tables = plan.upload(&twin, &SHAPE).unwrap();
     let (x, kept) = (floats(&[0.0; 128]), Host::of(&[0; 100]));
     let rows = Kept { codes: kept.array(1), scales: Array::default() };
-    let error = append(&twin, Kind::F32, &tables, x.array(4), 128, rows).unwrap_err().to_string();
+    let error = append(&twin, KvFormat::F32, &tables, x.array(4), 128, rows).unwrap_err().to_string();
     assert!(error.contains("kv.cuh") && error.contains("rows.codes.len"), "{error}");
 }
 
@@ -211,10 +230,9 @@ proptest! {
         sinks in any::<bool>(),
         spans in proptest::collection::vec((0usize..60, 1usize..9), 1..4),
     ) {
-        let kind = if half { Kind::F16 } else { Kind::F32 };
-        let shape = AttendShape {
-            heads: kv_heads * group, kv_heads, key_width, value_width, block_tokens, window, kind, ..SHAPE
-        };
+        let kind = if half { KvFormat::F16 } else { KvFormat::F32 };
+        let heads = AttentionShape { heads: kv_heads * group, kv_heads, key_width, value_width, window, ..HEADS };
+        let shape = AttendShape { heads, block_tokens, kind };
         check(&shape, &spans, sinks);
     }
 }

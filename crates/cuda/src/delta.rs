@@ -1,5 +1,7 @@
 //! The gated delta rule with its convolution, over the rows of some sequences.
 
+use alara_kernels::{DeltaForm, DeltaShape};
+
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
@@ -9,29 +11,8 @@ const COLUMNS: usize = 32;
 /// Rows whose keys and queries are fetched together; as in `kernels/delta.cu`.
 const AHEAD: usize = 8;
 
-/// The shape of a delta layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeltaShape {
-    /// Heads of queries and keys; value head j reads head `j % key_heads`.
-    pub key_heads: usize,
-    /// Heads of values, each a state.
-    pub value_heads: usize,
-    /// Numbers of a query and of a key; at most 256.
-    pub key_width: usize,
-    /// Numbers of a value.
-    pub value_width: usize,
-    /// Rows that the convolution sees, the current one included.
-    pub kernel: usize,
-    /// Added to the sum of squares when queries and keys are normalised.
-    pub epsilon: f32,
-}
-
-impl DeltaShape {
-    /// Channels that are convolved: queries, keys, values.
-    pub fn channels(&self) -> usize {
-        2 * self.key_heads * self.key_width + self.value_heads * self.value_width
-    }
-}
+/// Rows that the chunked form takes at a time; as in `kernels/delta.cu`.
+pub const CHUNK: usize = 16;
 
 impl Field for DeltaShape {
     fn put(&self, params: &mut Params) {
@@ -80,13 +61,24 @@ pub struct DeltaInput {
     pub dt: Array,
 }
 
+/// What the kernel of a form is called, and the bytes of shared memory that it takes for keys of `width`.
+fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
+    match form {
+        DeltaForm::Recurrent => ("alara_delta", 4 * 2 * AHEAD * width),
+        // Keys and queries, a number apart; two triangles; rates and decays; what the columns take.
+        DeltaForm::Chunked => ("alara_delta_chunks", 4 * CHUNK * (2 * (width + 1) + 2 * CHUNK + 4 + COLUMNS)),
+    }
+}
+
 /// Convolves each sequence's rows and applies the rule to what is known of it. `y: [T, value_heads * value_width]`
+/// Both forms give the same up to rounding.
 ///
 /// # Errors
-/// If no kernel is made for the shape, saves are not in order, or the device fails.
+/// If no kernel is made for the shape, lengths don't fit, saves are not in order, or the device fails.
 pub fn delta<D: Device>(
     device: &D,
     shape: &DeltaShape,
+    form: DeltaForm,
     spans: &[DeltaSpan],
     input: &DeltaInput,
     y: Array,
@@ -122,6 +114,19 @@ pub fn delta<D: Device>(
         return Ok(());
     }
     let (rows, channels) = (span_of.len(), shape.channels());
+    let DeltaShape { value_heads, value_width, kernel: taps, .. } = *shape;
+    let lengths = [
+        (input.qkv, rows * channels),
+        (input.beta, rows * value_heads),
+        (input.alpha, rows * value_heads),
+        (input.conv, channels * taps),
+        (input.a, value_heads),
+        (input.dt, value_heads),
+        (y, rows * value_heads * value_width),
+    ];
+    if let Some((array, wanted)) = lengths.iter().find(|(array, len)| array.len as usize != *len) {
+        return refuse(format!("{} numbers where {rows} rows have {wanted}", array.len));
+    }
     let halves =
         |words: &Params| words.words().iter().flat_map(|&word| [word as u32, (word >> 32) as u32]).collect();
     let numbers = [halves(&span_words), halves(&save_words), span_of].concat();
@@ -148,11 +153,12 @@ pub fn delta<D: Device>(
         })?;
     }
     let DeltaInput { beta, alpha, a, dt, .. } = *input;
+    let (kernel, shared) = kernel(form, shape.key_width);
     device.launch(&Launch {
-        kernel: format!("alara_delta_{held}"),
+        kernel: format!("{kernel}_{held}"),
         grid: [spans.len() as u32, shape.value_heads as u32, shape.value_width.div_ceil(COLUMNS) as u32],
         threads: 128,
-        shared: (4 * 2 * AHEAD * shape.key_width) as u32,
+        shared: shared as u32,
         params: params![convolved, beta, alpha, a, dt, y, of_spans, of_saves, *shape],
     })
 }

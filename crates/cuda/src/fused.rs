@@ -1,6 +1,8 @@
 //! What lies between products: sums and norms, activations, and all that is done to queries, keys and values before they attend.
 
-use crate::attend::{Kept, Kind, Tables};
+use alara_kernels::{Gate, KvFormat};
+
+use crate::attend::{Kept, Tables, kept_as};
 use crate::params::params;
 use crate::{Array, Device, Error, Launch, Result, SHARED};
 
@@ -17,7 +19,8 @@ pub fn add_norm<D: Device>(
     [sum, y]: [Array; 2],
 ) -> Result<()> {
     let rows = y.len / weight.len.max(1);
-    if rows == 0 || rows * weight.len != y.len || x.len != y.len {
+    let fits = |array: Array| array.len == 0 || array.len == y.len;
+    if rows == 0 || rows * weight.len != y.len || x.len != y.len || !fits(more) || !fits(sum) {
         let message = format!("{} numbers in runs of {}", x.len, weight.len);
         return Err(Error::Shape { operation: "norm", message });
     }
@@ -32,19 +35,6 @@ pub fn add_norm<D: Device>(
 
 /// Heads that a block of threads takes.
 const WARPS: usize = 4;
-
-/// How a gate acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// `silu(g) u`
-    Silu,
-    /// `gelu(g) u`, with the tanh form of GELU.
-    GeluTanh,
-    /// `sigmoid(g) u`
-    Sigmoid,
-    /// `g sigmoid(1.702 g) (1 + u)` with g at most 7 and u within 7 of zero.
-    ClampedSwiglu,
-}
 
 /// `y = act(gate) up`. `up`, `y`: `[rows, width]`; `gate` the same, or `[rows, 1]`.
 ///
@@ -93,15 +83,24 @@ pub struct Heads {
     pub adjacent: bool,
 }
 
+impl Heads {
+    /// Whether there is a kernel for them: heads of whole runs of 32 where keys are kept so, which fit into shared memory.
+    pub fn fit(&self, kind: KvFormat) -> bool {
+        let Heads { key_width, value_width, half, .. } = *self;
+        let runs = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
+        (kind != KvFormat::Q8_0 || runs) && 4 * WARPS * key_width <= SHARED as usize && 2 * half <= key_width
+    }
+}
+
 /// Norms and turns queries and keys, writes keys and values to their slots, and gives the queries: one launch.
 /// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty where values are in keys.
 ///
 /// # Errors
-/// If heads are no whole runs of 32 where keys are kept so, don't fit into shared memory, or the device fails.
+/// If heads don't [fit](Heads::fit), lengths don't fit each other, or the device fails.
 pub fn prepare<D: Device>(
     device: &D,
     shape: &Heads,
-    kind: Kind,
+    kind: KvFormat,
     tables: &Tables<D::Memory>,
     [q, k, v]: [Array; 3],
     [keys, values]: [Kept; 2],
@@ -109,14 +108,25 @@ pub fn prepare<D: Device>(
 ) -> Result<()> {
     let Heads { heads, kv_heads, key_width, value_width, .. } = *shape;
     let ([q_norm, k_norm], [cos, sin]) = (shape.norms, shape.angles);
-    let runs = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
-    if kind == Kind::Q8_0 && !runs || 4 * WARPS * key_width > SHARED as usize || 2 * shape.half > key_width {
-        let message = format!("heads of {key_width} and {value_width}, of which {} turn", 2 * shape.half);
-        return Err(Error::Shape { operation: "queries and keys", message });
+    let refuse = |message| Err(Error::Shape { operation: "queries and keys", message });
+    if !shape.fit(kind) {
+        return refuse(format!("heads of {key_width} and {value_width}, of which {} turn", 2 * shape.half));
+    }
+    let rows = tables.slots().len as usize;
+    let as_long = |array: Array, len: usize| array.len as usize == rows * len;
+    let norms = [q_norm, k_norm].iter().all(|norm| norm.len == 0 || norm.len as usize == key_width);
+    if !(as_long(q, heads * key_width) && as_long(k, kv_heads * key_width) && as_long(y, heads * key_width))
+        || !(v.len == 0 || as_long(v, kv_heads * value_width))
+        || !(as_long(cos, shape.half) && as_long(sin, shape.half) && norms)
+    {
+        return refuse(format!(
+            "{} of queries, {} of keys, {} of values in {rows} rows",
+            q.len, k.len, v.len
+        ));
     }
     let slots = tables.slots();
     device.launch(&Launch {
-        kernel: format!("alara_prepare_{}", kind.name()),
+        kernel: format!("alara_prepare_{}", kept_as(kind)),
         grid: [slots.len as u32, (heads + 2 * kv_heads).div_ceil(WARPS) as u32, 1],
         threads: 32 * WARPS as u32,
         shared: (4 * WARPS * key_width) as u32,

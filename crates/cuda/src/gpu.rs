@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use candle_core::cuda_backend::cudarc::driver::{
     CudaFunction, CudaModule, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg,
@@ -10,15 +10,13 @@ use candle_core::cuda_backend::cudarc::driver::{
 use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::cuda_backend::{CudaDevice, DeviceId};
 
+use crate::launch::WORDS;
 use crate::{Device, Error, Launch, Memory, Result};
 
 /// The kernels for every compute capability that is compiled for, and as PTX for later ones.
 static KERNELS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
 
-/// Words of the largest parameter. The driver reads as many as the kernel has.
-const WORDS: usize = 64;
-
-/// A parameter as the driver reads it.
+/// A parameter as the driver reads it: as many words as the kernel's has.
 #[repr(C)]
 struct Words([u64; WORDS]);
 
@@ -35,23 +33,29 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// The kernels on `device`; loaded once for each.
+    /// The kernels on `device`, loaded once for as long as somebody has them.
+    ///
+    /// Work on it is in the stream of the thread that asks for it, as candle's is: what another thread began has to be
+    /// waited for first, as at the end of loading.
     ///
     /// # Errors
     /// If the driver does not take them: too old a driver, or too old a GPU.
     pub fn of(device: &CudaDevice) -> Result<Arc<Gpu>> {
-        static LOADED: OnceLock<Mutex<HashMap<DeviceId, Arc<Gpu>>>> = OnceLock::new();
+        static LOADED: OnceLock<Mutex<HashMap<DeviceId, Weak<Gpu>>>> = OnceLock::new();
         let mut loaded = LOADED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gpu) = loaded.get(&device.id()) {
-            return Ok(gpu.clone());
+        if let Some(gpu) = loaded.get(&device.id()).and_then(Weak::upgrade) {
+            return Ok(gpu);
         }
+        // SAFETY: one thread at a time works with the device, in one stream, so there is nothing to keep apart by events.
+        unsafe { device.disable_event_tracking() };
         let image = Ptx::from_binary(KERNELS.to_vec());
         let module = device.cuda_stream().context().load_module(image).map_err(|error| Error::Launch {
             kernel: "all kernels".into(),
             message: format!("the driver does not load them ({error})"),
         })?;
         let gpu = Arc::new(Gpu { device: device.clone(), module, functions: Mutex::default() });
-        loaded.insert(device.id(), gpu.clone());
+        loaded.retain(|_, gpu| gpu.strong_count() > 0);
+        loaded.insert(device.id(), Arc::downgrade(&gpu));
         Ok(gpu)
     }
 
@@ -76,7 +80,7 @@ pub struct OnGpu(CudaSlice<u32>);
 
 impl Memory for OnGpu {
     fn address(&self) -> u64 {
-        // All work is in the slice's own stream: nobody needs to wait for the guard.
+        // All work is in one stream: nobody needs to wait for the guard.
         self.0.device_ptr(self.0.stream()).0
     }
 }
@@ -106,9 +110,6 @@ impl Device for Gpu {
             return Err(refused(launch, &message));
         }
         let words = launch.params.words();
-        if words.len() > WORDS {
-            return Err(refused(launch, &"its parameter is too long"));
-        }
         let mut params = Words([0; WORDS]);
         params.0[..words.len()].copy_from_slice(words);
         let [x, y, z] = launch.grid;

@@ -22,6 +22,9 @@ pub struct Launch {
 /// block may ask for differs (64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, 227 KiB at 9.0).
 pub const SHARED: u32 = 48 << 10;
 
+/// The most words of a parameter: more than any kernel has.
+pub(crate) const WORDS: usize = 64;
+
 /// Warps are of 32 lanes.
 pub const WARP: u32 = 32;
 
@@ -32,13 +35,16 @@ pub const GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 impl Launch {
     /// `None` if any device of compute capability 7.5 to 12.0 takes it, else what it asks too much of.
     pub fn excess(&self) -> Option<String> {
-        let Launch { kernel, grid, threads, shared, .. } = self;
+        let Launch { kernel, grid, threads, shared, params } = self;
         let over = |at: usize| grid[at] == 0 || grid[at] > GRID[at];
         if (0..3).any(over) {
             return Some(format!("{kernel}: a grid of {grid:?}"));
         }
         if *threads == 0 || *threads > 1024 || !threads.is_multiple_of(WARP) {
             return Some(format!("{kernel}: {threads} threads in a block"));
+        }
+        if params.words().len() > WORDS {
+            return Some(format!("{kernel}: a parameter of {} words", params.words().len()));
         }
         (*shared > SHARED).then(|| format!("{kernel}: {shared} bytes of shared memory"))
     }

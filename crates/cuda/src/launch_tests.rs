@@ -1,4 +1,5 @@
-//! What launches ask for, for the shapes of real models: no more than any device of compute capability 7.5 to 12.0 gives.
+//! What launches ask for, for the shapes of real models and every kernel that there is: no more than any device of compute
+//! capability 7.5, 8.0, 9.0 or 12.0 gives.
 
 use std::cell::RefCell;
 
@@ -64,8 +65,11 @@ fn numbers(len: usize) -> Array {
 }
 
 /// Some sequences that decode far from their beginning, and one that prefills.
-const STEPS: [&[(usize, usize)]; 4] =
-    [&[(0, 1)], &[(100_000, 1); 16], &[(0, 2048)], &[(30_000, 512), (5000, 5)]];
+const STEPS: [&[(usize, usize)]; 5] =
+    [&[(0, 1)], &[(100_000, 1); 16], &[(9, 3)], &[(0, 2048)], &[(30_000, 512), (5000, 5)]];
+
+/// Attention of no model in the list: a key head for each query head, of wide values.
+const OTHER_HEADS: [[usize; 5]; 2] = [[4, 4, 256, 256, 0], [4, 4, 512, 512, 0]];
 
 fn attends(
     watcher: &Watcher,
@@ -73,45 +77,48 @@ fn attends(
     rows: &[(usize, usize)],
 ) {
     let blocks: Vec<u32> = (0..8192).collect();
-    let spans: Vec<AttendSpan> =
-        rows.iter().map(|&(past, rows)| AttendSpan { rows, past, blocks: &blocks }).collect();
-    for kind in [Kind::F32, Kind::F16, Kind::Q8_0] {
-        let shape = AttendShape {
-            heads,
-            kv_heads,
-            key_width,
-            value_width,
-            values_in_keys: key_width == 576,
-            scale: 1.0,
-            window: (window > 0).then_some(window),
-            block_tokens: 32,
-            kind,
-        };
+    let spans: Vec<AttentionSpan> =
+        rows.iter().map(|&(past, rows)| AttentionSpan { rows, past, blocks: &blocks }).collect();
+    let shape = AttentionShape {
+        heads,
+        kv_heads,
+        key_width,
+        value_width,
+        values_in_keys: key_width == 576,
+        scale: 1.0,
+        window: (window > 0).then_some(window),
+    };
+    for kind in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
+        let shape = AttendShape { heads: shape, block_tokens: 32, kind };
         let plan = AttendPlan::new(&shape, &spans).unwrap();
         let tables = plan.upload(watcher, &shape).unwrap();
         let kept = [Kept::default(); 2];
         let rows = plan.rows();
         append(watcher, kind, &tables, numbers(rows * kv_heads * key_width), kv_heads * key_width, kept[0])
             .unwrap();
-        let (q, y) = (numbers(rows * heads * key_width), numbers(rows * heads * value_width));
+        let q = numbers(rows * heads * key_width);
+        let y = numbers(rows * heads * value_width);
         attend(watcher, &shape, &tables, q, Array::default(), kept, y).unwrap();
+        let half = key_width / 2;
         let heads = Heads {
             heads,
             kv_heads,
             key_width,
             value_width,
-            norms: Default::default(),
+            norms: [numbers(key_width); 2],
             epsilon: 1e-6,
-            angles: Default::default(),
-            half: key_width / 2,
+            angles: [numbers(rows * half); 2],
+            half,
             adjacent: false,
         };
-        prepare(watcher, &heads, kind, &tables, [q; 3], kept, y).unwrap();
+        let [k, v] = [key_width, value_width].map(|width| numbers(rows * kv_heads * width));
+        prepare(watcher, &heads, kind, &tables, [q, k, v], kept, q).unwrap();
     }
 }
 
-fn multiplies(watcher: &Watcher, out: usize, width: usize, rows: usize) {
-    for format in Format::ALL.into_iter().filter(|format| format.row_bytes(width).is_some()) {
+fn multiplies_all(watcher: &Watcher, out: usize, width: usize, rows: usize) {
+    let fits = |format: &Format| multiplies(*format) && format.row_bytes(width).is_some();
+    for format in Format::ALL.into_iter().filter(fits) {
         let w = Weights { format, bytes: numbers(1), width, out, first: 0, stack: out };
         let operands =
             Operands { x: numbers(rows * width), shared: 1, bias: numbers(0), y: numbers(rows * out) };
@@ -135,57 +142,77 @@ fn uses_experts(watcher: &Watcher, width: usize, [count, used, hidden]: [usize; 
     weigh(watcher, numbers(places * width), numbers(places), used, numbers(rows * width)).unwrap();
 }
 
-fn remembers(watcher: &Watcher, [key_heads, value_heads]: [usize; 2], rows: &[(usize, usize)]) {
-    let shape =
-        DeltaShape { key_heads, value_heads, key_width: 128, value_width: 128, kernel: 4, epsilon: 1e-6 };
+fn remembers(
+    watcher: &Watcher,
+    [key_heads, value_heads]: [usize; 2],
+    key_width: usize,
+    rows: &[(usize, usize)],
+) {
+    let shape = DeltaShape { key_heads, value_heads, key_width, value_width: 128, kernel: 4, epsilon: 1e-6 };
     let spans: Vec<DeltaSpan> = (rows.iter())
         .map(|&(_, rows)| DeltaSpan { rows, before: Known::default(), saves: vec![(rows, Known::default())] })
         .collect();
-    let any = numbers(1);
-    let input = DeltaInput { qkv: any, beta: any, alpha: any, conv: any, a: any, dt: any };
-    delta(watcher, &shape, &spans, &input, any).unwrap();
+    let count: usize = rows.iter().map(|(_, rows)| rows).sum();
+    let (rate, head) = (numbers(count * value_heads), numbers(value_heads));
+    let channels = shape.channels();
+    let (qkv, conv) = (numbers(count * channels), numbers(channels * shape.kernel));
+    let input = DeltaInput { qkv, beta: rate, alpha: rate, conv, a: head, dt: head };
+    let y = numbers(count * value_heads * shape.value_width);
+    for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
+        delta(watcher, &shape, form, &spans, &input, y).unwrap();
+    }
 }
 
-#[test]
-fn every_device_takes_the_launches_of_real_models() {
+/// All launches of all models.
+fn launches() -> Vec<Launch> {
     let watcher = Watcher::default();
     for (_, [width, hidden, vocabulary], attention, experts, delta) in MODELS {
         for step in STEPS {
             let rows = step.iter().map(|(_, rows)| rows).sum();
             attends(&watcher, attention, step);
-            multiplies(&watcher, hidden, width, rows);
-            multiplies(&watcher, width, hidden, rows);
-            add_norm(
-                &watcher,
-                [numbers(rows * width), numbers(0)],
-                numbers(width),
-                1e-6,
-                [numbers(0), numbers(rows * width)],
-            )
-            .unwrap();
-            gated(
-                &watcher,
-                numbers(rows * hidden),
-                numbers(rows * hidden),
-                numbers(rows * hidden),
-                Gate::Silu,
-            )
-            .unwrap();
+            multiplies_all(&watcher, hidden, width, rows);
+            multiplies_all(&watcher, width, hidden, rows);
+            let [x, weight] = [rows * width, width].map(numbers);
+            add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2]).unwrap();
+            let x = numbers(rows * hidden);
+            gated(&watcher, x, x, x, Gate::Silu).unwrap();
             if experts[0] > 0 {
                 uses_experts(&watcher, width, experts, rows);
             }
             if delta[0] > 0 {
-                remembers(&watcher, delta, step);
+                remembers(&watcher, delta, 128, step);
             }
         }
-        multiplies(&watcher, vocabulary, width, 16);
-        candidates(&watcher, numbers(vocabulary), numbers(vocabulary / 32), numbers(40), numbers(40))
-            .unwrap();
+        multiplies_all(&watcher, vocabulary, width, 16);
+        let mask = numbers(vocabulary.div_ceil(32));
+        candidates(&watcher, numbers(vocabulary), mask, numbers(MOST), numbers(MOST)).unwrap();
     }
-    let launches = watcher.launches.borrow();
-    assert!(launches.len() > 1000);
-    // Nothing asks for more than its kernel's parameter space of 4 KiB.
-    assert!(launches.iter().all(|launch| launch.params.words().len() < 512));
+    OTHER_HEADS.iter().for_each(|&heads| attends(&watcher, heads, STEPS[2]));
+    [32, 64, 256].iter().for_each(|&width| remembers(&watcher, [2, 2], width, STEPS[2]));
+    watcher.launches.into_inner()
+}
+
+#[test]
+fn every_device_takes_the_launches_of_real_models() {
+    // The watcher looks at each.
+    assert!(launches().len() > 1000);
+}
+
+/// No kernel is left out, and each is launched as it is declared: with its own parameter, and no more threads than it is compiled for.
+#[cfg(twin)]
+#[test]
+fn every_kernel_is_launched_as_it_is_declared() {
+    let mut declared: std::collections::BTreeMap<String, (usize, usize)> =
+        twin::kernels().map(|kernel| (kernel.name, (kernel.bytes, kernel.threads))).collect();
+    assert!(declared.len() > 100, "{}", declared.len());
+    let launches = launches();
+    for launch in &launches {
+        let (bytes, threads) = declared[&launch.kernel];
+        assert_eq!(size_of_val(launch.params.words()), bytes, "{}", launch.kernel);
+        assert!(launch.threads as usize <= threads, "{}: {} threads", launch.kernel, launch.threads);
+    }
+    declared.retain(|name, _| !launches.iter().any(|launch| launch.kernel == *name));
+    assert!(declared.is_empty(), "never launched: {:?}", declared.keys());
 }
 
 #[test]

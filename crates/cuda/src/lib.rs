@@ -32,14 +32,15 @@ mod testing;
 #[cfg(twin)]
 pub mod twin;
 
-pub use attend::{AttendPlan, AttendShape, AttendSpan, Kept, Kind, Tables, append, attend};
-pub use delta::{DeltaInput, DeltaShape, DeltaSpan, Known, delta};
+pub use alara_kernels::{AttentionShape, AttentionSpan, DeltaForm, DeltaShape, Format, Gate, KvFormat};
+pub use attend::{AttendPlan, AttendShape, Kept, Tables, append, attend};
+pub use delta::{CHUNK, DeltaInput, DeltaSpan, Known, delta};
 pub use experts::{Router, Score, bucket, most_tiles, route, weigh};
-pub use fused::{Gate, Heads, add_norm, gated, prepare};
+pub use fused::{Heads, add_norm, gated, prepare};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, OnGpu};
 pub use launch::{Device, GRID, Launch, Memory, SHARED, WARP};
-pub use matmul::{FEW, Format, Grouped, Operands, Weights, matmul, widen};
+pub use matmul::{FEW, Grouped, Operands, Weights, matmul, multiplies, widen};
 pub use params::{Array, Params};
 pub use sample::{MOST, candidates};
 

@@ -1,5 +1,7 @@
 //! Products of quantized weights with rows of activations; dense, or by experts.
 
+use alara_kernels::Format;
+
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
@@ -16,72 +18,9 @@ const STRIDES: (usize, usize) = (40, SIDE + 4);
 /// Rows of weights of a block in products of few rows; as in `kernels/matmul.cu`.
 const WARPS: usize = 4;
 
-/// Number formats of weights that the kernels know, with ggml's names and layouts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types, missing_docs)] // The field's own names.
-pub enum Format {
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2_K,
-    Q3_K,
-    Q4_K,
-    Q5_K,
-    Q6_K,
-    MXFP4,
-    IQ4_NL,
-    IQ4_XS,
-}
-
-impl Format {
-    /// Every format.
-    pub const ALL: [Format; 13] = [
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-        Format::Q2_K,
-        Format::Q3_K,
-        Format::Q4_K,
-        Format::Q5_K,
-        Format::Q6_K,
-        Format::MXFP4,
-        Format::IQ4_NL,
-        Format::IQ4_XS,
-    ];
-
-    /// ggml's name, numbers and bytes of a block.
-    const fn row(self) -> (&'static str, usize, usize) {
-        match self {
-            Format::Q4_0 => ("Q4_0", 32, 18),
-            Format::Q4_1 => ("Q4_1", 32, 20),
-            Format::Q5_0 => ("Q5_0", 32, 22),
-            Format::Q5_1 => ("Q5_1", 32, 24),
-            Format::Q8_0 => ("Q8_0", 32, 34),
-            Format::Q2_K => ("Q2_K", 256, 84),
-            Format::Q3_K => ("Q3_K", 256, 110),
-            Format::Q4_K => ("Q4_K", 256, 144),
-            Format::Q5_K => ("Q5_K", 256, 176),
-            Format::Q6_K => ("Q6_K", 256, 210),
-            Format::MXFP4 => ("MXFP4", 32, 17),
-            Format::IQ4_NL => ("IQ4_NL", 32, 18),
-            Format::IQ4_XS => ("IQ4_XS", 256, 136),
-        }
-    }
-
-    /// ggml's name.
-    pub const fn name(self) -> &'static str {
-        self.row().0
-    }
-
-    /// Bytes of a row of `width` numbers; `None` if they are no whole blocks.
-    pub const fn row_bytes(self, width: usize) -> Option<usize> {
-        let (_, len, bytes) = self.row();
-        if width > 0 && width.is_multiple_of(len) { Some(width / len * bytes) } else { None }
-    }
+/// Whether there are kernels for weights of a format: for all but floats.
+pub const fn multiplies(format: Format) -> bool {
+    !matches!(format, Format::F32 | Format::F16 | Format::BF16)
 }
 
 /// Matrices of weights in a device's memory, which reaches up to the next multiple of four bytes.
@@ -141,6 +80,11 @@ impl Field for Places {
     }
 }
 
+/// Whether there is a kernel for such rows.
+fn takes(w: &Weights) -> bool {
+    multiplies(w.format) && w.width > 0 && w.format.row_bytes(w.width).is_some()
+}
+
 /// `y[i, o] = w[o] · x[i / shared] + bias[o]`, by the expert of place i if there are some.
 ///
 /// # Errors
@@ -153,7 +97,7 @@ pub fn matmul<D: Device>(
 ) -> Result<()> {
     let Operands { x, shared, bias, y } = *operands;
     let refuse = |message| Err(Error::Shape { operation: "matmul", message });
-    if w.format.row_bytes(w.width).is_none() {
+    if !takes(w) {
         return refuse(format!("rows of {} numbers in {}", w.width, w.format.name()));
     }
     let rows = x.len as usize / w.width;
@@ -222,7 +166,7 @@ fn quantize<D: Device>(device: &D, x: Array, to: Array, rows: u32, runs: u32) ->
 /// # Errors
 /// If the width doesn't fit, or the device fails.
 pub fn widen<D: Device>(device: &D, w: &Weights, rows: Array, y: Array) -> Result<()> {
-    if w.format.row_bytes(w.width).is_none() || y.len != rows.len * w.width as u64 {
+    if !takes(w) || y.len != rows.len * w.width as u64 {
         let message = format!("{} rows of {} numbers in {}", rows.len, w.width, w.format.name());
         return Err(Error::Shape { operation: "widen", message });
     }

@@ -1,6 +1,6 @@
 //! The delta rule, routing, norms, activations and candidates on the twin.
 
-use alara_kernels::{Cpu, DeltaForm, Isa, KvFormat, KvRows, Threads};
+use alara_kernels::{Cpu, Isa, KvRows, Threads};
 use proptest::prelude::*;
 
 use crate::testing::{TWINS, assert_close, floats, noise, to_floats, to_words, words};
@@ -11,12 +11,12 @@ fn cpu() -> Cpu {
     Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
 }
 
-/// Spans of (past, rows, rows after which state is saved), in one step on the twin; each alone on the CPU.
+/// Spans of (past, rows, rows after which state is saved), in one step on the twin, in both forms; each alone on the CPU.
 #[track_caller]
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
-    let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, epsilon } = *shape;
+    let DeltaShape { value_heads, value_width, kernel, .. } = *shape;
     let channels = shape.channels();
-    let (size, kept) = (value_heads * key_width * value_width, (kernel - 1) * channels);
+    let (kept, size) = shape.kept();
     let rows: usize = spans.iter().map(|span| span.1).sum();
     let (qkv, beta, alpha) =
         (noise(1, rows * channels), noise(2, rows * value_heads), noise(3, rows * value_heads));
@@ -25,7 +25,6 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let states: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(20 + nth, size)).collect();
     let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, kept)).collect();
 
-    let cpu_shape = alara_kernels::DeltaShape { key_heads, value_heads, key_width, value_width, epsilon };
     let (mut wanted, mut wanted_saves) = (Vec::new(), Vec::new());
     let mut row = 0;
     for (nth, (past, rows, saves)) in spans.iter().enumerate() {
@@ -44,7 +43,7 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
             let (beta, alpha) = (part(&beta, value_heads), part(&alpha, value_heads));
             alara_kernels::delta(
                 &cpu(),
-                &cpu_shape,
+                shape,
                 DeltaForm::Recurrent,
                 &u,
                 &beta,
@@ -61,7 +60,8 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
         row += rows;
     }
 
-    for twin in TWINS {
+    let forms = [DeltaForm::Recurrent, DeltaForm::Chunked];
+    for (twin, form) in TWINS.into_iter().flat_map(|twin| forms.map(|form| (twin, form))) {
         let hosts = |all: &[Vec<f32>]| all.iter().map(|x| floats(x)).collect::<Vec<Host>>();
         let (states, histories) = (hosts(&states), hosts(&histories));
         let saved: Vec<[Host; 2]> = (wanted_saves.iter())
@@ -83,8 +83,8 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
         let inputs = [&qkv, &beta, &alpha, &conv, &a, &dt].map(|x| floats(x));
         let [qkv, beta, alpha, conv, a, dt] = inputs.each_ref().map(|host| host.array(4));
         let y = twin.room(4 * wanted.len()).unwrap();
-        delta(&twin, shape, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
-        let what = format!("{shape:?} {spans:?}");
+        delta(&twin, shape, form, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
+        let what = format!("{form:?} {shape:?} {spans:?}");
         assert_close(&to_floats(&y), &wanted, 3e-5, &what);
         for ([state, history], (wanted, wanted_history)) in saved.iter().zip(&wanted_saves) {
             assert_close(&to_floats(state), wanted, 3e-5, &what);
@@ -110,6 +110,14 @@ fn the_delta_rule_goes_on_and_saves_on_the_way() {
 }
 
 #[test]
+fn chunks_follow_each_other_and_end_where_state_is_saved() {
+    check_delta(&DELTA, &[(true, 3 * CHUNK + 5, vec![]), (false, CHUNK, vec![]), (true, 1, vec![])]);
+    check_delta(&DELTA, &[(true, 40, vec![0, 7, 7, 24, 39])]);
+    let wide = DeltaShape { key_width: 256, value_width: 40, key_heads: 1, value_heads: 1, ..DELTA };
+    check_delta(&wide, &[(true, CHUNK + 1, vec![])]);
+}
+
+#[test]
 fn saves_out_of_order_are_refused() {
     let span = DeltaSpan { rows: 3, before: Known::default(), saves: vec![(2, Known::default())] };
     let input = DeltaInput {
@@ -120,7 +128,8 @@ fn saves_out_of_order_are_refused() {
         a: Array::default(),
         dt: Array::default(),
     };
-    let error = delta(&TWINS[0], &DELTA, &[span], &input, Array::default()).unwrap_err().to_string();
+    let form = DeltaForm::Recurrent;
+    let error = delta(&TWINS[0], &DELTA, form, &[span], &input, Array::default()).unwrap_err().to_string();
     assert_eq!(error, "delta rule: saves of span 0 don't ascend to its end");
 }
 
@@ -239,20 +248,22 @@ fn norms_and_sums() {
 
 #[test]
 fn every_gate() {
-    let gates = [
-        (Gate::Silu, alara_kernels::Gate::Silu),
-        (Gate::GeluTanh, alara_kernels::Gate::GeluTanh),
-        (Gate::Sigmoid, alara_kernels::Gate::Sigmoid),
-        (Gate::ClampedSwiglu, alara_kernels::Gate::ClampedSwiglu),
-    ];
     let (gate, up) = (noise(1, 600), noise(2, 600));
     let gate: Vec<f32> = gate.iter().map(|x| 9.0 * x).collect();
-    for (kind, on_cpu) in gates {
+    for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         let mut wanted = vec![0.0; 600];
-        alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, on_cpu);
+        alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, kind);
         let y = TWINS[0].room(4 * 600).unwrap();
         gated(&TWINS[0], floats(&gate).array(4), floats(&up).array(4), y.array(4), kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
+    }
+    // What is no number shows.
+    for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
+        for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+            let y = TWINS[0].room(4).unwrap();
+            gated(&TWINS[0], floats(&[gate]).array(4), floats(&[up]).array(4), y.array(4), kind).unwrap();
+            assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate} and {up}");
+        }
     }
     // One of the gate for a row.
     let y = TWINS[0].room(4 * 600).unwrap();
@@ -263,7 +274,7 @@ fn every_gate() {
 
 /// All that is done before attending, in one launch, against one after the other on the CPU.
 #[track_caller]
-fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norms: bool, values: bool) {
+fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, norms: bool, values: bool) {
     let (heads, kv_heads, value_width, past, rows) = (6, 2, 32, 13, 5);
     let (q, k, v) = (
         noise(1, rows * heads * key_width),
@@ -273,11 +284,6 @@ fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norm
     let weights = noise(4, 2 * key_width);
     let angles = noise(5, rows * half);
     let (cos, sin): (Vec<f32>, Vec<f32>) = angles.iter().map(|x| (x.cos(), x.sin())).unzip();
-    let format = match kind {
-        Kind::F32 => KvFormat::F32,
-        Kind::F16 => KvFormat::F16,
-        Kind::Q8_0 => KvFormat::Q8_0,
-    };
     let ready = |x: &[f32], heads: usize, weight: &[f32]| {
         let mut y = x.to_vec();
         if norms {
@@ -290,23 +296,25 @@ fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norm
     let wanted_keys = ready(&k, kv_heads, &weights[key_width..]);
     let blocks = [2u32, 0, 1];
     let shape = AttendShape {
-        heads,
-        kv_heads,
-        key_width,
-        value_width,
-        values_in_keys: false,
-        scale: 1.0,
-        window: None,
+        heads: AttentionShape {
+            heads,
+            kv_heads,
+            key_width,
+            value_width,
+            values_in_keys: false,
+            scale: 1.0,
+            window: None,
+        },
         block_tokens: 8,
         kind,
     };
     for twin in TWINS {
-        let plan = AttendPlan::new(&shape, &[AttendSpan { rows, past, blocks: &blocks }]).unwrap();
+        let plan = AttendPlan::new(&shape, &[AttentionSpan { rows, past, blocks: &blocks }]).unwrap();
         let tables = plan.upload(&twin, &shape).unwrap();
         let bytes = |numbers: usize| match kind {
-            Kind::F32 => (4 * numbers, 0),
-            Kind::F16 => (2 * numbers, 0),
-            Kind::Q8_0 => (numbers, numbers / 16),
+            KvFormat::F32 => (4 * numbers, 0),
+            KvFormat::F16 => (2 * numbers, 0),
+            KvFormat::Q8_0 => (numbers, numbers / 16),
         };
         let room = |width: usize| {
             let (codes, scales) = bytes(24 * kv_heads * width);
@@ -335,7 +343,7 @@ fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norm
         let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
         assert_close(&to_floats(&y), &wanted, 1e-5, &what);
         // The keys as the CPU keeps them, by attending to one position at a time.
-        let mut keys = KvRows::zeros(24, kv_heads * key_width, format).unwrap();
+        let mut keys = KvRows::zeros(24, kv_heads * key_width, kind).unwrap();
         for (row, x) in wanted_keys.chunks(kv_heads * key_width).enumerate() {
             let at = past + row;
             keys.write(&cpu(), blocks[at / 8] as usize * 8 + at % 8, x);
@@ -344,39 +352,38 @@ fn check_prepare(kind: Kind, key_width: usize, half: usize, adjacent: bool, norm
             let at = past + row;
             let slot = blocks[at / 8] as usize * 8 + at % 8;
             let found = numbers_of(kind, &key_room, slot * kv_heads * key_width, kv_heads * key_width);
-            let tolerance = if kind == Kind::F32 { 1e-5 } else { 0.02 };
+            let tolerance = if kind == KvFormat::F32 { 1e-5 } else { 0.02 };
             assert_close(&found, wanted, tolerance, &what);
         }
     }
 }
 
 /// Numbers of rows that are kept.
-fn numbers_of(kind: Kind, [codes, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
+fn numbers_of(kind: KvFormat, [codes, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
     let (codes, scales) = (codes.bytes(), scales.bytes());
     let half = |bytes: &[u8], i: usize| half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();
     (first..first + len)
         .map(|i| match kind {
-            Kind::F32 => f32::from_le_bytes(codes[4 * i..4 * i + 4].try_into().unwrap()),
-            Kind::F16 => half(&codes, i),
-            Kind::Q8_0 => half(&scales, i / 32) * (f32::from(codes[i]) - 128.0),
+            KvFormat::F32 => f32::from_le_bytes(codes[4 * i..4 * i + 4].try_into().unwrap()),
+            KvFormat::F16 => half(&codes, i),
+            KvFormat::Q8_0 => half(&scales, i / 32) * (f32::from(codes[i]) - 128.0),
         })
         .collect()
 }
 
 #[test]
 fn queries_and_keys_are_made_ready_in_one_launch() {
-    for kind in [Kind::F32, Kind::F16, Kind::Q8_0] {
+    for kind in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
         check_prepare(kind, 64, 32, false, true, true);
         check_prepare(kind, 96, 16, true, false, false);
     }
-    check_prepare(Kind::F16, 20, 0, false, true, true);
+    check_prepare(KvFormat::F16, 20, 0, false, true, true);
 }
 
 #[track_caller]
 fn check_candidates(logits: &[f32], mask: Option<&[u32]>, wanted: usize) {
     let allowed = |i: usize| mask.is_none_or(|mask| mask[i / 32] >> (i % 32) & 1 == 1);
-    let mut order: Vec<usize> =
-        (0..logits.len()).filter(|&i| allowed(i) && logits[i] > f32::NEG_INFINITY).collect();
+    let mut order: Vec<usize> = (0..logits.len()).filter(|&i| allowed(i) && logits[i].is_finite()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
     let tokens: Vec<u32> =
         order.iter().map(|&i| i as u32).chain(std::iter::repeat(u32::MAX)).take(wanted).collect();
@@ -393,7 +400,8 @@ fn check_candidates(logits: &[f32], mask: Option<&[u32]>, wanted: usize) {
 
 #[test]
 fn candidates_beyond_a_slice_and_fewer_than_wanted() {
-    let logits: Vec<f32> = noise(1, 20_000).iter().map(|x| (x * 1000.0).round()).collect();
+    let mut logits: Vec<f32> = noise(1, 20_000).iter().map(|x| (x * 1000.0).round()).collect();
+    (logits[7], logits[8], logits[9]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
     let mask: Vec<u32> = noise(2, 625).iter().map(|x| x.to_bits()).collect();
     check_candidates(&logits, None, 40);
     check_candidates(&logits, Some(&mask), 40);
@@ -413,7 +421,7 @@ proptest! {
     #[test]
     fn any_delta(
         key_heads in 1usize..3, times in 1usize..3, key_width in 1usize..40, value_width in 1usize..70,
-        kernel in 1usize..6, spans in proptest::collection::vec((any::<bool>(), 1usize..12), 1..4),
+        kernel in 1usize..6, spans in proptest::collection::vec((any::<bool>(), 1usize..40), 1..4),
     ) {
         let shape = DeltaShape { key_heads, value_heads: key_heads * times, key_width, value_width, kernel, epsilon: 1e-6 };
         let spans: Vec<_> = spans.into_iter().map(|(past, rows)| (past, rows, vec![rows / 2])).collect();

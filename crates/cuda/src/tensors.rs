@@ -12,8 +12,8 @@ use half::f16;
 
 use crate::gpu::{Gpu, OnGpu};
 use crate::{
-    Array, AttendPlan, AttendShape, AttendSpan, DeltaInput, DeltaShape, DeltaSpan, Format, Gate, Grouped,
-    Kept, Kind, Known, Operands, Tables, Weights,
+    Array, AttendPlan, AttendShape, AttentionShape, AttentionSpan, DeltaForm, DeltaInput, DeltaShape,
+    DeltaSpan, Format, Gate, Grouped, Heads, Kept, Known, KvFormat, Operands, Router, Tables, Weights,
 };
 
 /// candle's form of this crate's errors.
@@ -35,7 +35,7 @@ pub fn gpu(tensor: &Tensor) -> Result<Arc<Gpu>> {
 /// If it is not contiguous, of another type than f32, f16, u8 or u32, or not on a CUDA device.
 pub fn array(tensor: &Tensor) -> Result<Array> {
     fn address<T: CudaDType>(slice: &CudaSlice<T>) -> u64 {
-        // All work is in the slice's own stream: nobody needs to wait for the guard.
+        // All work is in one stream: nobody needs to wait for the guard.
         slice.device_ptr(slice.stream()).0
     }
     let (storage, layout) = tensor.storage_and_layout();
@@ -56,10 +56,19 @@ fn maybe(tensor: Option<&Tensor>) -> Result<Array> {
     tensor.map_or(Ok(Array::default()), array)
 }
 
-/// A tensor that a kernel is about to write, all of it.
+/// A tensor of floats that a kernel is about to write, all of it.
 fn to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
+    of_type(DType::F32, shape, like)
+}
+
+/// The same of whole numbers.
+fn numbers_to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
+    of_type(DType::U32, shape, like)
+}
+
+fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
     // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the same stream.
-    unsafe { Tensor::empty(shape, DType::F32, like.device()) }
+    unsafe { Tensor::empty(shape, kind, like.device()) }
 }
 
 /// Keys or values of a layer: `codes: [slots, heads * width]`, f32, f16, or u8 with 128 for zero and f16 scales.
@@ -78,14 +87,27 @@ impl Cache<'_> {
         Ok(Kept { codes: Array { address: codes.address, len: bytes }, scales: maybe(self.scales)? })
     }
 
-    fn kind(&self) -> Result<Kind> {
+    fn kind(&self) -> Result<KvFormat> {
         Ok(match self.codes.dtype() {
-            DType::F32 => Kind::F32,
-            DType::F16 => Kind::F16,
-            DType::U8 => Kind::Q8_0,
+            DType::F32 => KvFormat::F32,
+            DType::F16 => KvFormat::F16,
+            DType::U8 => KvFormat::Q8_0,
             other => bail!("keys and values of type {other:?}"),
         })
     }
+}
+
+/// What is done to heads before they attend.
+#[derive(Clone, Copy, Debug)]
+pub struct Preparation<'a> {
+    /// RMS norms over each head of queries and of keys. `[key_width]`
+    pub norms: [Option<&'a Tensor>; 2],
+    /// What they add.
+    pub epsilon: f32,
+    /// Cosines and sines. `[T, half]`
+    pub angles: [&'a Tensor; 2],
+    /// Whether neighbours turn together, else those half apart.
+    pub adjacent: bool,
 }
 
 /// How the rows of a step are shared out among blocks of threads, on the device: the same for all layers of one shape.
@@ -98,52 +120,92 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// For layers of `shape`, whose `kind` is that of `keys`.
+    /// For layers of `shape`, whose rows lie in `keys` and the like.
     ///
     /// # Errors
     /// If no kernel is made for the shape, or there is no room.
-    pub fn new(mut shape: AttendShape, spans: &[AttendSpan], keys: Cache) -> Result<Self> {
-        shape.kind = keys.kind()?;
+    pub fn new(
+        heads: AttentionShape,
+        block_tokens: usize,
+        spans: &[AttentionSpan],
+        keys: Cache,
+    ) -> Result<Self> {
+        let shape = AttendShape { heads, block_tokens, kind: keys.kind()? };
         let gpu = gpu(keys.codes)?;
         let plan = AttendPlan::new(&shape, spans).map_err(wrapped)?;
         let tables = plan.upload(&*gpu, &shape).map_err(wrapped)?;
         Ok(Attention { gpu, shape, tables, rows: plan.rows() })
     }
 
-    /// The shape that it was made for.
-    pub fn shape(&self) -> &AttendShape {
-        &self.shape
+    /// Whether it was made for layers of such heads.
+    pub fn suits(&self, heads: &AttentionShape) -> bool {
+        self.shape.heads == *heads
     }
 
-    /// Writes keys and values and attends. `q: [T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`,
-    /// `sinks: [H]` -> `[T, H * value_width]`. Without `v` values are within keys.
+    /// Writes rows to the places of the step. `x: [T, width]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
-    pub fn apply(
+    pub fn append(&self, x: &Tensor, to: Cache) -> Result<()> {
+        let (x, width) = (array(x)?, to.codes.dim(1)?);
+        if x.len as usize != self.rows * width {
+            bail!("{} numbers for {} rows of {width}", x.len, self.rows);
+        }
+        crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.kept()?).map_err(wrapped)
+    }
+
+    /// Makes heads ready and writes keys and values, in one launch. `q: [T, H * key_width]`, `k: [T, K * key_width]`,
+    /// `v: [T, K * value_width]` -> the queries. `None` if there is no kernel for such heads.
+    ///
+    /// # Errors
+    /// If shapes don't fit, or the device fails.
+    pub fn prepare(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        [keys, values]: [Cache; 2],
+        preparation: &Preparation,
+    ) -> Result<Option<Tensor>> {
+        let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape.heads;
+        let Preparation { norms: [q_norm, k_norm], epsilon, angles: [cos, sin], adjacent } = *preparation;
+        let shape = Heads {
+            heads,
+            kv_heads,
+            key_width,
+            value_width,
+            norms: [maybe(q_norm)?, maybe(k_norm)?],
+            epsilon,
+            angles: [array(cos)?, array(sin)?],
+            half: cos.dim(1)?,
+            adjacent,
+        };
+        if !shape.fit(self.shape.kind) {
+            return Ok(None);
+        }
+        let y = to_be_written(q.shape(), q)?;
+        let rows = [array(q)?, array(k)?, array(v)?];
+        let kept = [keys.kept()?, values.kept()?];
+        crate::prepare(&*self.gpu, &shape, self.shape.kind, &self.tables, rows, kept, array(&y)?)
+            .map_err(wrapped)?;
+        Ok(Some(y))
+    }
+
+    /// Attends to what is written. `q: [T, H * key_width]`, `sinks: [H]` -> `[T, H * value_width]`. Without `values` they are
+    /// within keys.
+    ///
+    /// # Errors
+    /// If shapes don't fit, or the device fails.
+    pub fn attend(
         &self,
         q: &Tensor,
-        (k, keys): (&Tensor, Cache),
-        v: Option<(&Tensor, Cache)>,
+        keys: Cache,
+        values: Option<Cache>,
         sinks: Option<&Tensor>,
     ) -> Result<Tensor> {
-        let Attention { gpu, shape, tables, rows } = self;
-        let mut kept = [keys.kept()?; 2];
-        if let Some((_, values)) = v {
-            kept[1] = values.kept()?;
-        }
-        for ((x, kept), width) in
-            std::iter::once(k).chain(v.map(|(v, _)| v)).zip(kept).zip([shape.key_width, shape.value_width])
-        {
-            let x = array(x)?;
-            if x.len as usize != rows * shape.kv_heads * width {
-                bail!("{} numbers for {rows} rows of {} heads of {width}", x.len, shape.kv_heads);
-            }
-            crate::append(&**gpu, shape.kind, tables, x, shape.kv_heads * width, kept).map_err(wrapped)?;
-        }
-        let y = to_be_written((*rows, shape.heads * shape.value_width), q)?;
+        let AttentionShape { heads, value_width, .. } = self.shape.heads;
+        let y = to_be_written((self.rows, heads * value_width), q)?;
+        let kept = [keys.kept()?, values.unwrap_or(keys).kept()?];
         let (q, sinks) = (array(q)?, maybe(sinks)?);
-        crate::attend(&**gpu, shape, tables, q, sinks, kept, array(&y)?).map_err(wrapped)?;
+        crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, kept, array(&y)?).map_err(wrapped)?;
         Ok(y)
     }
 }
@@ -187,17 +249,18 @@ impl Matrices {
         Ok(Matrices { bytes, format, count, width, out })
     }
 
-    fn weights(&self) -> Result<Weights> {
+    /// All of them, or number `at` alone.
+    fn weights(&self, at: usize) -> Result<Weights> {
         let Matrices { format, width, out, .. } = *self;
-        Ok(Weights { format, bytes: array(&self.bytes)?, width, out, first: 0, stack: out })
+        Ok(Weights { format, bytes: array(&self.bytes)?, width, out, first: at * out, stack: out })
     }
 
-    /// By the first matrix. `x: [T, width]` -> `[T, out]`
+    /// By matrix number `at`. `x: [T, width]` -> `[T, out]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
-    pub fn product(&self, x: &Tensor) -> Result<Tensor> {
-        self.apply(x, 1, None, None)
+    pub fn product(&self, at: usize, x: &Tensor) -> Result<Tensor> {
+        self.apply(at, x, 1, None, None)
     }
 
     /// The numbers of the rows `ids` of the first matrix. `[ids, width]`
@@ -210,7 +273,7 @@ impl Matrices {
         }
         let ids = Tensor::new(ids, self.bytes.device())?;
         let y = to_be_written((ids.elem_count(), self.width), &self.bytes)?;
-        crate::widen(&*gpu(&self.bytes)?, &self.weights()?, array(&ids)?, array(&y)?).map_err(wrapped)?;
+        crate::widen(&*gpu(&self.bytes)?, &self.weights(0)?, array(&ids)?, array(&y)?).map_err(wrapped)?;
         Ok(y)
     }
 
@@ -223,12 +286,13 @@ impl Matrices {
         let experts: Vec<u32> = (0..rows).flat_map(|_| 0..self.count as u32).collect();
         let experts = Tensor::from_vec(experts, (rows, self.count), x.device())?;
         let groups = Groups::new(&*gpu(x)?, &experts, self.count)?;
-        self.apply(x, 1, None, Some(&groups.grouped()?))?.reshape((rows, self.count * self.out))
+        self.apply(0, x, 1, None, Some(&groups.grouped()?))?.reshape((rows, self.count * self.out))
     }
 
-    /// `shared` rows of outputs come of a row of `x`; by the expert of each, if `grouped`.
+    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0; `shared` rows of outputs come of a row of `x`.
     fn apply(
         &self,
+        at: usize,
         x: &Tensor,
         shared: usize,
         bias: Option<&Tensor>,
@@ -236,7 +300,7 @@ impl Matrices {
     ) -> Result<Tensor> {
         let y = to_be_written((x.elem_count() / self.width * shared, self.out), x)?;
         let operands = Operands { x: array(x)?, shared, bias: maybe(bias)?, y: array(&y)? };
-        crate::matmul(&*gpu(x)?, &self.weights()?, &operands, grouped).map_err(wrapped)?;
+        crate::matmul(&*gpu(x)?, &self.weights(at)?, &operands, grouped).map_err(wrapped)?;
         Ok(y)
     }
 }
@@ -254,8 +318,9 @@ impl Groups {
     fn new(gpu: &Gpu, experts: &Tensor, count: usize) -> Result<Self> {
         let places = experts.elem_count();
         let mut groups = Groups { experts: experts.clone(), count, sorted: None };
-        if places > crate::FEW {
-            let words = |len| Tensor::zeros(len, DType::U32, experts.device());
+        // Tiles are for experts of several rows each.
+        if places > crate::FEW.max(4 * count) {
+            let words = |len| numbers_to_be_written(len, experts);
             groups.sorted = Some([words(places)?, words(4 * crate::most_tiles(places, count))?]);
             if let Some([order, tiles]) = groups.grouped()?.buckets {
                 crate::bucket(gpu, count, array(experts)?, order, tiles).map_err(wrapped)?;
@@ -274,6 +339,40 @@ impl Groups {
         };
         Ok(Grouped { experts: array(&self.experts)?, count: self.count, buckets })
     }
+}
+
+/// The experts of every row, best first, and their weights: `logits: [T, count]`, `bias: [count]` -> `[T, used]` each.
+///
+/// # Errors
+/// If shapes don't fit, or the device fails.
+pub fn route(router: &Router, logits: &Tensor, bias: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+    let shape = (logits.dim(0)?, router.used);
+    let (experts, weights) = (numbers_to_be_written(shape, logits)?, to_be_written(shape, logits)?);
+    let (of_logits, bias) = (array(logits)?, maybe(bias)?);
+    crate::route(&*gpu(logits)?, router, of_logits, bias, array(&experts)?, array(&weights)?)
+        .map_err(wrapped)?;
+    Ok((experts, weights))
+}
+
+/// The `count` greatest finite ones of `logits: [V]`, with their places, descending, of equals the lower place first: of those
+/// whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is beyond has no bit. Fewer if there are no more.
+///
+/// # Errors
+/// If that are more than a launch gives, or the device fails.
+pub fn greatest(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32, u32)>> {
+    let words = logits.elem_count().div_ceil(32);
+    let mut mask = among[..among.len().min(words)].to_vec();
+    mask.resize(words, 0);
+    let mask = Tensor::from_vec(mask, words, logits.device())?;
+    // Values, then places.
+    let found = numbers_to_be_written(2 * count, logits)?;
+    let both = array(&found)?;
+    let (values, places) = (both.part(4, 0, count), both.part(4, count, count));
+    crate::candidates(&*gpu(logits)?, array(logits)?, array(&mask)?, values, places).map_err(wrapped)?;
+    let found = found.to_vec1::<u32>()?;
+    let (values, places) = found.split_at(count);
+    let pairs = values.iter().map(|&bits| f32::from_bits(bits)).zip(places.iter().copied());
+    Ok(pairs.take_while(|(value, _)| value.is_finite()).collect())
 }
 
 /// A layer of experts.
@@ -299,9 +398,9 @@ impl Experts<'_> {
         let groups = Groups::new(&gpu, experts, gate.count)?;
         let grouped = groups.grouped()?;
         let [of_gate, of_up, of_down] = self.biases;
-        let g = gate.apply(x, used, of_gate, Some(&grouped))?;
-        let u = up.apply(x, used, of_up, Some(&grouped))?;
-        let z = down.apply(&gated(&g, &u, self.gate)?, 1, of_down, Some(&grouped))?;
+        let g = gate.apply(0, x, used, of_gate, Some(&grouped))?;
+        let u = up.apply(0, x, used, of_up, Some(&grouped))?;
+        let z = down.apply(0, &gated(&g, &u, self.gate)?, 1, of_down, Some(&grouped))?;
         let y = to_be_written(x.shape(), x)?;
         crate::weigh(&*gpu, array(&z)?, array(weights)?, used, array(&y)?).map_err(wrapped)?;
         Ok(y)
@@ -318,16 +417,15 @@ pub fn gated(gate: &Tensor, up: &Tensor, kind: Gate) -> Result<Tensor> {
     Ok(y)
 }
 
-/// RMS norm of every run of `weight.len()` numbers; keeps the shape.
+/// `x + more`, and its RMS norm over every run of `weight.len()` numbers.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
-pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
-    let y = to_be_written(x.shape(), x)?;
-    let none = Array::default();
-    crate::add_norm(&*gpu(x)?, [array(x)?, none], array(weight)?, epsilon, [none, array(&y)?])
-        .map_err(wrapped)?;
-    Ok(y)
+pub fn add_norm(x: &Tensor, more: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
+    let (sum, y) = (to_be_written(x.shape(), x)?, to_be_written(x.shape(), x)?);
+    let (terms, results) = ([array(x)?, array(more)?], [array(&sum)?, array(&y)?]);
+    crate::add_norm(&*gpu(x)?, terms, array(weight)?, epsilon, results).map_err(wrapped)?;
+    Ok((sum, y))
 }
 
 /// What a sequence leaves in a delta layer.
@@ -390,6 +488,8 @@ pub fn delta(
     let [of_qkv, of_beta, of_alpha, conv, a, dt] =
         [array(qkv)?, array(beta)?, array(alpha)?, array(conv)?, array(a)?, array(dt)?];
     let input = DeltaInput { qkv: of_qkv, beta: of_beta, alpha: of_alpha, conv, a, dt };
-    crate::delta(&*gpu(qkv)?, shape, &spans, &input, array(&y)?).map_err(wrapped)?;
+    let long = sequences.iter().any(|sequence| sequence.rows >= crate::CHUNK);
+    let form = if long { DeltaForm::Chunked } else { DeltaForm::Recurrent };
+    crate::delta(&*gpu(qkv)?, shape, form, &spans, &input, array(&y)?).map_err(wrapped)?;
     Ok((y, found))
 }

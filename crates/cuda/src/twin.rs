@@ -15,6 +15,31 @@ unsafe extern "C" {
         shared: c_uint,
         descending: c_int,
     ) -> *const c_char;
+    fn alara_twin_kernel(nth: usize, bytes: *mut usize, threads: *mut usize) -> *const c_char;
+}
+
+/// A kernel as it is declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its parameter.
+    pub bytes: usize,
+    /// The most threads of a block that it is compiled for.
+    pub threads: usize,
+}
+
+/// Every kernel that there is.
+pub fn kernels() -> impl Iterator<Item = Kernel> {
+    (0..).map_while(|nth| {
+        let (mut bytes, mut threads) = (0, 0);
+        // SAFETY: it writes to the two places, and the name that it gives lasts as long as the program.
+        let name = unsafe { alara_twin_kernel(nth, &mut bytes, &mut threads) };
+        // SAFETY: as above.
+        (!name.is_null())
+            .then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+            .map(|name| Kernel { name, bytes, threads })
+    })
 }
 
 /// Runs kernels on the CPU.

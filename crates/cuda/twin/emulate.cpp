@@ -165,4 +165,13 @@ extern "C" const char *alara_twin_run(const char *name, const void *params, size
     return "no kernel of that name";
 }
 
+// Kernel number `nth`: its name, null if there are no more; the bytes of its parameter, and the most threads of a block.
+extern "C" const char *alara_twin_kernel(size_t nth, size_t *bytes, size_t *threads) {
+    auto &all = twin::entries();
+    if (nth >= all.size()) return nullptr;
+    *bytes = all[nth].bytes;
+    *threads = all[nth].threads;
+    return all[nth].name;
+}
+
 #include "../kernels/all.cu"

@@ -43,10 +43,6 @@ struct Fiber {
     unsigned exchanges;
 };
 
-struct Failure {
-    char text[256];
-};
-
 // The one block that runs on this thread of the CPU.
 struct Block {
     std::vector<Fiber> fibers;
@@ -54,7 +50,6 @@ struct Block {
     Dim grid{}, block{}, index{};
     std::vector<unsigned char> shared;
     const std::function<void()> *kernel = nullptr;
-    ucontext_t home;
     jmp_buf home_jump;
     char failure[256] = "";
 };
@@ -106,10 +101,6 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     return twin::shuffle(value, twin::running.now->lane ^ unsigned(mask));
 }
 template <class T> T __shfl_sync(unsigned, T value, int from) { return twin::shuffle(value, unsigned(from) & 31); }
-template <class T> T __shfl_up_sync(unsigned, T value, unsigned by) {
-    unsigned lane = twin::running.now->lane;
-    return twin::shuffle(value, lane < by ? lane : lane - by);
-}
 
 inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 4; i++) sum += int(int8_t(a >> (8 * i))) * int(int8_t(b >> (8 * i)));
@@ -134,12 +125,11 @@ inline unsigned __float_as_uint(float x) {
     memcpy(&bits, &x, 4);
     return bits;
 }
-inline int __float2int_rn(float x) { return int(__builtin_rintf(x)); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline unsigned atomicAdd(unsigned *at, unsigned by) {
-    unsigned before = *at;
-    *at += by;
-    return before;
+// Of what is no number it is 0, and what is beyond has its limit.
+inline int __float2int_rn(float x) {
+    if (x != x) return 0;
+    if (x >= 0x1p31f) return INT32_MAX;
+    return x <= -0x1p31f ? INT32_MIN : int(__builtin_rintf(x));
 }
 
 // IEEE half precision.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::architecture::Architecture;
-use crate::backend::{Backend, KvType, Part, Step};
+use crate::backend::{Backend, Greatest, KvType, Part, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
@@ -95,7 +95,7 @@ impl<B: Backend> Decoder<B> {
             Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
             None => None,
         };
-        Ok(Decoder {
+        let mut decoder = Decoder {
             embedding_scale: sizes.embedding_scale,
             logit_cap: sizes.logit_cap,
             backend,
@@ -107,7 +107,10 @@ impl<B: Backend> Decoder<B> {
             windowed_rope,
             vocabulary,
             kv,
-        })
+        };
+        // Steps may be another thread's, for whom all has to be there.
+        decoder.backend.wait()?;
+        Ok(decoder)
     }
 
     /// Bytes that the layers keep in `room`: keys and values, and recurrent state.
@@ -190,11 +193,12 @@ impl<B: Backend> Decoder<B> {
         self.blocks[layer].mixer.load_back(&mut self.backend, place, bytes)
     }
 
-    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows. `[S, V]`
+    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows, as [`Decoder::read`] takes them;
+    /// `None` if there are no such rows. All is computed when it returns.
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Vec<f32>> {
+    pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         self.compute(step, observer).map_err(|error| match error {
             Error::DeviceMemory { operation, .. } => {
                 let longest = step.spans.iter().map(|span| span.past + span.rows).max().unwrap_or(0);
@@ -204,7 +208,38 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
-    fn compute(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Vec<f32>> {
+    /// All of what [`Decoder::forward`] gave. `[rows, V]`
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn read(&mut self, logits: Option<&B::Array>) -> Result<Vec<f32>> {
+        let Some(logits) = logits else { return Ok(Vec::new()) };
+        let mut logits = self.backend.to_host(logits)?;
+        if let Some(cap) = self.logit_cap {
+            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+        }
+        Ok(logits)
+    }
+
+    /// As [`Backend::greatest`] of what [`Decoder::forward`] gave. `None` too where logits are capped: a cap makes equals of different
+    /// ones.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn greatest(
+        &mut self,
+        logits: &B::Array,
+        row: usize,
+        count: usize,
+        among: &[u32],
+    ) -> Result<Greatest> {
+        match self.logit_cap {
+            None => self.backend.greatest(logits, row, count, among),
+            Some(_) => Ok(None),
+        }
+    }
+
+    fn compute(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
         let backend = &mut self.backend;
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary: self.vocabulary });
@@ -222,16 +257,14 @@ impl<B: Backend> Decoder<B> {
                 observer(layer, backend.to_host(&x)?);
             }
         }
-        if step.outputs.is_empty() {
-            return Ok(Vec::new());
+        let mut logits = None;
+        if !step.outputs.is_empty() {
+            let last = backend.rows(&x, &step.outputs)?; // [S, D]
+            let last = self.norm.apply(backend, &last)?;
+            logits = Some(backend.matmul(&last, &self.output)?);
         }
-        let last = backend.rows(&x, &step.outputs)?; // [S, D]
-        let last = self.norm.apply(backend, &last)?;
-        let logits = backend.matmul(&last, &self.output)?;
-        let mut logits = backend.to_host(&logits)?;
-        if let Some(cap) = self.logit_cap {
-            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
-        }
+        // Who measures steps, and who is told what went wrong in them, means the computation itself.
+        backend.wait()?;
         Ok(logits)
     }
 }
@@ -272,8 +305,11 @@ impl<B: Backend> Block<B> {
         let h = normed(backend, self.attn_in.as_ref(), &x)?;
         let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
         let h = normed(backend, self.attn_out.as_ref(), &y)?;
-        let x = backend.add(x, h.as_ref().unwrap_or(&y))?;
-        let h = normed(backend, self.ffn_in.as_ref(), &x)?;
+        let y = h.as_ref().unwrap_or(&y);
+        let (x, h) = match &self.ffn_in {
+            Some(norm) => norm.after_add(backend, x, y).map(|(x, h)| (x, Some(h)))?,
+            None => (backend.add(x, y)?, None),
+        };
         let y = match &self.ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
             FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,

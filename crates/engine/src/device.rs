@@ -157,6 +157,17 @@ pub struct Gpu {
     pub name: String,
 }
 
+impl Gpu {
+    /// Its name here.
+    pub fn device(&self) -> Device {
+        match self.device.location() {
+            candle_core::DeviceLocation::Cuda { gpu_id } => Device::Cuda(gpu_id),
+            candle_core::DeviceLocation::Metal { .. } => Device::Metal,
+            candle_core::DeviceLocation::Cpu => Device::Candle,
+        }
+    }
+}
+
 impl Device {
     /// Finds the device. `None`: the CPU computes.
     ///
@@ -222,7 +233,10 @@ fn cuda(index: usize) -> Result<Gpu, Problem> {
         return Err(if count == 0 { Problem::None } else { Problem::Index { count } });
     }
     let device = candle_core::Device::new_cuda(index).map_err(|error| problem(&error))?;
-    let context = device.as_cuda_device().map_err(|error| problem(&error))?.cuda_stream().context().clone();
+    let cuda = device.as_cuda_device().map_err(|error| problem(&error))?;
+    // Whether it has kernels for this GPU is known now, not in the first step.
+    alara_cuda::Gpu::of(cuda).map_err(|error| problem(&error))?;
+    let context = cuda.cuda_stream().context().clone();
     let (free, _) = context.mem_get_info().map_err(|error| problem(&error))?;
     let name = context.name().map_err(|error| problem(&error))?;
     Ok(Gpu { device, free: free as u64, name })

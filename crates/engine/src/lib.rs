@@ -16,6 +16,7 @@ pub mod gguf;
 pub mod grammar;
 pub mod layers;
 mod listener;
+mod logits;
 pub mod memory;
 pub mod offload;
 pub mod placement;

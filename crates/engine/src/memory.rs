@@ -38,8 +38,10 @@ pub struct Parts {
     pub blocks: Vec<Share>,
     /// What of it the output takes.
     pub output: Share,
-    /// A step on a GPU: activations, what attention holds, logits.
+    /// A step on a GPU: activations, partial results of attention, logits.
     pub scratch: u64,
+    /// What attention holds beside that where it is composed of candle's operations: scores, keys and values in f32.
+    pub scores: u64,
 }
 
 /// What a part of a model takes.
@@ -55,8 +57,12 @@ pub struct Share {
     pub state: u64,
 }
 
-/// How often a GPU holds the scores of attention at a time, `[H, T, tokens]`: as products, with what may not be seen, as shares.
+/// How often candle's operations hold the scores of attention at a time, `[H, T, tokens]`: as products, with what may not be seen, as
+/// shares.
 const SCORES: u64 = 3;
+
+/// Positions for each row of partial results that attention's own kernels hold: splits of 256, for up to 16 rows.
+const SPLIT: u64 = 256 / 16;
 
 /// The program without a model.
 const PROGRAM: u64 = 16 << 20;
@@ -214,7 +220,9 @@ impl Parts {
         let sum = |of: fn(&(u64, u64)) -> u64| kept.iter().map(of).fold(0, u64::saturating_add);
         // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
         let widths = (sizes.kv_heads * (sizes.key_width + sizes.value_width)) as u64;
-        let attention = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
+        let scores = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
+        let partial = 4 * sizes.heads as u64 * (sizes.key_width.max(sizes.value_width) as u64 + 2);
+        let partials = partial.saturating_mul(tokens.div_ceil(SPLIT));
         let outputs =
             (room.sequences as u64).saturating_add(draft::MOST as u64).saturating_mul(4 * vocabulary);
         Ok(Parts {
@@ -226,7 +234,8 @@ impl Parts {
             },
             blocks,
             output,
-            scratch: activations.saturating_add(attention.saturating_mul(tokens)).saturating_add(outputs),
+            scratch: activations.saturating_add(partials).saturating_add(outputs),
+            scores: scores.saturating_mul(tokens),
         })
     }
 }

@@ -31,7 +31,29 @@ pub(crate) enum Ground {
     Gpu(Gpu, Placement),
 }
 
+/// What computes a model, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Never [`Device::Auto`].
+    pub device: Device,
+    /// What its maker calls a GPU; empty without one.
+    pub gpu: String,
+    /// Layers on the GPU.
+    pub layers: usize,
+}
+
 impl Ground {
+    /// What computes.
+    pub fn place(&self) -> Place {
+        match self {
+            Ground::Host => Place { device: Device::Cpu, gpu: String::new(), layers: 0 },
+            Ground::Oracle => Place { device: Device::Candle, gpu: String::new(), layers: 0 },
+            Ground::Gpu(gpu, placement) => {
+                Place { device: gpu.device(), gpu: gpu.name.clone(), layers: placement.layers }
+            }
+        }
+    }
+
     /// What the host holds of a model with these parts, and `beside` bytes more of what a GPU gives up.
     pub fn host(&self, parts: &Parts, beside: u64) -> Footprint {
         match self {
@@ -43,8 +65,9 @@ impl Ground {
     }
 
     /// What a person should know of it.
-    pub fn note(&self, device: Device) -> Option<String> {
+    pub fn note(&self) -> Option<String> {
         let Ground::Gpu(gpu, Placement { layers, of, gpu: held, .. }) = self else { return None };
+        let device = gpu.device();
         let rest = if layers < of { ", the rest on the CPU" } else { "" };
         let held = shown(held.total());
         Some(format!("{layers} of {of} layers on {} ({device}), which takes {held} there{rest}", gpu.name))
@@ -71,6 +94,14 @@ impl Model<'_> {
     }
 }
 
+/// What `device` would hold: where attention has its own kernels there are no scores.
+fn on(device: Device, parts: Parts) -> Parts {
+    match device {
+        Device::Cuda(_) => Parts { scores: 0, ..parts },
+        _ => parts,
+    }
+}
+
 impl Offload {
     /// On the CPU.
     pub fn cpu() -> Self {
@@ -84,12 +115,15 @@ impl Offload {
     /// The device can't be used.
     #[allow(clippy::type_complexity)]
     pub fn plan(&self, parts: &Parts) -> Result<Option<(u64, std::result::Result<Placement, Refusal>)>> {
-        let budget = match (self.device, self.memory) {
+        let found = match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
-            (Device::Cuda(_) | Device::Metal, Some(memory)) => Some(memory),
-            (device, most) => device.open()?.map(|gpu| most.unwrap_or(u64::MAX).min(gpu.free)),
+            (Device::Cuda(_) | Device::Metal, Some(memory)) => Some((self.device, memory)),
+            (device, most) => {
+                device.open()?.map(|gpu| (gpu.device(), most.unwrap_or(u64::MAX).min(gpu.free)))
+            }
         };
-        Ok(budget.map(|budget| (budget, parts.place(budget, self.layers))))
+        let place = |(device, budget)| (budget, on(device, parts.clone()).place(budget, self.layers));
+        Ok(found.map(place))
     }
 
     /// Finds the device, and what of `model` goes there. With [`Device::Auto`] the CPU computes where there is no GPU, or none of it fits.
@@ -105,7 +139,7 @@ impl Offload {
                 None => Ground::Host,
                 Some(gpu) => {
                     let budget = self.memory.map_or(gpu.free, |most| most.min(gpu.free));
-                    match model.parts()?.place(budget, self.layers) {
+                    match on(gpu.device(), model.parts()?).place(budget, self.layers) {
                         Ok(placement) => Ground::Gpu(gpu, placement),
                         Err(_) if self.device == Device::Auto && self.layers.is_none() => Ground::Host,
                         Err(refusal) => return Err(model.refused(refusal)),
@@ -125,6 +159,19 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn only_composed_attention_holds_scores() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let parts = Parts::of(&Gguf::open(&path).unwrap(), 256, KvType::F16).unwrap();
+        let takes = |device| {
+            let plan = Offload { device, layers: None, memory: Some(1 << 40) }.plan(&parts).unwrap();
+            plan.unwrap().1.unwrap().gpu.working
+        };
+        assert!(parts.scores > 0);
+        assert_eq!(takes(Device::Metal) - takes(Device::Cuda(0)), parts.scores);
+    }
 
     #[test]
     fn without_a_gpu_the_cpu_computes_unless_layers_were_asked_for() {

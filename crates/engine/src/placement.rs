@@ -77,7 +77,7 @@ impl Parts {
         });
         Footprint {
             weights: sum.weights.saturating_add(self.output.on_gpu),
-            working: self.scratch.saturating_add(SPARE),
+            working: self.scratch.saturating_add(self.scores).saturating_add(SPARE),
             ..sum
         }
     }

@@ -49,10 +49,48 @@ impl Sampler {
         }
         let random = self.random.next_f64();
         self.top_k(logits);
+        self.draw_from_candidates(random)
+    }
+
+    /// Draws from the logits that `top_k` left. `random` in [0, 1).
+    fn draw_from_candidates(&mut self, random: f64) -> Option<u32> {
         let total = self.weigh();
         self.keep_top_p(total);
         self.keep_min_p();
         self.choose(random)
+    }
+
+    fn penalizes(&self) -> bool {
+        let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = self.options;
+        repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
+    }
+
+    /// How many of the greatest logits decide what is drawn, where some do: at temperature 0 the greatest, else those that `top_k`
+    /// keeps. `None` if a draw takes all; so with penalties, which change what is greatest.
+    pub fn deciding(&self) -> Option<usize> {
+        match self.options.top_k {
+            _ if self.penalizes() => None,
+            _ if self.options.temperature <= 0.0 => Some(1),
+            0 => None,
+            kept => Some(kept),
+        }
+    }
+
+    /// What [`Sampler::draw`] draws, from the [deciding](Sampler::deciding) logits and their tokens alone: the greatest first, of equals
+    /// the lowest token. `None` if they don't decide it after all; then nothing has happened.
+    pub fn draw_among_few(&mut self, few: &[(f32, u32)]) -> Option<u32> {
+        let Sampling { temperature, top_k, .. } = self.options;
+        if temperature <= 0.0 {
+            // A zero may be equal to a negative one that comes before.
+            return few.first().filter(|(logit, _)| *logit != 0.0).map(|&(_, token)| token);
+        }
+        self.candidates.clear();
+        self.candidates.extend(few.iter().take(top_k));
+        if self.candidates.is_empty() {
+            return None;
+        }
+        let random = self.random.next_f64();
+        self.draw_from_candidates(random)
     }
 
     /// Changes the logits of the tokens in `seen`, the latest last.
@@ -62,7 +100,7 @@ impl Sampler {
     pub fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
             self.options;
-        if repetition_penalty == 1.0 && presence_penalty == 0.0 && frequency_penalty == 0.0 {
+        if !self.penalizes() {
             return;
         }
         self.seen.clear();
@@ -87,7 +125,7 @@ impl Sampler {
         // Few get over the bar that the best k so far have set, so it is no matter how they are sorted.
         let mut bar = f32::NEG_INFINITY;
         for (&logit, token) in logits.iter().zip(0..) {
-            if logit > bar && logit.is_finite() {
+            if logit.total_cmp(&bar).is_gt() && logit.is_finite() {
                 self.candidates.push((logit, token));
                 if self.candidates.len() == k.saturating_mul(2) {
                     self.keep_first(k);
@@ -95,7 +133,7 @@ impl Sampler {
                 }
             }
         }
-        if self.candidates.len() > k {
+        if k < usize::MAX {
             self.keep_first(k);
         }
     }
@@ -327,6 +365,37 @@ mod tests {
     }
 
     proptest! {
+        /// Few logits of many, few different ones, and with a temperature that makes equals of some.
+        #[test]
+        fn the_deciding_logits_draw_what_all_draw(
+            logits in prop::collection::vec(
+                prop_oneof![6 => (-40i8..40).prop_map(|x| f32::from(x) / 8.0), 2 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY)], 1..60),
+            temperature in prop_oneof![Just(0f32), 0.1f32..3.0, Just(1e30f32)],
+            top_k in 0usize..12,
+            top_p in 0.05f32..1.2,
+            min_p in 0f32..0.9,
+            seed in any::<u64>(),
+        ) {
+            let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
+            let (mut by_few, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
+            let Some(count) = by_few.deciding() else {
+                prop_assert!(temperature > 0.0 && top_k == 0);
+                return Ok(());
+            };
+            let mut few: Vec<(f32, u32)> = logits.iter().copied().zip(0..).filter(|few| few.0.is_finite()).collect();
+            few.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            few.truncate(count);
+            for _ in 0..6 {
+                let drawn = by_few.draw_among_few(&few);
+                if let Some(token) = drawn {
+                    prop_assert_eq!(by_all.draw(&logits), Some(token));
+                } else {
+                    // Nothing has happened: all decide, and both go on alike.
+                    prop_assert_eq!(by_few.draw(&logits), by_all.draw(&logits));
+                }
+            }
+        }
+
         #[test]
         fn draws_only_what_the_options_leave(
             logits in prop::collection::vec(

@@ -1,5 +1,6 @@
 //! One turn under way: its tokens, and the path of each new token from logits to events.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -9,6 +10,7 @@ use crate::chat::formats::{Parsed, Parser};
 use crate::draft::{self, Lookup, Tenants};
 use crate::grammar::Constraint;
 use crate::listener::Listener;
+use crate::logits::Logits;
 use crate::pool::{Found, Run};
 use crate::repetition::{Calls, Cycles, Digits, Verdict};
 use crate::request::{Event, Finish, Miss, ToolCall, Usage};
@@ -92,16 +94,14 @@ impl Sequence {
 
     /// Draws the next token from the logits of the latest, and appends what follows without a draw; once more from the logits of
     /// the drafted tokens, as long as these are the tokens that came. The next step computes all that is not computed together.
-    /// `logits: [rows, V]`
-    pub fn advance(&mut self, logits: &mut [f32], vocabulary: usize) {
+    /// `rows` of the logits are this sequence's.
+    pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
         if self.cancelled.load(Ordering::Relaxed) {
             self.run.finished = true;
         }
-        let rows = logits.len() / vocabulary;
         let mut row = 0;
-        while !self.run.finished && row < rows {
-            let logits = &mut logits[row * vocabulary..][..vocabulary];
-            if let Err(error) = self.draw(logits).and_then(|()| self.follow()) {
+        while !self.run.finished && row < rows.len() {
+            if let Err(error) = self.draw(logits, rows.start + row).and_then(|()| self.follow()) {
                 self.fail(error);
             }
             // At least one has come.
@@ -117,13 +117,11 @@ impl Sequence {
         let _ = self.events.send(Err(error));
     }
 
-    fn draw(&mut self, logits: &mut [f32]) -> Result<()> {
-        self.tokenizer.mask(logits);
-        let token = match &mut self.constraint {
-            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
-            None => self.sampler.sample(logits, &self.run.tokens),
+    fn draw(&mut self, logits: &mut dyn Logits, row: usize) -> Result<()> {
+        let token = match self.draw_among_few(logits, row)? {
+            Some(token) => token,
+            None => self.draw_among_all(logits.row(row)?)?.ok_or(Error::NoToken)?,
         };
-        let token = token.ok_or(Error::NoToken)?;
         let now = Instant::now();
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
         self.append(token)?;
@@ -132,6 +130,28 @@ impl Sequence {
             self.finish(Finish::Repetition);
         }
         Ok(())
+    }
+
+    fn draw_among_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
+        self.tokenizer.mask(logits);
+        Ok(match &mut self.constraint {
+            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
+            None => self.sampler.sample(logits, &self.run.tokens),
+        })
+    }
+
+    /// The token that would be drawn among all, where the greatest logits decide that and can be had apart.
+    fn draw_among_few(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
+        let Some(count) = self.sampler.deciding() else { return Ok(None) };
+        let drawable = self.tokenizer.drawable();
+        match &mut self.constraint {
+            Some(constraint) => constraint
+                .draw_among_few(&mut self.sampler, drawable, &mut |among| logits.greatest(row, count, among)),
+            None => {
+                let few = logits.greatest(row, count, drawable)?;
+                Ok(few.and_then(|few| self.sampler.draw_among_few(&few)))
+            }
+        }
     }
 
     /// Appends what needs no draw: tokens that the grammar forces, which are all that its mask leaves, and the end of reasoning that

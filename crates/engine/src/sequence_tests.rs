@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use serde_json::json;
 
 use super::*;
+use crate::backend::Greatest;
 use crate::cache::Prefix;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
@@ -68,14 +69,26 @@ impl Stage {
     }
 }
 
+/// Logits on the host.
+struct OneRow(Vec<f32>);
+
+impl Logits for OneRow {
+    fn row(&mut self, _row: usize) -> Result<&mut [f32]> {
+        Ok(&mut self.0)
+    }
+
+    fn greatest(&mut self, _row: usize, _count: usize, _among: &[u32]) -> Result<Greatest> {
+        Ok(None)
+    }
+}
+
 impl Play {
     /// The model wants this token.
     fn draw(&mut self, token: u32) {
         let mut logits = vec![0.0; self.sequence.tokenizer.len()];
         logits[token as usize] = 9.0;
         self.draws += 1;
-        let vocabulary = logits.len();
-        self.sequence.advance(&mut logits, vocabulary);
+        self.sequence.advance(&mut OneRow(logits), 0..1);
     }
 
     /// The model wants the turn to be `text`: it goes on with what it has not said yet.

@@ -18,7 +18,8 @@ struct Case {
 
 fn shape(heads: usize, kv_heads: usize, key_width: usize, value_width: usize) -> AttentionShape {
     let scale = 1.0 / (key_width as f32).sqrt();
-    AttentionShape { heads, kv_heads, key_width, value_width, scale, window: None }
+    let values_in_keys = value_width < key_width;
+    AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window: None }
 }
 
 /// Qwen3-0.6B's heads, and DeepSeek-V2-Lite's.
@@ -51,7 +52,7 @@ fn bench(criterion: &mut Criterion) {
             kept
         };
         let keys = kept(kv_heads * key_width);
-        let values = (key_width == value_width).then(|| kept(kv_heads * value_width));
+        let values = (!shape.values_in_keys).then(|| kept(kv_heads * value_width));
         let q = noise(rows * heads * key_width);
         let mut y = vec![0.0; rows * heads * value_width];
         let pairs: usize = (past + 1..=past + rows).sum();

@@ -16,8 +16,14 @@ fn cpus() -> impl Iterator<Item = Cpu> {
 
 /// Qwen3.5-0.8B's heads, row by row. An element is a number of a state that a row goes through.
 fn recurrent(criterion: &mut Criterion) {
-    let shape =
-        DeltaShape { key_heads: 16, value_heads: 16, key_width: 128, value_width: 128, epsilon: 1e-6 };
+    let shape = DeltaShape {
+        key_heads: 16,
+        value_heads: 16,
+        key_width: 128,
+        value_width: 128,
+        kernel: 4,
+        epsilon: 1e-6,
+    };
     let (heads, size) = (shape.value_heads, shape.key_width * shape.value_width);
     for rows in [1, 512] {
         let mut group = criterion.benchmark_group(format!("delta, rows: {rows}"));

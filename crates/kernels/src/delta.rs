@@ -30,14 +30,21 @@ pub struct DeltaShape {
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
+    /// Rows that the convolution before the rule sees, the current one included.
+    pub kernel: usize,
     /// What is added to the sum of squares when queries and keys are normalised.
     pub epsilon: f32,
 }
 
 impl DeltaShape {
-    /// The numbers of a row of queries, keys and values.
-    fn row(&self) -> usize {
+    /// Channels, which are convolved: the numbers of a row of queries, keys and values.
+    pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_width + self.value_heads * self.value_width
+    }
+
+    /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
+    pub fn kept(&self) -> (usize, usize) {
+        ((self.kernel - 1) * self.channels(), self.value_heads * self.key_width * self.value_width)
     }
 }
 
@@ -88,8 +95,8 @@ pub fn delta(
 ) {
     let DeltaShape { key_heads, value_heads, key_width, value_width, .. } = *shape;
     assert!(key_heads > 0 && value_heads > 0 && key_width > 0 && value_width > 0, "delta: an empty part");
-    assert!(qkv.len().is_multiple_of(shape.row()), "delta: qkv");
-    let rows = qkv.len() / shape.row();
+    assert!(qkv.len().is_multiple_of(shape.channels()), "delta: qkv");
+    let rows = qkv.len() / shape.channels();
     assert!(beta.len() == rows * value_heads && alpha.len() == rows * value_heads, "delta: beta, alpha");
     assert!(a.len() == value_heads && dt.len() == value_heads, "delta: a, dt");
     assert_eq!(state.len(), value_heads * key_width * value_width, "delta: state");
@@ -130,7 +137,7 @@ impl Call<'_> {
     #[inline(always)]
     fn query_and_key(&self, isa: Isa, row: usize, head: usize, q: &mut [f32], k: &mut [f32]) {
         let DeltaShape { key_heads, key_width, epsilon, .. } = self.shape;
-        let row = &self.qkv[row * self.shape.row()..];
+        let row = &self.qkv[row * self.shape.channels()..];
         let start = head % key_heads * key_width;
         normalize(isa, &row[start..][..key_width], epsilon, 1.0 / (key_width as f32).sqrt(), q);
         normalize(isa, &row[key_heads * key_width + start..][..key_width], epsilon, 1.0, k);
@@ -139,7 +146,8 @@ impl Call<'_> {
     #[inline(always)]
     fn value(&self, row: usize, head: usize) -> &[f32] {
         let DeltaShape { key_heads, key_width, value_width, .. } = self.shape;
-        &self.qkv[row * self.shape.row() + 2 * key_heads * key_width + head * value_width..][..value_width]
+        &self.qkv[row * self.shape.channels() + 2 * key_heads * key_width + head * value_width..]
+            [..value_width]
     }
 
     /// The rate β.

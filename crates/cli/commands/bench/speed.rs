@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         vec![
             test.model_filename.clone(),
             format!("{:.1} MiB", test.model_size as f64 / (1 << 20) as f64),
-            test.n_threads.to_string(),
+            if test.n_gpu_layers > 0 { test.devices.clone() } else { test.n_threads.to_string() },
             format!("{what} {tokens} @ {}", test.n_depth),
             format!("{:.2} ± {:.2}", test.avg_ts, test.stddev_ts),
         ]

@@ -5,10 +5,11 @@ mod checks;
 use std::process::ExitCode;
 
 use alara_engine::gguf::Gguf;
+use alara_engine::offload::Offload;
 use alara_engine::tokenizer::Tokenizer;
 use serde::Serialize;
 
-use crate::ui;
+use crate::{device, ui};
 
 /// Check a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
 ///
@@ -18,6 +19,8 @@ pub struct Args {
     /// Model file; without it the model that ships
     #[arg(value_name = "MODEL")]
     model: Option<String>,
+    #[command(flatten)]
+    device: device::Args,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -68,7 +71,7 @@ impl<E: Into<alara_engine::Error>> From<E> for Reason {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    let report = verify(&gguf, args.model.as_deref(), |check| {
+    let report = verify(&gguf, args.model.as_deref(), args.device.offload(), |check| {
         if !args.json {
             let outcome = match check.outcome {
                 Outcome::Ok => "ok",
@@ -84,8 +87,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Does all checks; `seen` hears of each when it is through. An error says that this machine is too small.
-fn verify(gguf: &Gguf, name: Option<&str>, seen: impl Fn(&Check)) -> anyhow::Result<Report> {
+/// Does all checks; `seen` hears of each when it is through. An error says that this machine is too small, or has no such device.
+fn verify(
+    gguf: &Gguf,
+    name: Option<&str>,
+    offload: Offload,
+    seen: impl Fn(&Check),
+) -> anyhow::Result<Report> {
     let mut checks = Vec::new();
     let mut add = |name: &'static str, finding: Finding| {
         let (outcome, detail, value) = match finding {
@@ -100,7 +108,7 @@ fn verify(gguf: &Gguf, name: Option<&str>, seen: impl Fn(&Check)) -> anyhow::Res
     let without = |what: &str| Err(Reason::Skipped(format!("it needs {what}")));
 
     add("checksum", checks::checksum(gguf, name));
-    checks::fits(gguf)?;
+    checks::fits(gguf, offload)?;
     let loads = add("tensors", checks::tensors(gguf));
     let tokenizer = Tokenizer::from_gguf(gguf);
     match &tokenizer {
@@ -113,9 +121,9 @@ fn verify(gguf: &Gguf, name: Option<&str>, seen: impl Fn(&Check)) -> anyhow::Res
     };
     match &tokenizer {
         Ok(tokenizer) if loads => {
-            add("perplexity", checks::perplexity(gguf, tokenizer));
-            add("continuation", checks::continuation(gguf));
-            add("tool call", checks::tool_call(gguf));
+            add("perplexity", checks::perplexity(gguf, tokenizer, offload));
+            add("continuation", checks::continuation(gguf, offload));
+            add("tool call", checks::tool_call(gguf, offload));
         }
         _ => {
             let needed = if loads { "the tokenizer" } else { "the tensors" };

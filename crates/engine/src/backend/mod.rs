@@ -6,287 +6,52 @@
 pub mod candle;
 mod cores;
 pub mod native;
+mod operands;
 mod profiled;
+mod routes;
+#[cfg(test)]
+pub mod scarce;
 pub mod split;
+mod step;
 
-use std::ops::Range;
 use std::time::Duration;
 
-pub use alara_kernels::Isa;
+pub use alara_kernels::{AttentionShape, DeltaShape, Isa};
 pub use cores::default_threads;
-pub use profiled::{Profile, Profiled, Spent, limits};
+pub(crate) use operands::try_map;
+pub use operands::{DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Queries, StackShape};
+pub use profiled::{Around, Profile, Profiled, Spent, limits};
+pub use routes::{Choice, Routes};
+pub use step::{KvType, Part, Span, Step};
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 
-/// How keys and values are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvType {
-    /// Four bytes a number, exact.
-    F32,
-    /// Two bytes a number.
-    #[default]
-    F16,
-    /// Blocks of 32 numbers of one byte with an f16 scale.
-    Q8_0,
+/// The kernels' name of a tensor type; `None` where there are no kernels.
+fn format(kind: TensorType) -> Option<alara_kernels::Format> {
+    let name = kind.name();
+    alara_kernels::Format::ALL.into_iter().find(|format| format.name() == name)
 }
 
-impl KvType {
-    /// Bytes that `numbers` take; a whole number of 32-number blocks for [`KvType::Q8_0`].
-    pub fn bytes(self, numbers: usize) -> usize {
-        match self {
-            KvType::F32 => 4 * numbers,
-            KvType::F16 => 2 * numbers,
-            KvType::Q8_0 => numbers.div_ceil(32) * 34,
+/// All numbers of `data`; `None` if there are no kernels for `kind`.
+fn numbers(data: &[u8], kind: TensorType) -> Option<Vec<f32>> {
+    let format = format(kind)?;
+    let mut numbers = vec![0.0; data.len() / format.block_bytes() * format.block_len()];
+    alara_kernels::dequantize(format, data, &mut numbers);
+    Some(numbers)
+}
+
+/// The kernels' name of an activation.
+impl From<Activation> for alara_kernels::Gate {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Silu => alara_kernels::Gate::Silu,
+            Activation::GeluTanh => alara_kernels::Gate::GeluTanh,
+            Activation::Sigmoid => alara_kernels::Gate::Sigmoid,
+            Activation::ClampedSwiglu => alara_kernels::Gate::ClampedSwiglu,
         }
-    }
-}
-
-impl std::str::FromStr for KvType {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "f32" => Ok(KvType::F32),
-            "f16" => Ok(KvType::F16),
-            "q8_0" => Ok(KvType::Q8_0),
-            other => Err(format!("`{other}` is none of f32, f16, q8_0")),
-        }
-    }
-}
-
-/// A part of a model, as it is loaded: what it begins with, its blocks, what it ends with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// The table of embeddings.
-    Input,
-    /// A block, by its number.
-    Block(usize),
-    /// The last norm and the matrix that gives logits.
-    Output,
-}
-
-/// One sequence's share of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// How many of the step's rows are this sequence's; they follow the previous span's.
-    pub rows: usize,
-    /// How many tokens of the sequence the cache holds already: the position of the first row.
-    pub past: usize,
-    /// Numbers of the blocks that hold the sequence's tokens, in order, with room for the new rows.
-    pub blocks: Vec<u32>,
-    /// The same for windowed layers; those wholly before the window may name any block.
-    pub windowed: Vec<u32>,
-    /// Where the sequence's recurrent state lies. It counts as zero while `past` is 0.
-    pub slot: SlotId,
-    /// After how many of its rows, ascending, the recurrent state is copied to which other slot too.
-    pub saves: Vec<(usize, SlotId)>,
-}
-
-/// What one forward pass computes: T tokens of S sequences, each at its own positions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    /// The tokens. `[T]`
-    pub tokens: Vec<u32>,
-    /// The sequences; their rows sum to T.
-    pub spans: Vec<Span>,
-    /// The rows whose logits are wanted, ascending.
-    pub outputs: Vec<usize>,
-}
-
-impl Step {
-    /// The position of every row. `[T]`
-    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
-        self.spans.iter().flat_map(|span| span.past..span.past + span.rows)
-    }
-}
-
-/// The shape of one attention layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionShape {
-    /// H, query heads.
-    pub heads: usize,
-    /// K, key and value heads; query head `h` reads key head `h / (H / K)`.
-    pub kv_heads: usize,
-    /// Width of a query and key head.
-    pub key_width: usize,
-    /// Width of a value head.
-    pub value_width: usize,
-    /// Whether a value is the first `value_width` numbers of its key, so that only keys are kept.
-    pub values_in_keys: bool,
-    /// Multiplies the scores.
-    pub scale: f32,
-    /// Tokens that a token sees, itself included; `None` = all before it.
-    pub window: Option<usize>,
-}
-
-impl Span {
-    /// Its rows in runs that end where state is saved: how many, and the slot that gets it.
-    pub fn runs(&self) -> impl Iterator<Item = (usize, Option<SlotId>)> + '_ {
-        let ends = self.saves.iter().map(|(rows, slot)| (*rows, Some(*slot))).chain([(self.rows, None)]);
-        let mut before = 0;
-        ends.map(move |(end, slot)| (end - std::mem::replace(&mut before, end), slot))
-            .filter(|(rows, slot)| *rows > 0 || slot.is_some())
-    }
-
-    /// The blocks of a layer with `window`.
-    pub fn blocks_for(&self, window: Option<usize>) -> &[u32] {
-        if window.is_some() { &self.windowed } else { &self.blocks }
-    }
-}
-
-impl AttentionShape {
-    /// Numbers that the layer keeps for a token: of its key, and of its value.
-    pub fn kept(&self) -> (usize, usize) {
-        let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
-        (self.kv_heads * self.key_width, values)
-    }
-}
-
-/// What attends.
-#[derive(Debug)]
-pub struct Queries<'a, A, V> {
-    /// `[T, H * E]`
-    pub q: &'a A,
-    /// `[T, K * E]`
-    pub k: &'a A,
-    /// `[T, K * value_width]`; `None` if values are in keys.
-    pub v: Option<&'a A>,
-    /// An extra score per head, whose share of the softmax goes nowhere. `[H]`
-    pub sinks: Option<&'a V>,
-}
-
-/// A part of a stack of equal matrices.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StackShape {
-    /// How many matrices.
-    pub count: usize,
-    /// Rows of each in the file.
-    pub out: usize,
-    /// Numbers in a row.
-    pub width: usize,
-    /// The rows that are meant of each.
-    pub rows: Range<usize>,
-}
-
-/// Which experts a step's rows use.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Routes {
-    /// Experts per row.
-    pub used: usize,
-    /// `[T, used]`
-    pub experts: Vec<u32>,
-    /// What multiplies each expert's result. `[T, used]`
-    pub weights: Vec<f32>,
-}
-
-/// The weights of a layer of experts.
-#[derive(Debug)]
-pub struct ExpertStacks<S, V> {
-    /// `[experts, F, D]`
-    pub gate: S,
-    /// `[experts, F, D]`
-    pub up: S,
-    /// `[experts, D, F]`
-    pub down: S,
-    /// `[experts, F]`
-    pub gate_bias: Option<V>,
-    /// `[experts, F]`
-    pub up_bias: Option<V>,
-    /// `[experts, D]`; inside the weighting.
-    pub down_bias: Option<V>,
-    /// The function on the gate.
-    pub activation: Activation,
-}
-
-/// The shape of one layer of the gated delta rule.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeltaShape {
-    /// Heads of queries and keys; value head `j` reads key head `j % key_heads`.
-    pub key_heads: usize,
-    /// Heads of values.
-    pub value_heads: usize,
-    /// Width of a query and key head.
-    pub key_width: usize,
-    /// Width of a value head.
-    pub value_width: usize,
-    /// Rows that the convolution sees, the current one included.
-    pub kernel: usize,
-    /// Added to the sum of squares when queries and keys are normalised.
-    pub epsilon: f32,
-}
-
-impl DeltaShape {
-    /// Channels that are convolved: queries, keys, values.
-    pub fn channels(&self) -> usize {
-        2 * self.key_heads * self.key_width + self.value_heads * self.value_width
-    }
-
-    /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
-    pub fn kept(&self) -> (usize, usize) {
-        ((self.kernel - 1) * self.channels(), self.value_heads * self.key_width * self.value_width)
-    }
-}
-
-/// What the gated delta rule reads.
-#[derive(Debug)]
-pub struct DeltaInput<'a, A> {
-    /// Before the convolution. `[T, channels]`
-    pub qkv: &'a A,
-    /// Before the sigmoid. `[T, value_heads]`
-    pub beta: &'a A,
-    /// Before the softplus. `[T, value_heads]`
-    pub alpha: &'a A,
-}
-
-/// The weights of the gated delta rule.
-#[derive(Debug)]
-pub struct DeltaWeights<V> {
-    /// The convolution; the last tap is the current row's. `[channels, kernel]`
-    pub conv: V,
-    /// Multiplies the decay's softplus; not above 0. `[value_heads]`
-    pub a: V,
-    /// Added to `alpha`. `[value_heads]`
-    pub dt: V,
-}
-
-/// `f` of each, or the first error.
-pub(crate) fn try_map<T, U, const N: usize>(
-    items: [T; N],
-    mut f: impl FnMut(T) -> Result<U>,
-) -> Result<[U; N]> {
-    let mut error = None;
-    let all = items.map(|item| match error {
-        None => f(item).map_err(|e| error = Some(e)).ok(),
-        Some(_) => None,
-    });
-    match error {
-        Some(error) => Err(error),
-        None => Ok(all.map(|item| item.expect("there was no error"))),
-    }
-}
-
-impl<S, V> ExpertStacks<S, V> {
-    /// The same by reference, as backends take it.
-    pub fn by_ref(&self) -> ExpertStacks<&S, &V> {
-        ExpertStacks {
-            gate: &self.gate,
-            up: &self.up,
-            down: &self.down,
-            gate_bias: self.gate_bias.as_ref(),
-            up_bias: self.up_bias.as_ref(),
-            down_bias: self.down_bias.as_ref(),
-            activation: self.activation,
-        }
-    }
-}
-
-impl<V> DeltaWeights<V> {
-    /// The same by reference, as backends take it.
-    pub fn by_ref(&self) -> DeltaWeights<&V> {
-        DeltaWeights { conv: &self.conv, a: &self.a, dt: &self.dt }
     }
 }
 
@@ -448,15 +213,16 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn stacked(&mut self, x: &Self::Array, w: &Self::Stack) -> Result<Self::Array>;
 
-    /// Every row by the experts that are meant for it: the sum of `weight * down(activation(gate(x), up(x)))`, in the
-    /// order of the routes. `x: [T, D]` -> `[T, D]`
+    /// Every row by the experts that are chosen by its logits: the sum of `weight * down(activation(gate(x), up(x)))`, the best
+    /// first. `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn experts(
         &mut self,
         x: &Self::Array,
-        routes: &Routes,
+        logits: &Self::Array,
+        choice: &Choice<&Self::Vector>,
         stacks: &ExpertStacks<&Self::Stack, &Self::Vector>,
     ) -> Result<Self::Array>;
 
@@ -497,6 +263,22 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array>;
 
+    /// `x + y`, and its RMS norm, as [`Backend::add`] and [`Backend::norm`] give them.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn add_norm(
+        &mut self,
+        x: Self::Array,
+        y: &Self::Array,
+        weight: &Self::Vector,
+        epsilon: f32,
+    ) -> Result<(Self::Array, Self::Array)> {
+        let sum = self.add(x, y)?;
+        let normed = self.norm(&sum, weight, epsilon)?;
+        Ok((sum, normed))
+    }
+
     /// Makes the cosines and sines of a step. `cos`, `sin`: `[T, rope_width / 2]`
     ///
     /// # Errors
@@ -529,6 +311,20 @@ pub trait Backend: std::fmt::Debug {
         shape: &AttentionShape,
     ) -> Result<Self::Array>;
 
+    /// Makes heads ready, then as [`Backend::append_and_attend`].
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn prepare_and_attend(
+        &mut self,
+        heads: Heads<Self::Array, Self::Vector, Self::Angles>,
+        step: &Step,
+        kv: &mut Self::Kv,
+        shape: &AttentionShape,
+    ) -> Result<Self::Array> {
+        prepare_by_parts(self, heads, step, kv, shape)
+    }
+
     /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that where the span says so. Gives `[T, value_heads * value_width]`.
     ///
     /// # Errors
@@ -555,6 +351,25 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array>;
 
+    /// Waits until all that was asked for is computed, for backends that compute behind the caller's back.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`], of everything that was asked for.
+    fn wait(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The `count` greatest finite numbers of row `row` of `x`, with their places, the greatest first and of equals the lower place:
+    /// of those whose bit is set, bit `i % 32` of `among[i / 32]` for place i. `None`: whoever wants them had better read
+    /// all; so by default.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn greatest(&mut self, x: &Self::Array, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
+        let _ = (x, row, count, among);
+        Ok(None)
+    }
+
     /// The numbers of `x`, row after row, on the host.
     ///
     /// # Errors
@@ -569,4 +384,26 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// As [`Backend::embed`].
     fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Self::Array>;
+}
+
+/// [`Backend::prepare_and_attend`], a verb after the other.
+fn prepare_by_parts<B: Backend + ?Sized>(
+    backend: &mut B,
+    heads: Heads<B::Array, B::Vector, B::Angles>,
+    step: &Step,
+    kv: &mut B::Kv,
+    shape: &AttentionShape,
+) -> Result<B::Array> {
+    let Heads { q, k, v, sinks, norms: [q_norm, k_norm], angles, pairing, factors } = heads;
+    let mut ready = |mut x: B::Array, norm: Option<(&B::Vector, f32)>| {
+        if let Some((weight, epsilon)) = norm {
+            x = backend.norm(&x, weight, epsilon)?;
+        }
+        backend.rope(x, shape.key_width, angles, pairing)
+    };
+    let (mut q, k) = (ready(q, q_norm)?, ready(k, k_norm)?);
+    if !factors.is_empty() {
+        q = backend.scale(q, &factors)?;
+    }
+    backend.append_and_attend(Queries { q: &q, k: &k, v: Some(&v), sinks }, step, kv, shape)
 }

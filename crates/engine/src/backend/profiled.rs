@@ -8,7 +8,7 @@ use alara_kernels::{Cpu, Isa, Threads};
 
 use super::native::{Angles, Array, Kv, Matrix, Native, Stack, State};
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
     StackShape, Step,
 };
 use crate::Result;
@@ -61,36 +61,52 @@ impl Profile {
     }
 }
 
-/// Does what the native backend does and keeps a [`Profile`] of it.
+/// What stands around a verb: a clock, or in tests a device that may refuse.
+pub trait Around: std::fmt::Debug {
+    /// Does `verb`, which is called `name` and worth so many bytes and operations.
+    ///
+    /// # Errors
+    /// Those of the verb, and its own.
+    fn run<T>(&mut self, name: &str, cost: (u64, u64), verb: impl FnOnce() -> Result<T>) -> Result<T>;
+}
+
+impl Around for Profile {
+    fn run<T>(&mut self, name: &str, cost: (u64, u64), verb: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let result = verb();
+        self.add(name, start.elapsed(), cost);
+        result
+    }
+}
+
+/// Does what the native backend does, with something around every verb: by default what keeps a [`Profile`] of it.
 #[derive(Debug)]
-pub struct Profiled {
+pub struct Profiled<W = Profile> {
     inner: Native,
-    profile: Profile,
+    around: W,
     /// How the layers made so far keep keys and values.
     kv: std::cell::Cell<KvType>,
 }
 
-impl Profiled {
-    /// Records what `inner` does in `profile`.
-    pub fn new(inner: Native, profile: Profile) -> Self {
-        Profiled { inner, profile, kv: std::cell::Cell::default() }
+impl<W: Around> Profiled<W> {
+    /// Has `around` stand around what `inner` does.
+    pub fn new(inner: Native, around: W) -> Self {
+        Profiled { inner, around, kv: std::cell::Cell::default() }
     }
 
-    /// Does `work` and records it under `name`, with the bytes and operations that it is worth.
+    /// Does `work`, which is called `name` and worth so many bytes and operations.
     fn timed<T>(
         &mut self,
         name: &str,
         cost: (u64, u64),
         work: impl FnOnce(&mut Native) -> Result<T>,
     ) -> Result<T> {
-        let start = Instant::now();
-        let result = work(&mut self.inner);
-        self.profile.add(name, start.elapsed(), cost);
-        result
+        let Profiled { inner, around, .. } = self;
+        around.run(name, cost, || work(inner))
     }
 }
 
-impl Backend for Profiled {
+impl<W: Around> Backend for Profiled<W> {
     type Array = Array;
     type Matrix = Matrix;
     type Stack = Stack;
@@ -163,9 +179,11 @@ impl Backend for Profiled {
     fn experts(
         &mut self,
         x: &Array,
-        routes: &Routes,
+        logits: &Array,
+        choice: &Choice<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
+        let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice));
         let chosen: std::collections::BTreeSet<u32> = routes.experts.iter().copied().collect();
         let cost =
             [stacks.gate, stacks.up, stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
@@ -174,7 +192,7 @@ impl Backend for Profiled {
                 (bytes + matrix as u64, operations + products as u64)
             });
         self.timed(&format!("experts {}", stacks.gate.format().name()), cost, |inner| {
-            inner.experts(x, routes, stacks)
+            inner.experts(x, logits, choice, stacks)
         })
     }
 

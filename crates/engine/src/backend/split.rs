@@ -9,8 +9,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Part, Queries,
-    Routes, StackShape, Step, try_map,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads,
+    KvType, Part, Queries, StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -295,14 +295,16 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
     fn experts(
         &mut self,
         x: &Self::Array,
-        routes: &Routes,
+        logits: &Self::Array,
+        choice: &Choice<&Self::Vector>,
         stacks: &ExpertStacks<&Self::Stack, &Self::Vector>,
     ) -> Result<Self::Array> {
-        /// All of `stacks`, through what takes each from its side.
+        /// All of `choice` and `stacks`, through what takes each from its side.
         macro_rules! from {
             ($side:path) => {{
                 let bias = |bias: Option<_>| bias.map($side).transpose();
-                ExpertStacks {
+                let Choice { count, used, router, scale, .. } = *choice;
+                let stacks = ExpertStacks {
                     gate: $side(stacks.gate)?,
                     up: $side(stacks.up)?,
                     down: $side(stacks.down)?,
@@ -310,17 +312,19 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
                     up_bias: bias(stacks.up_bias)?,
                     down_bias: bias(stacks.down_bias)?,
                     activation: stacks.activation,
-                }
+                };
+                (Choice { count, used, router, bias: bias(choice.bias)?, scale }, stacks)
             }};
         }
         match stacks.gate {
             Side::Device(_) => {
-                let (x, stacks) = (self.device(x)?, from!(Side::device));
-                self.device.experts(&x, routes, &stacks).map(Side::Device)
+                let (x, logits, (choice, stacks)) =
+                    (self.device(x)?, self.device(logits)?, from!(Side::device));
+                self.device.experts(&x, &logits, &choice, &stacks).map(Side::Device)
             }
             Side::Host(_) => {
-                let (x, stacks) = (self.host(x)?, from!(Side::host));
-                self.host.experts(&x, routes, &stacks).map(Side::Host)
+                let (x, logits, (choice, stacks)) = (self.host(x)?, self.host(logits)?, from!(Side::host));
+                self.host.experts(&x, &logits, &choice, &stacks).map(Side::Host)
             }
         }
     }
@@ -351,6 +355,27 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
 
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array> {
         at!(self, weight, weight, [x], [], |backend| backend.norm(&x, weight, epsilon))
+    }
+
+    fn add_norm(
+        &mut self,
+        x: Self::Array,
+        y: &Self::Array,
+        weight: &Self::Vector,
+        epsilon: f32,
+    ) -> Result<(Self::Array, Self::Array)> {
+        match weight {
+            Side::Device(weight) => {
+                let (x, y) = (self.own_device(x)?, self.device(y)?);
+                let (sum, normed) = self.device.add_norm(x, &y, weight, epsilon)?;
+                Ok((Side::Device(sum), Side::Device(normed)))
+            }
+            Side::Host(weight) => {
+                let (x, y) = (self.own_host(x)?, self.host(y)?);
+                let (sum, normed) = self.host.add_norm(x, &y, weight, epsilon)?;
+                Ok((Side::Host(sum), Side::Host(normed)))
+            }
+        }
     }
 
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Self::Angles> {
@@ -395,6 +420,42 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         }
     }
 
+    fn prepare_and_attend(
+        &mut self,
+        Heads { q, k, v, sinks, norms: [q_norm, k_norm], angles, pairing, factors }: Heads<
+            Self::Array,
+            Self::Vector,
+            Self::Angles,
+        >,
+        step: &Step,
+        kv: &mut Self::Kv,
+        shape: &AttentionShape,
+    ) -> Result<Self::Array> {
+        /// The norms, through what takes each from its side.
+        macro_rules! norms {
+            ($side:path) => {{
+                let norm = |norm: Option<(_, f32)>| {
+                    norm.map(|(weight, epsilon)| $side(weight).map(|weight| (weight, epsilon))).transpose()
+                };
+                [norm(q_norm)?, norm(k_norm)?]
+            }};
+        }
+        match kv {
+            Side::Device(kv) => {
+                let [q, k, v] = try_map([q, k, v], |x| self.own_device(x))?;
+                let (sinks, norms) = (sinks.map(Side::device).transpose()?, norms!(Side::device));
+                let heads = Heads { q, k, v, sinks, norms, angles: &angles.0, pairing, factors };
+                self.device.prepare_and_attend(heads, step, kv, shape).map(Side::Device)
+            }
+            Side::Host(kv) => {
+                let [q, k, v] = try_map([q, k, v], |x| self.own_host(x))?;
+                let (sinks, norms) = (sinks.map(Side::host).transpose()?, norms!(Side::host));
+                let heads = Heads { q, k, v, sinks, norms, angles: &angles.1, pairing, factors };
+                self.host.prepare_and_attend(heads, step, kv, shape).map(Side::Host)
+            }
+        }
+    }
+
     fn delta(
         &mut self,
         DeltaInput { qkv, beta, alpha }: DeltaInput<Self::Array>,
@@ -426,6 +487,15 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
 
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array> {
         at!(self, x, x, [], [], |backend| backend.rows(x, rows))
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.host.wait()?;
+        self.device.wait()
+    }
+
+    fn greatest(&mut self, x: &Self::Array, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
+        kept!(self, x, x, |backend| backend.greatest(x, row, count, among))
     }
 
     fn to_host(&mut self, x: &Self::Array) -> Result<Vec<f32>> {

@@ -147,6 +147,26 @@ impl Engine {
     /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or if the model needs more
     /// memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
+        Self::load_by(gguf, options, |start, ground| {
+            let Options { threads, isa, host_bytes, .. } = *start.options;
+            let native = || Native::new(threads, isa);
+            match ground {
+                Ground::Host => start.on(native(), 0),
+                Ground::Oracle => start.on(Candle::cpu(), 0),
+                Ground::Gpu(gpu, placement) => {
+                    let first = placement.of - placement.layers;
+                    start.on(Split::new(Candle::on(gpu.device), native(), first), host_bytes)
+                }
+            }
+        })
+    }
+
+    /// The same, with a backend of the caller's: `begin` starts the thread that owns the model.
+    fn load_by(
+        gguf: &Gguf,
+        options: &Options,
+        begin: impl FnOnce(Start, Ground) -> Result<(JoinHandle<()>, bool)>,
+    ) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let (context, room) = room(gguf, &architecture, options)?;
         let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
@@ -164,17 +184,9 @@ impl Engine {
         }
 
         let (jobs, queue) = mpsc::channel();
-        let native = || Native::new(options.threads, options.isa);
         let start = Start { model, options, tokenizer: &tokenizer, queue };
-        let note = ground.note(options.offload.device);
-        let (thread, invariant) = match ground {
-            Ground::Host => start.on(native(), 0),
-            Ground::Oracle => start.on(Candle::cpu(), 0),
-            Ground::Gpu(gpu, placement) => {
-                let first = placement.of - placement.layers;
-                start.on(Split::new(Candle::on(gpu.device), native(), first), options.host_bytes)
-            }
-        }?;
+        let note = ground.note();
+        let (thread, invariant) = begin(start, ground)?;
         Ok(Engine {
             name: gguf.name().into(),
             format,
@@ -472,5 +484,7 @@ mod call_tests;
 mod disk_tests;
 #[cfg(test)]
 mod draft_tests;
+#[cfg(test)]
+mod full_tests;
 #[cfg(test)]
 mod tests;

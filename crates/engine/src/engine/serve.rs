@@ -100,9 +100,10 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], said: &Tenants
     }
     let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
     let budget = pool.budget(&runs, STEP_TOKENS);
-    let mut stepped = pool.step(&mut runs, budget)?;
-    for (at, logits) in stepped.each(pool.vocabulary()) {
-        running[at].advance(logits, pool.vocabulary());
+    let stepped = pool.step(&mut runs, budget)?;
+    let mut logits = pool.logits(stepped.logits.as_ref());
+    for (at, rows) in stepped.each() {
+        running[at].advance(&mut logits, rows);
     }
     if let Some(at) = stepped.too_long {
         running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });

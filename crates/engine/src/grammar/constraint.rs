@@ -9,6 +9,7 @@ use llguidance::{TokenParser, panic_utils};
 use toktrie::{SimpleVob, TokTrie};
 
 use super::GrammarError;
+use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
@@ -67,6 +68,34 @@ impl Constraint {
         }
         self.mask(logits)?;
         Ok(sampler.draw(logits))
+    }
+
+    /// The token that [`Constraint::draw`] would draw, where the greatest logits [decide](Sampler::deciding) that. `greatest` gives
+    /// them of the tokens whose bit is set; `drawable` are those of all that mean something. `None`: it takes all.
+    ///
+    /// # Errors
+    /// [`GrammarError::Failed`], or what `greatest` says.
+    pub fn draw_among_few(
+        &mut self,
+        sampler: &mut Sampler,
+        drawable: &[u32],
+        greatest: &mut dyn FnMut(&[u32]) -> crate::Result<Greatest>,
+    ) -> crate::Result<Option<u32>> {
+        if !sampler.cuts() {
+            let Some(few) = greatest(drawable)? else { return Ok(None) };
+            let Some(token) = sampler.draw_among_few(&few) else { return Ok(None) };
+            if self.allows(token)? {
+                return Ok(Some(token));
+            }
+            self.usage.rejected_tokens += 1;
+        }
+        let size = self.trie().vocab_size();
+        let allowed = self.computed()?.as_slice();
+        let within =
+            |at: usize| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0);
+        let words = drawable.iter().zip(allowed).enumerate();
+        let among: Vec<u32> = words.map(|(at, (a, b))| a & b & within(at)).collect();
+        Ok(greatest(&among)?.and_then(|few| sampler.draw_among_few(&few)))
     }
 
     /// Whether `token` may come next, once nothing is forced. What the mask would say, for a fraction of its price.

@@ -3,7 +3,7 @@
 use super::{Linear, Norm, Rotation, Weights};
 use crate::Result;
 use crate::architecture::Activation;
-use crate::backend::{AttentionShape, Backend, Queries, Step};
+use crate::backend::{AttentionShape, Backend, Heads, Step};
 use crate::facts::Sizes;
 
 /// One attention layer.
@@ -107,28 +107,24 @@ impl<B: Backend> Attention<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let width = self.shape.key_width;
-        let [mut q, mut k, v] = Linear::apply_all([&self.q, &self.k, &self.v], backend, x)?;
+        let [mut q, k, v] = Linear::apply_all([&self.q, &self.k, &self.v], backend, x)?;
         let mut gate = None;
         if self.gated {
             let (queries, gates) = backend.split(&q, 2 * width, width)?;
             (q, gate) = (queries, Some(gates));
         }
-        if let Some(norm) = &self.q_norm {
-            q = norm.apply(backend, &q)?;
-        }
-        if let Some(norm) = &self.k_norm {
-            k = norm.apply(backend, &k)?;
-        }
-        q = rotation.apply(backend, q, width)?;
-        k = rotation.apply(backend, k, width)?;
-        if let Some(temperature) = &self.temperature {
-            let factors: Vec<f32> = step.positions().map(|position| temperature.at(position)).collect();
-            if factors.iter().any(|&factor| factor != 1.0) {
-                q = backend.scale(q, &factors)?;
-            }
-        }
-        let queries = Queries { q: &q, k: &k, v: Some(&v), sinks: self.sinks.as_ref() };
-        let mut mixed = backend.append_and_attend(queries, step, kv, &self.shape)?;
+        let factors = self.temperature.map_or_else(Vec::new, |temperature| temperature.factors(step));
+        let heads = Heads {
+            q,
+            k,
+            v,
+            sinks: self.sinks.as_ref(),
+            norms: [&self.q_norm, &self.k_norm].map(|norm| norm.as_ref().map(Norm::parts)),
+            angles: rotation.angles(),
+            pairing: rotation.pairing(),
+            factors,
+        };
+        let mut mixed = backend.prepare_and_attend(heads, step, kv, &self.shape)?;
         if let Some(gate) = &gate {
             mixed = backend.gated(gate, mixed, Activation::Sigmoid)?;
         }
@@ -137,6 +133,12 @@ impl<B: Backend> Attention<B> {
 }
 
 impl Temperature {
+    /// What multiplies the queries of each row; empty where nothing does.
+    fn factors(self, step: &Step) -> Vec<f32> {
+        let factors: Vec<f32> = step.positions().map(|position| self.at(position)).collect();
+        if factors.iter().all(|&factor| factor == 1.0) { Vec::new() } else { factors }
+    }
+
     fn at(self, position: usize) -> f32 {
         1.0 + self.scale * ((position / self.step) as f32).ln_1p()
     }

@@ -36,4 +36,17 @@ impl<B: Backend> Norm<B> {
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
         backend.norm(x, &self.weight, self.epsilon)
     }
+
+    /// `x + y`, and the norm of that.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn after_add(&self, backend: &mut B, x: B::Array, y: &B::Array) -> Result<(B::Array, B::Array)> {
+        backend.add_norm(x, y, &self.weight, self.epsilon)
+    }
+
+    /// Its weights, and what it adds to the mean of squares.
+    pub fn parts(&self) -> (&B::Vector, f32) {
+        (&self.weight, self.epsilon)
+    }
 }

@@ -97,6 +97,16 @@ impl<B: Backend> Rotation<B> {
     pub fn apply(&self, backend: &mut B, x: B::Array, width: usize) -> Result<B::Array> {
         backend.rope(x, width, &self.angles, self.pairing)
     }
+
+    /// The cosines and sines.
+    pub fn angles(&self) -> &B::Angles {
+        &self.angles
+    }
+
+    /// Which numbers of a head turn together.
+    pub fn pairing(&self) -> Pairing {
+        self.pairing
+    }
 }
 
 /// How many elements of a head of `head` rotate.

@@ -19,7 +19,7 @@ fn share() -> impl Strategy<Value = Share> {
 }
 
 prop_compose! {
-    fn parts()(blocks in prop::collection::vec(share(), 1..40), output in share(), scratch in 0..GIB) -> Parts {
+    fn parts()(blocks in prop::collection::vec(share(), 1..40), output in share(), scratch in 0..GIB, scores in 0..GIB) -> Parts {
         let all = || blocks.iter().chain([&output]);
         let whole = Footprint {
             weights: all().map(|share| share.weights).sum(),
@@ -27,7 +27,7 @@ prop_compose! {
             state: all().map(|share| share.state).sum(),
             working: GIB,
         };
-        Parts { whole, blocks, output, scratch }
+        Parts { whole, blocks, output, scratch, scores }
     }
 }
 

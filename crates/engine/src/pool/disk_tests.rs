@@ -44,7 +44,7 @@ fn ask(pool: &mut Pool<Native>, (tokens, prefix): (Vec<u32>, Prefix)) -> (Found,
     let mut run = Run::new(tokens, prefix);
     let mut logits = Vec::new();
     while run.pending() > 0 {
-        logits = pool.step(&mut [&mut run], BUDGET).unwrap().logits;
+        logits = pool.step_and_read(&mut [&mut run], BUDGET);
     }
     pool.finish(&mut run);
     (run.found.unwrap(), logits)
@@ -114,7 +114,7 @@ fn who_decodes_waits_for_one_file_at_a_time() {
             let stepped = pool.step(&mut [&mut decoding, &mut waiting], BUDGET).unwrap();
             assert!(stepped.ready.contains(&(0, 1)), "{case}: it goes on");
             steps += 1;
-            logits = stepped.logits[stepped.logits.len() - pool.vocabulary()..].to_vec();
+            logits = pool.logits_of_each(&stepped).pop().unwrap().1;
         }
         assert_eq!(steps, parts.len(), "{case}");
         let found = waiting.found.clone().unwrap();

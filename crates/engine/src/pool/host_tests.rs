@@ -11,7 +11,7 @@ fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize
     let mut run = Run::new(tokens.to_vec(), prefix);
     let mut logits = Vec::new();
     while run.pending() > 0 {
-        logits = pool.step(&mut [&mut run], BUDGET).unwrap().logits;
+        logits = pool.step_and_read(&mut [&mut run], BUDGET);
     }
     pool.finish(&mut run);
     (run.found.unwrap(), logits)

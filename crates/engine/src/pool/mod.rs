@@ -12,6 +12,7 @@ use crate::cache::host::HostMemory;
 use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
 use crate::draft::Odds;
+use crate::logits::Computed;
 use crate::schedule::Pace;
 use crate::{Error, Result};
 pub use disk::Written;
@@ -163,19 +164,24 @@ impl<B: Backend> Pool<B> {
         Ok(None)
     }
 
-    /// Computes `parts`, for which room was reserved, in one forward pass. Gives their logits, part after part.
+    /// Computes `parts`, for which room was reserved, in one forward pass. Gives their logits, part after part. `[rows, V]`
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
     pub fn forward(&mut self, parts: &mut [Part]) -> Result<Vec<f32>> {
-        self.forward_observed(parts, None)
+        let logits = self.forward_observed(parts, None)?;
+        self.decoder.read(logits.as_ref())
     }
 
-    /// As [`Pool::forward`], with a look at the residual stream after each block.
+    /// The same, with a look at the residual stream after each block; logits stay where they are, `None` of no rows.
     ///
     /// # Errors
     /// As [`Pool::forward`].
-    pub fn forward_observed(&mut self, parts: &mut [Part], observer: Option<Observer>) -> Result<Vec<f32>> {
+    pub fn forward_observed(
+        &mut self,
+        parts: &mut [Part],
+        observer: Option<Observer>,
+    ) -> Result<Option<B::Array>> {
         let mut step = Step::default();
         for part in parts.iter() {
             step.tokens.extend_from_slice(part.tokens);
@@ -199,6 +205,11 @@ impl<B: Backend> Pool<B> {
         Ok(logits)
     }
 
+    /// The logits of a step, to be drawn from.
+    pub fn logits<'a>(&'a mut self, there: Option<&'a B::Array>) -> Computed<'a, B> {
+        Computed::new(&mut self.decoder, there)
+    }
+
     /// As [`Pool::forward`] for one part, with the room reserved.
     ///
     /// # Errors
@@ -213,6 +224,8 @@ impl<B: Backend> Pool<B> {
 
 #[cfg(test)]
 mod disk_tests;
+#[cfg(test)]
+mod full_tests;
 #[cfg(test)]
 mod host_tests;
 #[cfg(test)]

@@ -286,13 +286,13 @@ fn check_on<B: Backend>(
         if refs.iter().all(|run| run.finished) {
             // Nothing to compute.
         } else {
-            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{name} {operation}: everything fits");
             tally.put_off += usize::from(stepped.ready.is_empty());
-            for (at, logits) in stepped.each(pool.vocabulary()) {
+            for (at, logits) in pool.logits_of_each(&stepped) {
                 let (run, limit) = &mut runs[at];
                 let what = format!("{name} seed {seed} operation {operation}");
-                tally.compared += follow(&mut oracle, run, logits, *limit, &what);
+                tally.compared += follow(&mut oracle, run, &logits, *limit, &what);
             }
         }
         let mut at = 0;
@@ -502,12 +502,12 @@ fn who_finds_no_room_waits_and_loses_nothing() {
         let mut runs: Vec<Run> = (0..4).map(|kind| Run::new(text(kind, 150), Prefix::default())).collect();
         for _ in 0..400 {
             let mut refs: Vec<&mut Run> = runs.iter_mut().collect();
-            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{case}");
-            for (at, logits) in stepped.each(pool.vocabulary()) {
+            for (at, logits) in pool.logits_of_each(&stepped) {
                 let run = &mut runs[at];
                 assert!(oracle.logits(&run.tokens) == logits, "{case}");
-                run.tokens.push(best(logits));
+                run.tokens.push(best(&logits));
                 run.finished = run.tokens.len() == 170;
             }
             for run in runs.iter_mut().filter(|run| run.finished) {
@@ -549,8 +549,8 @@ fn what_was_guessed_wrongly_leaves_nothing_behind() {
             }
             trust(&mut pool);
             let mut refs = [&mut run];
-            let mut stepped = pool.step(&mut refs, BUDGET).unwrap();
-            let logits = stepped.each(pool.vocabulary()).next().unwrap().1.to_vec();
+            let stepped = pool.step(&mut refs, BUDGET).unwrap();
+            let logits = pool.logits_of_each(&stepped).remove(0).1;
             follow(&mut oracle, &mut run, &logits, usize::MAX, &format!("{case} turn {turn}"));
             if turn % 9 == 8 {
                 // Somebody goes on from here, and leaves.
@@ -558,10 +558,8 @@ fn what_was_guessed_wrongly_leaves_nothing_behind() {
                 for _ in 0..4 {
                     other.draft = draft(&mut Random(turn as u64), &mut oracle, &other.tokens);
                     trust(&mut pool);
-                    let mut stepped = pool.step(&mut [&mut run, &mut other], BUDGET).unwrap();
-                    let ready: Vec<(usize, Vec<f32>)> =
-                        stepped.each(pool.vocabulary()).map(|(at, logits)| (at, logits.to_vec())).collect();
-                    for (at, logits) in ready {
+                    let stepped = pool.step(&mut [&mut run, &mut other], BUDGET).unwrap();
+                    for (at, logits) in pool.logits_of_each(&stepped) {
                         let one = [&mut run, &mut other].into_iter().nth(at).unwrap();
                         follow(&mut oracle, one, &logits, usize::MAX, case);
                     }

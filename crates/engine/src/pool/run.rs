@@ -1,5 +1,6 @@
 //! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::disk::Restored;
@@ -75,25 +76,25 @@ pub struct Found {
 }
 
 /// What a step gave.
-#[derive(Debug, Default)]
-pub struct Stepped {
+#[derive(Debug)]
+pub struct Stepped<A> {
     /// Numbers of the runs that are computed to their end, and how many rows of logits there are of each: after its last token, and
     /// after each drafted one.
     pub ready: Vec<(usize, usize)>,
-    /// These logits. `[rows, V]`
-    pub logits: Vec<f32>,
+    /// These logits, run after run. `[rows, V]`; `None`: there are none.
+    pub logits: Option<A>,
     /// Number of a run that needs more room than there is.
     pub too_long: Option<usize>,
 }
 
-impl Stepped {
-    /// Each run that is computed to its end, with its logits. `[rows, V]`
-    pub fn each(&mut self, vocabulary: usize) -> impl Iterator<Item = (usize, &mut [f32])> {
-        let mut rest = self.logits.as_mut_slice();
+impl<A> Stepped<A> {
+    /// Each run that is computed to its end, with its rows of logits.
+    pub fn each(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let mut next = 0;
         self.ready.iter().map(move |&(at, rows)| {
-            let (own, others) = std::mem::take(&mut rest).split_at_mut(rows * vocabulary);
-            rest = others;
-            (at, own)
+            let first = next;
+            next += rows;
+            (at, first..next)
         })
     }
 }
@@ -173,17 +174,22 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn step(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped> {
+    pub fn step(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped<B::Array>> {
         runs.iter_mut().for_each(|run| self.settle(run));
         let stepped = self.compute_some(runs, budget);
         if stepped.is_err() {
-            // What was to be computed was not.
-            runs.iter_mut().for_each(|run| self.drop_guess(run));
+            // What was to be computed was not, or in some layers only: recurrent state may be of a row that others don't know.
+            for run in runs.iter_mut() {
+                self.drop_guess(run);
+                if self.cache.recurrent() {
+                    self.release(std::mem::take(&mut run.table));
+                }
+            }
         }
         stepped
     }
 
-    fn compute_some(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped> {
+    fn compute_some(&mut self, runs: &mut [&mut Run], budget: usize) -> Result<Stepped<B::Array>> {
         if runs.iter().any(|run| !run.begun && !run.finished) {
             for run in runs.iter().filter(|run| run.begun) {
                 self.prefixes.learn(&mut self.cache, &run.prefix, &run.tokens, &run.table);
@@ -204,7 +210,8 @@ impl<B: Backend> Pool<B> {
         let mut rows = schedule::plan(&pending, budget);
         self.make_room(runs, &mut rows)?;
         if rows.iter().all(|&rows| rows == 0) {
-            return Ok(Stepped { too_long: self.put_off(runs), ..Stepped::default() });
+            let too_long = self.put_off(runs);
+            return Ok(Stepped { ready: Vec::new(), logits: None, too_long });
         }
         self.draft(runs, &rows, budget)?;
         let mut states = Vec::with_capacity(runs.len());
@@ -370,7 +377,7 @@ impl<B: Backend> Pool<B> {
         runs: &mut [&mut Run],
         rows: &[usize],
         states: &[Vec<(usize, Option<SlotId>)>],
-    ) -> Result<Stepped> {
+    ) -> Result<Stepped<B::Array>> {
         let mut parts = Vec::with_capacity(runs.len());
         let (mut ready, mut all) = (Vec::new(), 0);
         for (at, run) in runs.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
@@ -391,7 +398,7 @@ impl<B: Backend> Pool<B> {
         }
         let copies = parts.iter().map(|part| part.saves.len()).sum::<usize>().max(1) as u32;
         let begun = Instant::now();
-        let computed = self.forward(&mut parts);
+        let computed = self.forward_observed(&mut parts, None);
         self.pace.learn(rows.iter().sum(), all, begun.elapsed());
         let copying = self.decoder.saving();
         let slots = states.iter().flatten().filter_map(|(_, slot)| *slot);

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::run::Stepped;
 use super::*;
 use crate::architecture::Architecture;
 use crate::backend::native::Native;
@@ -24,6 +25,21 @@ fn pool(case: &str, tokens: usize, kv: KvType) -> Pool<Native> {
     let gguf = open(&format!("{case}-exact"));
     let room = Room::new(tokens, 4, 64, window(&gguf));
     Pool::new(Decoder::load(&gguf, Native::with_threads(2), &room, kv).unwrap(), &room)
+}
+
+impl<B: Backend> Pool<B> {
+    /// The logits that a step gave, each run's with its number.
+    pub fn logits_of_each(&mut self, stepped: &Stepped<B::Array>) -> Vec<(usize, Vec<f32>)> {
+        let all = self.decoder.read(stepped.logits.as_ref()).unwrap();
+        let row = self.vocabulary();
+        stepped.each().map(|(at, rows)| (at, all[rows.start * row..rows.end * row].to_vec())).collect()
+    }
+
+    /// A step, and all its logits.
+    pub fn step_and_read(&mut self, runs: &mut [&mut Run], budget: usize) -> Vec<f32> {
+        let stepped = self.step(runs, budget).unwrap();
+        self.decoder.read(stepped.logits.as_ref()).unwrap()
+    }
 }
 
 /// One model of every mechanism.

@@ -11,9 +11,10 @@ use crate::backend::split::Split;
 use crate::backend::{Backend, Isa, KvType, Profile, Profiled, default_threads};
 use crate::cache::{Room, Table};
 use crate::decoder::Decoder;
+use crate::device::Device;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::offload::{Ground, Model, Offload};
+use crate::offload::{Ground, Model, Offload, Place};
 use crate::pool::{Part, Pool};
 pub use tools::tools;
 pub use turns::Turns;
@@ -43,6 +44,7 @@ impl Default for Settings {
 pub struct Probe {
     decoder: Inner,
     table: Table,
+    place: Place,
 }
 
 #[derive(Debug)]
@@ -63,7 +65,9 @@ impl Probe {
         let (kv, room) = (settings.kv, room(gguf, &architecture, tokens)?);
         let model = Model { gguf, architecture: &architecture, room: &room, kv, context: tokens };
         let native = || Native::new(settings.threads, settings.isa);
-        let decoder = match settings.offload.open(&model)? {
+        let ground = settings.offload.open(&model)?;
+        let place = ground.place();
+        let decoder = match ground {
             Ground::Host => Inner::Native(Box::new(pool(&model, native())?)),
             Ground::Oracle => Inner::Candle(Box::new(pool(&model, Candle::cpu())?)),
             Ground::Gpu(gpu, placement) => {
@@ -72,7 +76,7 @@ impl Probe {
                 Inner::Split(Box::new(pool(&model, backend)?))
             }
         };
-        Ok(Probe { decoder, table: Table::default() })
+        Ok(Probe { decoder, table: Table::default(), place })
     }
 
     /// As [`Probe::load`] on the native backend, which records in `profile` what each operation takes.
@@ -86,7 +90,13 @@ impl Probe {
         let kv = settings.kv;
         let pool =
             pool(&Model { gguf, architecture: &architecture, room: &room, kv, context: tokens }, backend)?;
-        Ok(Probe { decoder: Inner::Profiled(Box::new(pool)), table: Table::default() })
+        let place = Place { device: Device::Cpu, gpu: String::new(), layers: 0 };
+        Ok(Probe { decoder: Inner::Profiled(Box::new(pool)), table: Table::default(), place })
+    }
+
+    /// What computes.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// V, the number of logits in a row.

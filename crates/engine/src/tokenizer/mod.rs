@@ -64,6 +64,8 @@ struct Core {
     algorithm: Algorithm,
     /// Ids that mean nothing.
     unused: Vec<u32>,
+    /// A bit for each other id: bit `id % 32` of word `id / 32`.
+    drawable: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
@@ -132,6 +134,7 @@ impl Tokenizer {
                 .filter(|token| token.2 == TokenKind::Unused)
                 .map(|token| token.0)
                 .collect(),
+            drawable: drawable(&vocabulary),
             bos: special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
             add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos),
@@ -248,6 +251,11 @@ impl Tokenizer {
         }
     }
 
+    /// The tokens that [`Tokenizer::mask`] leaves: bit `id % 32` of word `id / 32`.
+    pub fn drawable(&self) -> &[u32] {
+        &self.core.drawable
+    }
+
     /// What a token is for. [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than tokens,
     /// and such ids must not be sampled.
     pub fn kind(&self, id: u32) -> TokenKind {
@@ -356,6 +364,15 @@ impl Core {
             _ => bytes,
         }
     }
+}
+
+/// A bit for each token that means something.
+fn drawable(vocabulary: &Vocabulary) -> Vec<u32> {
+    let mut words = vec![0; vocabulary.len().div_ceil(32)];
+    for token in vocabulary.iter().filter(|token| token.2 != TokenKind::Unused) {
+        words[token.0 as usize / 32] |= 1 << (token.0 % 32);
+    }
+    words
 }
 
 fn replace(text: &str, stand_ins: &[(char, String)]) -> String {

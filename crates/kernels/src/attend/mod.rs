@@ -46,10 +46,20 @@ pub struct AttentionShape {
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
+    /// Whether a value is the first numbers of its key, so that only keys are kept; of one head only.
+    pub values_in_keys: bool,
     /// What a dot product of query and key is multiplied by.
     pub scale: f32,
     /// Position p sees p - window + 1 to p; all up to p if `None`.
     pub window: Option<usize>,
+}
+
+impl AttentionShape {
+    /// Numbers that are kept for a position: of its key, and of its value.
+    pub fn kept(&self) -> (usize, usize) {
+        let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
+        (self.kv_heads * self.key_width, values)
+    }
 }
 
 /// Rows of one sequence at consecutive positions; they follow the rows of the span before.
@@ -74,8 +84,7 @@ thread_local! {
 /// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own among them, which are
 /// written before. q: `[T, H * key_width]`, y: `[T, H * value_width]`.
 ///
-/// `sinks: [H]` are extra scores, whose part of the softmax is dropped. Without `values`, a value is the first
-/// `value_width` numbers of its key.
+/// `sinks: [H]` are extra scores, whose part of the softmax is dropped. There are no `values` where they are within keys.
 ///
 /// # Panics
 /// If lengths and widths don't fit each other, or a block that is seen is not there.
@@ -99,6 +108,7 @@ pub fn attend(
         "attend: an empty part"
     );
     assert_eq!(keys.width(), kv_heads * key_width, "attend: keys");
+    assert_eq!(values.is_none(), shape.values_in_keys, "attend: where values are");
     match values {
         Some(values) => assert_eq!(values.width(), kv_heads * value_width, "attend: values"),
         None => assert!(kv_heads == 1 && value_width <= key_width, "attend: values within keys"),

@@ -27,6 +27,7 @@ impl Case {
             kv_heads: 2,
             key_width: 32,
             value_width: 32,
+            values_in_keys: false,
             scale: 0.3,
             window: None,
         };
@@ -40,10 +41,6 @@ impl Case {
             shared: 0,
             seed: 1,
         }
-    }
-
-    fn values_in_keys(&self) -> bool {
-        self.shape.kv_heads == 1 && self.shape.value_width < self.shape.key_width
     }
 
     /// Numbers for every position of sequence `sequence`: queries, keys, values.
@@ -130,7 +127,7 @@ impl Case {
                 .collect();
             let rows: usize = now.iter().map(|now| now.1).sum();
             let mut y = vec![f32::NAN; rows * heads * value_width];
-            let values = (!self.values_in_keys()).then_some(&values);
+            let values = (!self.shape.values_in_keys).then_some(&values);
             let sinks = self.sink_scores();
             attend(cpu, &self.shape, &keys, values, size, &spans, sinks.as_deref(), &q, &mut y);
             let mut rest = &y[..];
@@ -145,7 +142,7 @@ impl Case {
 
     /// The same as the formula says.
     fn exact(&self) -> Vec<f64> {
-        let AttentionShape { heads, kv_heads, key_width, value_width, scale, window } = self.shape;
+        let AttentionShape { heads, kv_heads, key_width, value_width, scale, window, .. } = self.shape;
         let mut out = Vec::new();
         for (sequence, &length) in self.lengths.iter().enumerate() {
             let [q, k, v] = self.numbers(sequence);
@@ -157,7 +154,7 @@ impl Case {
                     let q = &q[(position * heads + head) * key_width..][..key_width];
                     let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
                     let key = |p: usize| &k[(p * kv_heads + kv_head) * key_width..][..key_width];
-                    let value = |p: usize| match self.values_in_keys() {
+                    let value = |p: usize| match self.shape.values_in_keys {
                         true => &key(p)[..value_width],
                         false => &v[(p * kv_heads + kv_head) * value_width..][..value_width],
                     };
@@ -213,7 +210,15 @@ fn cases() -> impl Strategy<Value = Case> {
     (heads, widths, format, window, lengths, block_tokens, rest).prop_map(
         |((heads, kv_heads), (key_width, value_width), format, window, lengths, block_tokens, rest)| {
             let scale = 1.0 / (key_width as f32).sqrt();
-            let shape = AttentionShape { heads, kv_heads, key_width, value_width, scale, window };
+            let shape = AttentionShape {
+                heads,
+                kv_heads,
+                key_width,
+                value_width,
+                values_in_keys: kv_heads == 1 && value_width < key_width,
+                scale,
+                window,
+            };
             let fits = [key_width, value_width].iter().all(|width| (kv_heads * width).is_multiple_of(32));
             let format = if fits { format } else { KvFormat::F16 };
             let (sinks, past, seed) = rest;
@@ -238,6 +243,7 @@ fn shapes_of_models() {
         kv_heads,
         key_width,
         value_width,
+        values_in_keys: kv_heads == 1 && value_width < key_width,
         scale: 1.0 / (key_width as f32).sqrt(),
         window,
     };
@@ -261,6 +267,7 @@ fn far_positions() {
         kv_heads,
         key_width: width,
         value_width: width,
+        values_in_keys: false,
         scale: 1.0 / (width as f32).sqrt(),
         window,
     };
@@ -277,7 +284,7 @@ fn far_positions() {
         let lengths = vec![3 * SPLIT + 5, 2 * SPLIT];
         Case { shape, format, block_tokens, sinks, lengths, past, ..Case::plain() }.check();
     }
-    let shape = AttentionShape { value_width: 64, ..shape(5, 1, 96, None) };
+    let shape = AttentionShape { value_width: 64, values_in_keys: true, ..shape(5, 1, 96, None) };
     let (past, lengths) = (2 * SPLIT - 3, vec![2 * SPLIT + 3]);
     Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
 }

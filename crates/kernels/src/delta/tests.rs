@@ -17,12 +17,12 @@ impl Case {
     /// Gates whose raw values are within `spread` of zero.
     fn new(key_heads: usize, value_heads: usize, widths: (usize, usize), rows: usize, spread: f32) -> Case {
         let (key_width, value_width) = widths;
-        let shape = DeltaShape { key_heads, value_heads, key_width, value_width, epsilon: 1e-6 };
+        let shape = DeltaShape { key_heads, value_heads, key_width, value_width, kernel: 1, epsilon: 1e-6 };
         let gates = |seed| noise(seed, rows * value_heads).iter().map(|x| x * spread).collect();
         Case {
             shape,
             rows,
-            qkv: noise(1, rows * shape.row()),
+            qkv: noise(1, rows * shape.channels()),
             beta: gates(2),
             alpha: gates(3),
             a: noise(4, value_heads).iter().map(|x| -1.0 - x).collect(),
@@ -43,7 +43,7 @@ impl Case {
                 cpu,
                 &self.shape,
                 form,
-                &self.qkv[range(self.shape.row())],
+                &self.qkv[range(self.shape.channels())],
                 &self.beta[range(heads)],
                 &self.alpha[range(heads)],
                 &self.a,
@@ -59,12 +59,12 @@ impl Case {
 
     /// The same as the formulas say.
     fn exact(&self) -> (Vec<f64>, Vec<f64>) {
-        let DeltaShape { key_heads, value_heads, key_width, value_width, epsilon } = self.shape;
+        let DeltaShape { key_heads, value_heads, key_width, value_width, epsilon, .. } = self.shape;
         let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
         let mut state = wide(&self.state);
         let mut y = Vec::new();
         for row in 0..self.rows {
-            let qkv = wide(&self.qkv[row * self.shape.row()..][..self.shape.row()]);
+            let qkv = wide(&self.qkv[row * self.shape.channels()..][..self.shape.channels()]);
             let (q, kv) = qkv.split_at(key_heads * key_width);
             let (k, v) = kv.split_at(key_heads * key_width);
             for (head, state) in state.chunks_exact_mut(key_width * value_width).enumerate() {
@@ -135,7 +135,7 @@ fn value_head_j_goes_with_key_head_j_mod_hk() {
     let (y, _) = case.run(&cpus()[0], DeltaForm::Recurrent, &[3]);
     // Without key head 1, value heads 1 and 3 tell nothing, and 0 and 2 what they told.
     let mut without = case;
-    for row in without.qkv.chunks_exact_mut(without.shape.row()) {
+    for row in without.qkv.chunks_exact_mut(without.shape.channels()) {
         row[8..16].fill(0.0);
         row[24..32].fill(0.0);
     }

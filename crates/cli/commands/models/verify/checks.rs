@@ -8,7 +8,8 @@ use alara_engine::backend::KvType;
 use alara_engine::engine::chat_template;
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::Gguf;
-use alara_engine::memory::{Footprint, is_used};
+use alara_engine::memory::{Footprint, Parts, is_used};
+use alara_engine::offload::Offload;
 use alara_engine::probe::{Probe, Settings};
 use alara_engine::tokenizer::Tokenizer;
 use alara_engine::{
@@ -89,11 +90,17 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a model for which this machine has no memory. What else is wrong is for the other checks to say.
-pub fn fits(gguf: &Gguf) -> alara_engine::Result<()> {
-    match (Footprint::of(gguf, SAMPLE_TOKENS, 1, KvType::F16), crate::memory::available()) {
-        (Ok(footprint), Some(available)) => footprint.check(gguf.name(), SAMPLE_TOKENS, available),
-        _ => Ok(()),
+/// Refuses a model for which this machine has no memory, and a device that can't be used. What else is wrong is for the other checks
+/// to say.
+pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
+    let Ok(parts) = Parts::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
+    let host = match offload.plan(&parts)? {
+        Some((_, Ok(placement))) => placement.host,
+        _ => parts.whole,
+    };
+    match crate::memory::available() {
+        Some(available) => host.check(gguf.name(), SAMPLE_TOKENS, available),
+        None => Ok(()),
     }
 }
 
@@ -189,11 +196,11 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
 /// billion parameters is at 10 to 30 on such a text. The line is drawn at the square root of V, 389 for a vocabulary of
 /// 151 936: who is above it has not spared half of a guesser's bits. A subtle fault, which costs a few per cent, can't be
 /// seen without a reference; so the number is told.
-pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
+pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer, offload: Offload) -> Finding {
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let mut tokens = tokenizer.encode_prompt(SAMPLE, &[])?;
     tokens.truncate(SAMPLE_TOKENS.min(context));
-    let mut probe = Probe::load(gguf, tokens.len(), &settings())?;
+    let mut probe = Probe::load(gguf, tokens.len(), &settings(offload))?;
     let vocabulary = probe.vocabulary();
     let bar = ui::progress(tokens.len() as u64, "perplexity");
     let (mut bits, mut rows) = (0.0, 0);
@@ -236,10 +243,10 @@ fn surprise(logits: &[f32], token: usize) -> f64 {
 }
 
 /// A sequence that is fed in two parts, the second on what the first left in the cache, ends as one that is fed whole.
-pub fn continuation(gguf: &Gguf) -> Finding {
+pub fn continuation(gguf: &Gguf, offload: Offload) -> Finding {
     const TOKENS: usize = 48;
     const FIRST: usize = 31;
-    let mut probe = Probe::load(gguf, TOKENS, &settings())?;
+    let mut probe = Probe::load(gguf, TOKENS, &settings(offload))?;
     let vocabulary = probe.vocabulary() as u32;
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|at| (at * 7919 + 11) % vocabulary).collect();
     let whole = probe.feed(&tokens, 1)?;
@@ -257,10 +264,10 @@ pub fn continuation(gguf: &Gguf) -> Finding {
 }
 
 /// A turn that has to call a tool calls it, with arguments that its schema permits.
-pub fn tool_call(gguf: &Gguf) -> Finding {
+pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
     const MOST_TOKENS: usize = 256;
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context.min(2048);
-    let options = Options { context: Some(context), ..Options::default() };
+    let options = Options { context: Some(context), offload, ..Options::default() };
     let engine = Engine::load(gguf, &options).map_err(no_tools)?;
     let request = Request {
         messages: vec![Message::user("How warm is it now, in degrees Celsius?")],
@@ -335,8 +342,8 @@ fn permitted(arguments: &Map<String, Value>) -> bool {
 }
 
 /// As a run computes.
-fn settings() -> Settings {
-    Settings { kv: KvType::F16, ..Settings::default() }
+fn settings(offload: Offload) -> Settings {
+    Settings { kv: KvType::F16, offload, ..Settings::default() }
 }
 
 #[cfg(test)]

@@ -1,43 +1,55 @@
 //! What a CUDA device computes with this project's kernels: attention over blocks, the delta rule, experts, and weights of
 //! types that candle has no kernels for.
 
-use alara_cuda::tensors::{self, Attention, Matrices, Remembered};
-use alara_cuda::{AttendShape, AttendSpan, Format, Gate, Kind};
-use candle_core::{CudaDevice, Result, Tensor};
+use std::sync::Arc;
+
+use alara_cuda::tensors::{self, Attention, Matrices, Preparation, Remembered};
+use alara_cuda::{AttentionSpan, Gpu, Router};
+use candle_core::{CudaDevice, Device, Result, Tensor};
 
 use super::delta::State;
 use super::{Kv, Matrix};
-use crate::architecture::Activation;
+use crate::architecture::{Activation, Pairing, Score};
 use crate::backend::{
-    AttentionShape, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Queries, Routes, StackShape, Step,
+    AttentionShape, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads, Queries,
+    StackShape, Step, format,
 };
 use crate::gguf::TensorType;
 
 /// How the latest step is shared out, for each shape of its attention layers; made by the first layer of a shape.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Plans {
     step: Step,
     layers: Vec<Attention>,
+    /// The kernels, so that they stay loaded. `None` on other devices, and where the driver does not take them, which is told when
+    /// they are needed.
+    _gpu: Option<Arc<Gpu>>,
 }
 
 impl Plans {
-    fn of(&mut self, step: &Step, shape: &AttendShape, kv: &Kv) -> Result<&Attention> {
+    /// For steps on `device`.
+    pub fn on(device: &Device) -> Self {
+        let gpu = device.as_cuda_device().ok().and_then(|device| Gpu::of(device).ok());
+        Plans { step: Step::default(), layers: Vec::new(), _gpu: gpu }
+    }
+
+    fn of(&mut self, step: &Step, shape: &AttentionShape, kv: &Kv) -> Result<&Attention> {
         if self.step != *step {
-            *self = Plans { step: step.clone(), layers: Vec::new() };
+            self.layers.clear();
+            self.step = step.clone();
         }
-        let (keys, _) = kv.caches();
-        let same = |plan: &Attention| AttendShape { kind: shape.kind, ..*plan.shape() } == *shape;
-        let at = match self.layers.iter().position(same) {
+        let at = match self.layers.iter().position(|plan| plan.suits(shape)) {
             Some(at) => at,
             None => {
-                let spans: Vec<AttendSpan> = (step.spans.iter())
-                    .map(|span| AttendSpan {
+                let spans: Vec<AttentionSpan> = (step.spans.iter())
+                    .map(|span| AttentionSpan {
                         rows: span.rows,
                         past: span.past,
                         blocks: span.blocks_for(shape.window),
                     })
                     .collect();
-                self.layers.push(Attention::new(*shape, &spans, keys)?);
+                let (keys, _) = kv.caches();
+                self.layers.push(Attention::new(*shape, kv.block_tokens(), &spans, keys)?);
                 self.layers.len() - 1
             }
         };
@@ -53,44 +65,58 @@ pub fn attend(
     kv: &Kv,
     shape: &AttentionShape,
 ) -> Result<Tensor> {
-    let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window } = *shape;
-    let block_tokens = kv.block_tokens();
-    let kind = Kind::F32; // What keys are kept as, the plan sees by itself.
-    let shape = AttendShape {
-        heads,
-        kv_heads,
-        key_width,
-        value_width,
-        values_in_keys,
-        scale,
-        window,
-        block_tokens,
-        kind,
-    };
     let (keys, values) = kv.caches();
-    let [q, k] = [queries.q.contiguous()?, queries.k.contiguous()?];
-    let v = queries.v.map(Tensor::contiguous).transpose()?;
-    plans.of(step, &shape, kv)?.apply(&q, (&k, keys), v.as_ref().zip(values), queries.sinks)
+    let plan = plans.of(step, shape, kv)?;
+    plan.append(&queries.k.contiguous()?, keys)?;
+    if let (Some(v), Some(values)) = (queries.v, values) {
+        plan.append(&v.contiguous()?, values)?;
+    }
+    plan.attend(&queries.q.contiguous()?, keys, values, queries.sinks)
 }
 
-/// The format of a type, if the kernels know it.
-fn format(kind: TensorType) -> Option<Format> {
-    Some(match kind {
-        TensorType::Q4_0 => Format::Q4_0,
-        TensorType::Q4_1 => Format::Q4_1,
-        TensorType::Q5_0 => Format::Q5_0,
-        TensorType::Q5_1 => Format::Q5_1,
-        TensorType::Q8_0 => Format::Q8_0,
-        TensorType::Q2_K => Format::Q2_K,
-        TensorType::Q3_K => Format::Q3_K,
-        TensorType::Q4_K => Format::Q4_K,
-        TensorType::Q5_K => Format::Q5_K,
-        TensorType::Q6_K => Format::Q6_K,
-        TensorType::MXFP4 => Format::MXFP4,
-        TensorType::IQ4_NL => Format::IQ4_NL,
-        TensorType::IQ4_XS => Format::IQ4_XS,
-        _ => return None,
-    })
+/// Makes heads ready and writes keys and values in one launch, and attends. `None` if there is no kernel for such heads.
+pub fn prepare_and_attend(
+    plans: &mut Plans,
+    heads: &Heads<Tensor, Tensor, (Tensor, Tensor)>,
+    step: &Step,
+    kv: &Kv,
+    shape: &AttentionShape,
+) -> Result<Option<Tensor>> {
+    let Heads { q, k, v, sinks, norms, angles: (cos, sin), pairing, factors } = heads;
+    let (keys, Some(values)) = kv.caches() else { return Ok(None) };
+    let mut epsilons = norms.iter().flatten().map(|(_, epsilon)| *epsilon);
+    let epsilon = epsilons.next().unwrap_or_default();
+    let each_head = norms.iter().flatten().all(|(norm, _)| norm.elem_count() == shape.key_width);
+    if !each_head || epsilons.any(|other| other != epsilon) {
+        return Ok(None);
+    }
+    let preparation = Preparation {
+        norms: norms.map(|norm| norm.map(|(weight, _)| weight)),
+        epsilon,
+        angles: [cos, sin],
+        adjacent: *pairing == Pairing::Adjacent,
+    };
+    let rows = [&q.contiguous()?, &k.contiguous()?, &v.contiguous()?];
+    let plan = plans.of(step, shape, kv)?;
+    let Some(mut ready) = plan.prepare(rows, [keys, values], &preparation)? else { return Ok(None) };
+    if !factors.is_empty() {
+        let factors = Tensor::from_slice(factors, (factors.len(), 1), q.device())?;
+        ready = ready.broadcast_mul(&factors)?;
+    }
+    plan.attend(&ready, keys, Some(values), *sinks).map(Some)
+}
+
+/// `x + y`, and its norm over every run of as many numbers as there are weights.
+pub fn add_norm(x: &Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
+    tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon)
+}
+
+/// As `Backend::greatest`: `None` if that are more than a launch gives.
+pub fn greatest(x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
+    if count > alara_cuda::MOST {
+        return Ok(None);
+    }
+    tensors::greatest(&x.contiguous()?.get(row)?, count, among).map(Some)
 }
 
 /// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know the type.
@@ -100,7 +126,7 @@ pub fn stack(
     kind: TensorType,
     shape: &StackShape,
 ) -> Result<Option<Matrix>> {
-    let Some(format) = format(kind) else { return Ok(None) };
+    let Some(format) = format(kind).filter(|&format| alara_cuda::multiplies(format)) else { return Ok(None) };
     let row = data.len() / (shape.count * shape.out);
     let part = |at: usize| {
         let first = at * shape.out;
@@ -113,37 +139,33 @@ pub fn stack(
 
 /// `act(gate) up`.
 pub fn gated(of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
-    tensors::gated(&of.contiguous()?, &up.contiguous()?, gate(activation))
+    tensors::gated(&of.contiguous()?, &up.contiguous()?, activation.into())
 }
 
-/// The function on a gate.
-fn gate(activation: Activation) -> Gate {
-    match activation {
-        Activation::Silu => Gate::Silu,
-        Activation::GeluTanh => Gate::GeluTanh,
-        Activation::Sigmoid => Gate::Sigmoid,
-        Activation::ClampedSwiglu => Gate::ClampedSwiglu,
-    }
-}
-
-/// Every row by its experts, all of them together; `None` if not all stacks are whole.
+/// Every row by its experts, all of them together, of which the host hears nothing; `None` if not all stacks are whole.
 pub fn experts(
     x: &Tensor,
-    routes: &Routes,
+    logits: &Tensor,
+    choice: &Choice<&Tensor>,
     stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
 ) -> Result<Option<Tensor>> {
-    let ([Matrix::Cuda(gate_stack)], [Matrix::Cuda(up)], [Matrix::Cuda(down)]) =
+    let ([Matrix::Cuda(gate)], [Matrix::Cuda(up)], [Matrix::Cuda(down)]) =
         (&stacks.gate[..], &stacks.up[..], &stacks.down[..])
     else {
         return Ok(None);
     };
-    let shape = (routes.experts.len() / routes.used, routes.used);
-    let experts = Tensor::from_slice(&routes.experts, shape, x.device())?;
-    let weights = Tensor::from_slice(&routes.weights, shape, x.device())?;
+    let Choice { count, used, router, bias, scale } = *choice;
+    let score = match router.score {
+        Score::Softmax => alara_cuda::Score::Softmax,
+        Score::Sigmoid => alara_cuda::Score::Sigmoid,
+        Score::SoftmaxOfChosen => alara_cuda::Score::SoftmaxOfChosen,
+    };
+    let router = Router { count, used, score, normalise: router.normalise, scale };
+    let (experts, weights) = tensors::route(&router, &logits.contiguous()?, bias)?;
     let layer = tensors::Experts {
-        matrices: [gate_stack, up, down],
+        matrices: [gate, up, down],
         biases: [stacks.gate_bias, stacks.up_bias, stacks.down_bias],
-        gate: gate(stacks.activation),
+        gate: stacks.activation.into(),
     };
     layer.apply(&x.contiguous()?, &experts, &weights).map(Some)
 }
@@ -156,8 +178,6 @@ pub fn delta(
     state: &mut State,
     shape: &DeltaShape,
 ) -> Result<Tensor> {
-    let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, epsilon } = *shape;
-    let shape = alara_cuda::DeltaShape { key_heads, value_heads, key_width, value_width, kernel, epsilon };
     let sequences: Vec<Remembered> = (step.spans.iter())
         .map(|span| Remembered {
             rows: span.rows,
@@ -168,7 +188,7 @@ pub fn delta(
     let contiguous =
         [input.qkv, input.beta, input.alpha, weights.conv, weights.a, weights.dt].map(Tensor::contiguous);
     let [qkv, beta, alpha, conv, a, dt] = contiguous;
-    let (y, found) = tensors::delta(&shape, &sequences, [&qkv?, &beta?, &alpha?, &conv?, &a?, &dt?])?;
+    let (y, found) = tensors::delta(shape, &sequences, [&qkv?, &beta?, &alpha?, &conv?, &a?, &dt?])?;
     for (span, memories) in step.spans.iter().zip(found) {
         let slots = span.saves.iter().map(|(_, slot)| *slot).chain([span.slot]);
         for (slot, memory) in slots.zip(memories) {

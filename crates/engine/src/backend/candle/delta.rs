@@ -129,7 +129,7 @@ fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor, shape: &DeltaShape) 
         y = (y + x.narrow(0, tap, rows)?.broadcast_mul(&taps.narrow(0, tap, 1)?)?)?;
     }
     // A copy, so that the other rows' memory is given back.
-    Ok((y.silu()?, x.narrow(0, rows, shape.kernel - 1)?.copy()?))
+    Ok((y.silu()?, x.narrow(0, rows, shape.kernel - 1)?.force_contiguous()?))
 }
 
 /// For each token: what is known decays, the difference of its value to what is known under its key is written, and

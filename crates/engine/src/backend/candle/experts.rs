@@ -4,15 +4,22 @@ use std::collections::BTreeMap;
 
 use candle_core::{Result, Tensor};
 
-use super::{Matrix, gated};
-use crate::backend::{ExpertStacks, Routes};
+use super::{Matrix, gated, weights};
+use crate::backend::{Choice, ExpertStacks};
 
-/// `x: [T, D]` -> `[T, D]`
-pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
+/// `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
+pub fn experts(
+    x: &Tensor,
+    logits: &Tensor,
+    choice: &Choice<&Tensor>,
+    stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
+) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let Some(y) = super::cuda::experts(x, routes, stacks)? {
+    if let Some(y) = super::cuda::experts(x, logits, choice, stacks)? {
         return Ok(y);
     }
+    let bias = choice.bias.map_or(Ok(Vec::new()), Tensor::to_vec1)?;
+    let routes = choice.routes(&logits.flatten_all()?.to_vec1()?, &bias);
     let (device, used) = (x.device(), routes.used);
     // By expert, in ascending order: the places in the routes that name it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -49,7 +56,7 @@ pub fn experts(x: &Tensor, routes: &Routes, stacks: &ExpertStacks<&Vec<Matrix>, 
 /// What expert number `at` makes of `x`.
 fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
     let apply = |x: &Tensor, stack: &[Matrix], bias: Option<&Tensor>| {
-        let y = stack[at].product(x)?;
+        let y = weights::product_of(stack, at, x)?;
         match bias {
             Some(bias) => y.broadcast_add(&bias.narrow(0, at * y.dim(1)?, y.dim(1)?)?),
             None => Ok(y),

@@ -82,7 +82,7 @@ impl Kv {
         let size = self.block_tokens;
         for rows in std::iter::once(&self.keys).chain(&self.values) {
             for tensor in std::iter::once(&rows.codes).chain(&rows.scales) {
-                let block = tensor.narrow(0, from.0 as usize * size, size)?.copy()?;
+                let block = tensor.narrow(0, from.0 as usize * size, size)?.force_contiguous()?;
                 tensor.slice_set(&block, 0, to.0 as usize * size)?;
             }
         }
@@ -154,7 +154,8 @@ impl Rows {
     /// Little-endian numbers; of a q8_0 cache first all scales, then all codes.
     fn save(&self, at: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         for tensor in self.scales.iter().chain([&self.codes]) {
-            let part = tensor.narrow(0, at, rows)?.flatten_all()?;
+            // A copy of these rows alone: reading a view back would read all that there are.
+            let part = tensor.narrow(0, at, rows)?.force_contiguous()?.flatten_all()?;
             match part.dtype() {
                 DType::F32 => out.extend(part.to_vec1::<f32>()?.iter().flat_map(|n| n.to_le_bytes())),
                 DType::F16 => out.extend(part.to_vec1::<f16>()?.iter().flat_map(|n| n.to_le_bytes())),

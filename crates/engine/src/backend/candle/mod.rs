@@ -12,7 +12,7 @@ use candle_core::{Device, Tensor};
 use candle_nn::{ops, rotary_emb};
 
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
     StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
@@ -41,9 +41,9 @@ impl Candle {
     /// On `device`.
     pub fn on(device: Device) -> Self {
         Candle {
-            device,
             #[cfg(feature = "cuda")]
-            plans: cuda::Plans::default(),
+            plans: cuda::Plans::on(&device),
+            device,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Backend for Candle {
     }
 
     fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Tensor>> {
-        weights::vector(data, kind, &self.device).during("load a vector")
+        weights::vector(&data, kind, &self.device).during("load a vector")
     }
 
     fn values(&self, vector: &Tensor) -> Result<Vec<f32>> {
@@ -147,10 +147,11 @@ impl Backend for Candle {
     fn experts(
         &mut self,
         x: &Tensor,
-        routes: &Routes,
+        logits: &Tensor,
+        choice: &Choice<&Tensor>,
         stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
     ) -> Result<Tensor> {
-        experts::experts(x, routes, stacks).during("experts")
+        experts::experts(x, logits, choice, stacks).during("experts")
     }
 
     fn bias(&mut self, x: Tensor, bias: &Tensor) -> Result<Tensor> {
@@ -192,6 +193,16 @@ impl Backend for Candle {
             ops::rms_norm(&runs, weight, epsilon)?.reshape(x.shape())
         };
         build().during("norm")
+    }
+
+    #[cfg(feature = "cuda")]
+    fn add_norm(&mut self, x: Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
+        if self.device.is_cuda() {
+            return cuda::add_norm(&x, y, weight, epsilon).during("add and norm");
+        }
+        let sum = self.add(x, y)?;
+        let normed = self.norm(&sum, weight, epsilon)?;
+        Ok((sum, normed))
     }
 
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<(Tensor, Tensor)> {
@@ -246,6 +257,23 @@ impl Backend for Candle {
         build().during("attention")
     }
 
+    #[cfg(feature = "cuda")]
+    fn prepare_and_attend(
+        &mut self,
+        heads: super::Heads<Tensor, Tensor, Self::Angles>,
+        step: &Step,
+        kv: &mut Kv,
+        shape: &AttentionShape,
+    ) -> Result<Tensor> {
+        if self.device.is_cuda()
+            && let Some(y) =
+                cuda::prepare_and_attend(&mut self.plans, &heads, step, kv, shape).during("attention")?
+        {
+            return Ok(y);
+        }
+        super::prepare_by_parts(self, heads, step, kv, shape)
+    }
+
     fn delta(
         &mut self,
         input: DeltaInput<Tensor>,
@@ -268,6 +296,18 @@ impl Backend for Candle {
     fn rows(&mut self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {
         let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
         Tensor::new(ids, &self.device).and_then(|ids| x.index_select(&ids, 0)).during("rows")
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.device.synchronize().during("step")
+    }
+
+    #[cfg(feature = "cuda")]
+    fn greatest(&mut self, x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<super::Greatest> {
+        if !self.device.is_cuda() {
+            return Ok(None);
+        }
+        cuda::greatest(x, row, count, among).during("look for the likeliest tokens")
     }
 
     fn to_host(&mut self, x: &Tensor) -> Result<Vec<f32>> {

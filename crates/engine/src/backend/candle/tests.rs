@@ -1,7 +1,8 @@
 //! Every verb that is more than one of candle's operations, against the formula in f64.
 
 use super::*;
-use crate::backend::Span;
+use crate::architecture::{Router, Score};
+use crate::backend::{Heads, Span};
 use crate::cache::SlotId;
 use crate::gguf::{Gguf, Writer};
 
@@ -125,7 +126,9 @@ fn types_that_candle_lacks_are_widened() {
     let matrix = matrix.unwrap().unwrap();
     check_close(&candle.embed(&matrix, &[2]).unwrap(), &row);
     assert!(candle.embed(&matrix, &[3]).is_err());
-    let x = numbers(2, 32);
+    // Such as eight bits hold exactly: a GPU rounds activations to them.
+    let x: Vec<f32> = (0..32).map(|at| (at * 67 % 255 - 127) as f32 / 127.0).collect();
+    assert!(x.contains(&-1.0));
     let product: f64 = x.iter().zip(&row).map(|(x, w)| f64::from(*x) * w).sum();
     check_close(&candle.matmul(&array(&x, 1), &matrix).unwrap().narrow(1, 0, 1).unwrap(), &[product]);
 }
@@ -231,6 +234,84 @@ fn attention_sees_what_it_should() {
     check_attention(AttentionShape { kv_heads: 1, values_in_keys: true, ..shape }, false);
 }
 
+/// Each way in which heads are made ready, in one launch where a GPU has a kernel for it, against a verb after the other.
+#[test]
+fn heads_are_made_ready_and_attend() {
+    let shape = AttentionShape {
+        heads: 4,
+        kv_heads: 2,
+        key_width: 32,
+        value_width: 32,
+        values_in_keys: false,
+        scale: 0.3,
+        window: None,
+    };
+    let layout = Layout { blocks: 4, block_tokens: 4 };
+    let step = step(vec![span(5, 3, &[2, 0], 0), span(1, 0, &[3], 0)]);
+    let [q, k, v] = [(1, 128), (2, 64), (3, 64)].map(|(seed, width)| array(&numbers(seed, 6 * width), 6));
+    let weights = [32, 128, 64].map(|width| vector(&numbers(width, width)));
+    let [head, of_q, of_k] = &weights;
+    for (pairing, half, norms, factors) in [
+        (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![]),
+        (Pairing::Adjacent, 8, [None, Some((head, 1e-5))], vec![1.0, 2.0, 1.0, 1.5, 1.0, 0.5]),
+        (Pairing::Half, 8, [Some((of_q, 1e-6)), Some((of_k, 1e-6))], vec![]),
+    ] {
+        let mut candle = Candle::on(device());
+        let angles = numbers(4, 6 * half);
+        let (cos, sin) = angles.iter().map(|x| (x.cos(), x.sin())).unzip();
+        let angles = candle.angles(cos, sin, 6).unwrap();
+        let [mut together, mut apart] = [(); 2].map(|()| candle.kv(layout, &shape, KvType::F32).unwrap());
+        let heads = || Heads {
+            q: q.clone(),
+            k: k.clone(),
+            v: v.clone(),
+            sinks: None,
+            norms,
+            angles: &angles,
+            pairing,
+            factors: factors.clone(),
+        };
+        let y = candle.prepare_and_attend(heads(), &step, &mut together, &shape).unwrap();
+        let expected =
+            crate::backend::prepare_by_parts(&mut candle, heads(), &step, &mut apart, &shape).unwrap();
+        let expected: Vec<f32> = expected.flatten_all().unwrap().to_vec1().unwrap();
+        check_close(&y, &expected.into_iter().map(f64::from).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_sum_and_its_norm_are_those_of_the_verbs() {
+    let mut candle = Candle::on(device());
+    let [x, y] = [1, 2].map(|seed| array(&numbers(seed, 3 * 40), 3));
+    let weight = vector(&numbers(3, 40));
+    let (sum, normed) = candle.add_norm(x.clone(), &y, &weight, 1e-6).unwrap();
+    let wanted = candle.add(x, &y).unwrap();
+    let numbers = |x: &Tensor| -> Vec<f64> {
+        x.flatten_all().unwrap().to_vec1::<f32>().unwrap().into_iter().map(f64::from).collect()
+    };
+    check_close(&sum, &numbers(&wanted));
+    check_close(&normed, &numbers(&candle.norm(&wanted, &weight, 1e-6).unwrap()));
+}
+
+/// Where a backend has the greatest apart, they are those of all.
+#[test]
+fn the_greatest_are_found_where_they_are() {
+    let mut candle = Candle::on(device());
+    let logits: Vec<f32> = numbers(5, 3 * 1000).iter().map(|x| (x * 50.0).round()).collect();
+    let x = array(&logits, 3);
+    let among: Vec<u32> = numbers(6, 31).iter().map(|x| x.to_bits()).collect();
+    let Some(found) = candle.greatest(&x, 1, 40, &among).unwrap() else {
+        println!("skipped: this device has no such kernel");
+        return;
+    };
+    let set = |at: &u32| among.get(*at as usize / 32).is_some_and(|word| word >> (at % 32) & 1 == 1);
+    let mut wanted: Vec<(f32, u32)> =
+        (0..1000).filter(set).map(|at| (logits[1000 + at as usize], at)).collect();
+    wanted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    wanted.truncate(40);
+    assert_eq!(found, wanted);
+}
+
 #[test]
 fn experts_are_weighed_and_summed() {
     let (count, width, hidden, used) = (5, 3, 4, 2);
@@ -253,9 +334,17 @@ fn experts_are_weighed_and_summed() {
         activation: Activation::ClampedSwiglu,
     };
     let x = numbers(6, 3 * width);
-    let routes =
-        Routes { used, experts: vec![4, 1, 1, 0, 0, 4], weights: vec![0.7, 0.3, 1.5, -0.5, 0.25, 2.0] };
-    let y = candle.experts(&array(&x, 3), &routes, &stacks.by_ref()).unwrap();
+    // The second of the first row is not the best by its logit, but by its bias.
+    let logits = [[-1.0, 0.5, -2.0, -3.0, 0.9], [0.2, 0.8, -0.5, 0.1, -0.7], [1.0, -0.2, -0.4, 0.3, 0.6]];
+    let bias = [0.0, 0.3, -0.1, 0.1, 0.0];
+    let router = Router { score: Score::Sigmoid, normalise: false };
+    let choice = Choice { count, used, router, bias: Some(vector(&bias)), scale: 1.5 };
+    let routes = choice.routes(logits.as_flattened(), &bias);
+    assert_eq!(routes.experts, [1, 4, 1, 3, 1, 0]);
+    let of = |logits: &[f32]| array(logits, logits.len() / count);
+    let y = candle
+        .experts(&array(&x, 3), &of(logits.as_flattened()), &choice.by_ref(), &stacks.by_ref())
+        .unwrap();
     let mut expected = vec![0.0; 3 * width];
     let row_of = |weights: &[f32], row: usize, x: &[f64], bias: f32| {
         let row = &weights[row * x.len()..][..x.len()];
@@ -280,8 +369,8 @@ fn experts_are_weighed_and_summed() {
     }
     check_close(&y, &expected);
     // A row alone gives what it gives among others.
-    let alone = Routes { used, experts: vec![1, 0], weights: vec![1.5, -0.5] };
-    let alone = candle.experts(&array(&x[width..2 * width], 1), &alone, &stacks.by_ref()).unwrap();
+    let x = array(&x[width..2 * width], 1);
+    let alone = candle.experts(&x, &of(&logits[1]), &choice.by_ref(), &stacks.by_ref()).unwrap();
     check_close(&alone, &expected[width..2 * width]);
 }
 

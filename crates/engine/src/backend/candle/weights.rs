@@ -6,7 +6,7 @@ use alara_kernels::{Format, dequantize, view};
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor, QuantizedType};
 use candle_core::{CpuStorage, CustomOp1, Device, Layout as Strides, Module, Result, Shape, Tensor};
 
-use crate::backend::StackShape;
+use crate::backend::{StackShape, format, numbers};
 use crate::gguf::{TensorData, TensorType};
 
 /// A weight matrix `[out, width]`.
@@ -44,11 +44,12 @@ impl Matrix {
             let weights = Arc::new(view(data, dtype).map_err(candle_core::Error::wrap)?);
             return Ok(Some(Matrix::Blocks32(Blocks32 { weights, out, width })));
         }
+        if is_float(dtype) {
+            let numbers = floats(&data, kind, (out, width), device)?;
+            return Ok(Some(Matrix::Candle(QMatMul::Tensor(numbers))));
+        }
         let tensor = tensor(data, dtype, (out, width), device)?;
-        Ok(Some(Matrix::Candle(match dtype {
-            GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16 => QMatMul::Tensor(tensor.dequantize(device)?),
-            _ => QMatMul::QTensor(Arc::new(tensor)),
-        })))
+        Ok(Some(Matrix::Candle(QMatMul::QTensor(Arc::new(tensor)))))
     }
 
     /// The rows `ids`. `[ids, width]`
@@ -69,7 +70,7 @@ impl Matrix {
             Matrix::Blocks32(weights) => x.apply_op1_no_bwd(weights),
             Matrix::Foreign(weights) => x.matmul(&weights.all(x.device())?.t()?),
             #[cfg(feature = "cuda")]
-            Matrix::Cuda(weights) => weights.product(&x.contiguous()?),
+            Matrix::Cuda(weights) => weights.product(0, &x.contiguous()?),
         }
     }
 }
@@ -96,13 +97,31 @@ pub fn stack(
     matrices.collect()
 }
 
+/// As [`Matrix::product`], by matrix number `at` of a stack.
+pub fn product_of(stack: &[Matrix], at: usize, x: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let [Matrix::Cuda(all)] = stack {
+        return all.product(at, &x.contiguous()?);
+    }
+    stack[at].product(x)
+}
+
 /// The numbers of `data`. `None` unless they are floats.
-pub fn vector(data: TensorData, kind: TensorType, device: &Device) -> Result<Option<Tensor>> {
-    let Some(dtype @ (GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)) = dtype(kind) else {
-        return Ok(None);
-    };
-    let len = data.len() / dtype.type_size();
-    tensor(data, dtype, len, device)?.dequantize(device).map(Some)
+pub fn vector(data: &[u8], kind: TensorType, device: &Device) -> Result<Option<Tensor>> {
+    let Some(dtype) = dtype(kind).filter(|dtype| is_float(*dtype)) else { return Ok(None) };
+    floats(data, kind, data.len() / dtype.type_size(), device).map(Some)
+}
+
+fn is_float(dtype: GgmlDType) -> bool {
+    matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)
+}
+
+/// Numbers, widened here and brought to the device once.
+fn floats(data: &[u8], kind: TensorType, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
+    match numbers(data, kind) {
+        Some(numbers) => Tensor::from_vec(numbers, shape.into(), device),
+        None => candle_core::bail!("numbers of type {}", kind.name()),
+    }
 }
 
 /// On the CPU the bytes stay where they lie, elsewhere the device gets a copy.
@@ -198,19 +217,6 @@ pub fn computes(kind: TensorType) -> bool {
 fn takes(dtype: GgmlDType, width: usize) -> bool {
     let pairs = matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_0 | GgmlDType::Q5_1);
     !pairs || width.is_multiple_of(2 * dtype.block_size())
-}
-
-/// The name in [`alara_kernels`] of a tensor type that candle has no kernels for, or not for every width.
-fn format(kind: TensorType) -> Option<Format> {
-    Some(match kind {
-        TensorType::Q4_1 => Format::Q4_1,
-        TensorType::Q5_0 => Format::Q5_0,
-        TensorType::Q5_1 => Format::Q5_1,
-        TensorType::MXFP4 => Format::MXFP4,
-        TensorType::IQ4_NL => Format::IQ4_NL,
-        TensorType::IQ4_XS => Format::IQ4_XS,
-        _ => return None,
-    })
 }
 
 /// candle's name of a tensor type; `None` where candle has no kernels.

@@ -9,13 +9,13 @@ mod weights;
 use std::time::{Duration, Instant};
 
 use alara_kernels::{
-    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Gate, Isa, Product, Threads,
+    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, Threads,
 };
 
 use smallvec::SmallVec;
 
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routes,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
     StackShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
@@ -106,7 +106,7 @@ impl Backend for Native {
     }
 
     fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Vec<f32>>> {
-        Ok(weights::numbers(&data, kind))
+        Ok(super::numbers(&data, kind))
     }
 
     fn values(&self, vector: &Vec<f32>) -> Result<Vec<f32>> {
@@ -203,10 +203,12 @@ impl Backend for Native {
     fn experts(
         &mut self,
         x: &Array,
-        routes: &Routes,
+        logits: &Array,
+        choice: &Choice<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
-        self.run_experts(x, routes, stacks)
+        let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice));
+        self.run_experts(x, &routes, stacks)
     }
 
     fn bias(&mut self, mut x: Array, bias: &Vec<f32>) -> Result<Array> {
@@ -293,14 +295,7 @@ impl Backend for Native {
         let mut y = self.arena.array(q.rows(), shape.heads * shape.value_width);
         kernels::attend(
             &self.cpu,
-            &kernels::AttentionShape {
-                heads: shape.heads,
-                kv_heads: shape.kv_heads,
-                key_width: shape.key_width,
-                value_width: shape.value_width,
-                scale: shape.scale,
-                window: shape.window,
-            },
+            shape,
             &kv.keys,
             kv.values.as_ref(),
             kv.block_tokens,
@@ -323,13 +318,6 @@ impl Backend for Native {
         let DeltaInput { qkv, beta, alpha } = input;
         let mut mixed = self.arena.array(qkv.rows(), qkv.width());
         let mut y = self.arena.array(qkv.rows(), shape.value_heads * shape.value_width);
-        let rule = kernels::DeltaShape {
-            key_heads: shape.key_heads,
-            value_heads: shape.value_heads,
-            key_width: shape.key_width,
-            value_width: shape.value_width,
-            epsilon: shape.epsilon,
-        };
         let mut row = 0;
         for span in &step.spans {
             if span.past == 0 {
@@ -345,7 +333,7 @@ impl Backend for Native {
                 let out = rows(y.width());
                 kernels::delta(
                     &self.cpu,
-                    &rule,
+                    shape,
                     self.delta,
                     after,
                     &beta.numbers()[heads.clone()],
@@ -377,14 +365,8 @@ impl Backend for Native {
             let factors: Vec<f32> = gate.numbers().iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
             return self.scale(up, &factors);
         }
-        let kind = match activation {
-            Activation::Silu => Gate::Silu,
-            Activation::GeluTanh => Gate::GeluTanh,
-            Activation::Sigmoid => Gate::Sigmoid,
-            Activation::ClampedSwiglu => Gate::ClampedSwiglu,
-        };
         let mut y = self.arena.array(up.rows(), up.width());
-        kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), kind);
+        kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), activation.into());
         Ok(y)
     }
 
@@ -413,5 +395,5 @@ impl Backend for Native {
 
 /// Whether matrices of this type can be computed with.
 pub fn computes(kind: TensorType) -> bool {
-    weights::format(kind).is_some()
+    super::format(kind).is_some()
 }

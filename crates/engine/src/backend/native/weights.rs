@@ -2,7 +2,7 @@
 
 use alara_kernels::{Format, Rows};
 
-use crate::backend::StackShape;
+use crate::backend::{StackShape, format};
 use crate::gguf::{TensorData, TensorType};
 
 /// A weight matrix `[out, width]`.
@@ -88,35 +88,4 @@ impl Stack {
         let range = start * self.row..(start + self.out()) * self.row;
         Rows { format: self.format, bytes: &self.data[range], width: self.shape.width }
     }
-}
-
-/// All numbers of `data`; `None` if there are no kernels for `kind`.
-pub fn numbers(data: &[u8], kind: TensorType) -> Option<Vec<f32>> {
-    let format = format(kind)?;
-    let mut numbers = vec![0.0; data.len() / format.block_bytes() * format.block_len()];
-    alara_kernels::dequantize(format, data, &mut numbers);
-    Some(numbers)
-}
-
-/// The kernels' name of a tensor type; `None` where there are no kernels.
-pub fn format(kind: TensorType) -> Option<Format> {
-    Some(match kind {
-        TensorType::F32 => Format::F32,
-        TensorType::F16 => Format::F16,
-        TensorType::BF16 => Format::BF16,
-        TensorType::Q4_0 => Format::Q4_0,
-        TensorType::Q4_1 => Format::Q4_1,
-        TensorType::Q5_0 => Format::Q5_0,
-        TensorType::Q5_1 => Format::Q5_1,
-        TensorType::Q8_0 => Format::Q8_0,
-        TensorType::Q2_K => Format::Q2_K,
-        TensorType::Q3_K => Format::Q3_K,
-        TensorType::Q4_K => Format::Q4_K,
-        TensorType::Q5_K => Format::Q5_K,
-        TensorType::Q6_K => Format::Q6_K,
-        TensorType::MXFP4 => Format::MXFP4,
-        TensorType::IQ4_NL => Format::IQ4_NL,
-        TensorType::IQ4_XS => Format::IQ4_XS,
-        _ => return None,
-    })
 }

@@ -233,3 +233,52 @@ fn no_finite_logit_is_no_token() {
     none[usize::from(b'z')] = 1.0;
     assert_eq!(constraint.draw(&mut sampler, &mut none, &[]).unwrap(), None);
 }
+
+/// What is drawn from the greatest logits, as a device gives them, is what is drawn from all; where they don't decide, nobody notices.
+#[test]
+fn few_logits_draw_what_all_draw() {
+    let start = parser(GRAMMAR);
+    let size = Vocabulary::get(Kind::Text).size();
+    let drawable: Vec<u32> = (0..size.div_ceil(32))
+        .map(|at| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0))
+        .collect();
+    let ways = [
+        Sampling::default(),
+        Sampling { temperature: 1.0, top_k: 3, seed: 5, ..Sampling::default() },
+        Sampling { temperature: 0.7, top_k: 16, top_p: 0.8, min_p: 0.05, seed: 6, ..Sampling::default() },
+        // More than are allowed.
+        Sampling { temperature: 1.5, top_k: 40, seed: 7, ..Sampling::default() },
+    ];
+    for options in ways {
+        let (mut by_few, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
+        let count = by_few.deciding().unwrap();
+        let mut decided = 0;
+        for shift in 0..300 {
+            let logits: Vec<f32> =
+                (0..size).map(|token| ((token * 7 + shift * 13) % 101) as f32 / 9.0).collect();
+            let mut greatest = |among: &[u32]| {
+                let set = |token: usize| among[token / 32] >> (token % 32) & 1 == 1;
+                let mut few: Vec<(f32, u32)> = (0..size)
+                    .filter(|&token| set(token))
+                    .map(|token| (logits[token], token as u32))
+                    .collect();
+                few.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+                few.truncate(count);
+                Ok(Some(few))
+            };
+            let constraint = || Constraint::new(start.clone(), true, Duration::ZERO);
+            let few = constraint().draw_among_few(&mut by_few, &drawable, &mut greatest).unwrap();
+            decided += usize::from(few.is_some());
+            let drawn = few.or_else(|| constraint().draw(&mut by_few, &mut logits.clone(), &[]).unwrap());
+            assert_eq!(drawn, constraint().draw(&mut by_all, &mut logits.clone(), &[]).unwrap());
+            assert!(drawn.is_some_and(allowed));
+        }
+        assert!(decided > 200, "{options:?}: {decided}");
+    }
+    for open in [
+        Sampling { temperature: 1.0, top_p: 0.9, ..Sampling::default() },
+        Sampling { repetition_penalty: 1.1, ..Sampling::default() },
+    ] {
+        assert_eq!(Sampler::new(&open).deciding(), None);
+    }
+}

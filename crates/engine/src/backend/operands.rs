@@ -1,0 +1,136 @@
+//! What verbs take beside activations: weights that belong together, and what is done with them.
+
+use std::ops::Range;
+
+use crate::Result;
+use crate::architecture::{Activation, Pairing};
+
+/// What attends.
+#[derive(Debug)]
+pub struct Queries<'a, A, V> {
+    /// `[T, H * E]`
+    pub q: &'a A,
+    /// `[T, K * E]`
+    pub k: &'a A,
+    /// `[T, K * value_width]`; `None` if values are in keys.
+    pub v: Option<&'a A>,
+    /// An extra score per head, whose share of the softmax goes nowhere. `[H]`
+    pub sinks: Option<&'a V>,
+}
+
+/// Queries, keys and values as they come from their matrices, and what is done to them before they meet: heads of queries and keys are
+/// normed, then turned.
+#[derive(Debug)]
+pub struct Heads<'a, A, V, G> {
+    /// `[T, H * E]`
+    pub q: A,
+    /// `[T, K * E]`
+    pub k: A,
+    /// `[T, K * value_width]`
+    pub v: A,
+    /// As of [`Queries`].
+    pub sinks: Option<&'a V>,
+    /// RMS norms of queries and of keys, and what they add: over each head, or over all heads together if they are as long.
+    pub norms: [Option<(&'a V, f32)>; 2],
+    /// Cosines and sines of the step's positions.
+    pub angles: &'a G,
+    /// Which numbers of a head turn together.
+    pub pairing: Pairing,
+    /// Multiplies each row's queries in the end; empty = nothing does.
+    pub factors: Vec<f32>,
+}
+
+/// Numbers and their places, the greatest first; `None`: to read all numbers is as good.
+pub type Greatest = Option<Vec<(f32, u32)>>;
+
+/// A part of a stack of equal matrices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackShape {
+    /// How many matrices.
+    pub count: usize,
+    /// Rows of each in the file.
+    pub out: usize,
+    /// Numbers in a row.
+    pub width: usize,
+    /// The rows that are meant of each.
+    pub rows: Range<usize>,
+}
+
+/// The weights of a layer of experts.
+#[derive(Debug)]
+pub struct ExpertStacks<S, V> {
+    /// `[experts, F, D]`
+    pub gate: S,
+    /// `[experts, F, D]`
+    pub up: S,
+    /// `[experts, D, F]`
+    pub down: S,
+    /// `[experts, F]`
+    pub gate_bias: Option<V>,
+    /// `[experts, F]`
+    pub up_bias: Option<V>,
+    /// `[experts, D]`; inside the weighting.
+    pub down_bias: Option<V>,
+    /// The function on the gate.
+    pub activation: Activation,
+}
+
+impl<S, V> ExpertStacks<S, V> {
+    /// The same by reference, as backends take it.
+    pub fn by_ref(&self) -> ExpertStacks<&S, &V> {
+        ExpertStacks {
+            gate: &self.gate,
+            up: &self.up,
+            down: &self.down,
+            gate_bias: self.gate_bias.as_ref(),
+            up_bias: self.up_bias.as_ref(),
+            down_bias: self.down_bias.as_ref(),
+            activation: self.activation,
+        }
+    }
+}
+
+/// What the gated delta rule reads.
+#[derive(Debug)]
+pub struct DeltaInput<'a, A> {
+    /// Before the convolution. `[T, channels]`
+    pub qkv: &'a A,
+    /// Before the sigmoid. `[T, value_heads]`
+    pub beta: &'a A,
+    /// Before the softplus. `[T, value_heads]`
+    pub alpha: &'a A,
+}
+
+/// The weights of the gated delta rule.
+#[derive(Debug)]
+pub struct DeltaWeights<V> {
+    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    pub conv: V,
+    /// Multiplies the decay's softplus; not above 0. `[value_heads]`
+    pub a: V,
+    /// Added to `alpha`. `[value_heads]`
+    pub dt: V,
+}
+
+impl<V> DeltaWeights<V> {
+    /// The same by reference, as backends take it.
+    pub fn by_ref(&self) -> DeltaWeights<&V> {
+        DeltaWeights { conv: &self.conv, a: &self.a, dt: &self.dt }
+    }
+}
+
+/// `f` of each, or the first error.
+pub(crate) fn try_map<T, U, const N: usize>(
+    items: [T; N],
+    mut f: impl FnMut(T) -> Result<U>,
+) -> Result<[U; N]> {
+    let mut error = None;
+    let all = items.map(|item| match error {
+        None => f(item).map_err(|e| error = Some(e)).ok(),
+        Some(_) => None,
+    });
+    match error {
+        Some(error) => Err(error),
+        None => Ok(all.map(|item| item.expect("there was no error"))),
+    }
+}
