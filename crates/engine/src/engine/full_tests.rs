@@ -83,7 +83,7 @@ fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
         assert!(wanted.usage.completion_tokens > 20, "{case}: a turn that is long enough");
         // So many bytes do for the prompt and a few tokens.
         let (mut cut, mut most) = (0, 0);
-        for bytes in (0..40_000).step_by(500) {
+        for bytes in (0..40_000).step_by(1000) {
             let room = Arc::new(AtomicU64::new(bytes));
             let engine = scarce(&gguf, &room);
             let events: Vec<_> = engine.generate(&request).unwrap().collect();
