@@ -31,7 +31,8 @@ impl Stage {
         let file =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let tokenizer = Arc::new(Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap());
-        Stage { grammar: Grammar::new(&tokenizer.env()).unwrap(), tokenizer }
+        let vocabulary = tokenizer.clone();
+        Stage { grammar: Grammar::new(move || vocabulary.env()), tokenizer }
     }
 
     fn play(&self, turn: &Turn, reasoning_tokens: Option<usize>) -> Play {

@@ -28,7 +28,7 @@ struct Record {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let grammar = Grammar::of_bytes()?;
+    let grammar = Grammar::of_bytes();
     let Some(path) = &args.schema else {
         return super::jsonl::each(|record: Record| {
             match verdicts(&grammar, &record.schema, &record.texts) {

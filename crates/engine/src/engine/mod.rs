@@ -175,6 +175,8 @@ impl Engine {
             ground.host(&model.parts()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
+        let vocabulary = tokenizer.clone();
+        let grammar = Grammar::new(move || vocabulary.env());
         let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
         let control = tokenizer.control_texts().map(String::from).collect();
         let template = chosen.template;
@@ -192,7 +194,7 @@ impl Engine {
             format,
             drafts: options.drafts,
             guesses: options.drafts && invariant,
-            grammar: Grammar::new(&tokenizer.env())?,
+            grammar,
             tokenizer,
             template: match format {
                 Some(format) => template.with_calls(format),

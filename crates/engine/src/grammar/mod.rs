@@ -10,7 +10,7 @@ mod schema;
 mod turn;
 mod verdict;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
@@ -90,28 +90,42 @@ fn names(tools: &[String]) -> String {
 /// Builds constraints for one vocabulary. Cloning shares everything, compiled grammars too.
 #[derive(Clone)]
 pub struct Grammar {
-    factory: Arc<ParserFactory>,
+    vocabulary: Arc<dyn Fn() -> TokEnv + Send + Sync>,
+    /// What llguidance makes of it, or what it says against it.
+    factory: Arc<OnceLock<Result<ParserFactory, String>>>,
     compiled: Arc<Cache>,
 }
 
 impl Grammar {
-    /// Prepares a vocabulary: some tenths of a second for 150,000 tokens, so once per model.
-    ///
-    /// # Errors
-    /// [`GrammarError::Vocabulary`].
-    pub fn new(vocabulary: &TokEnv) -> Result<Self, GrammarError> {
-        let mut factory = ParserFactory::new_simple(vocabulary)
-            .map_err(|error| GrammarError::Vocabulary { message: error.to_string() })?;
-        factory.quiet();
-        factory.limits_mut().verbose_errors = false;
-        Ok(Grammar { factory: Arc::new(factory), compiled: Arc::default() })
+    /// Prepares a vocabulary in a thread of its own: most of a second for 150,000 tokens, so once per model and beside what else
+    /// a model needs. Who needs it earlier waits.
+    pub fn new(vocabulary: impl Fn() -> TokEnv + Send + Sync + 'static) -> Self {
+        let (factory, compiled) = Default::default();
+        let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled };
+        let beside = grammar.clone();
+        let prepare = move || drop(beside.factory().map(|_| ()));
+        // Without a thread it is prepared when it is needed.
+        drop(std::thread::Builder::new().name("grammar".into()).spawn(prepare));
+        grammar
+    }
+
+    fn factory(&self) -> Result<&ParserFactory, GrammarError> {
+        let prepare = || {
+            let mut factory =
+                ParserFactory::new_simple(&(self.vocabulary)()).map_err(|error| error.to_string())?;
+            factory.quiet();
+            factory.limits_mut().verbose_errors = false;
+            Ok(factory)
+        };
+        let factory = self.factory.get_or_init(prepare).as_ref();
+        factory.map_err(|message| GrammarError::Vocabulary { message: message.clone() })
     }
 
     /// The constraint of a turn; `None` for one without tools or schema, which may say anything. `token` gives the id of a text that is
     /// a single control or user-defined token.
     ///
     /// # Errors
-    /// [`GrammarError::NoSuchTool`], and [`GrammarError::Schema`], [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured in full.
+    /// [`GrammarError::NoSuchTool`], [`GrammarError::Vocabulary`], and [`GrammarError::Schema`], [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured in full.
     pub fn constraint(
         &self,
         turn: &Turn,
@@ -143,6 +157,7 @@ impl Grammar {
         permitted: &[&Tool],
         token: &dyn Fn(&str) -> Option<u32>,
     ) -> Result<TokenParser, GrammarError> {
+        self.factory()?;
         let lark = turn::lark(turn, token)?;
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
             // Only now is it worth the time to find the schema that is to blame.
@@ -160,7 +175,8 @@ impl Grammar {
     }
 
     fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
-        let mut parser = self.factory.create_parser(grammar).map_err(|error| error.to_string())?;
+        let factory = self.factory().map_err(|error| error.to_string())?;
+        let mut parser = factory.create_parser(grammar).map_err(|error| error.to_string())?;
         parser.start_without_prompt();
         // A warning says that something was not taken literally.
         parser.grammar_warnings().into_iter().next().map_or(Ok(parser), Err)

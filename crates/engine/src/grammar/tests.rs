@@ -116,7 +116,8 @@ impl Vocabulary {
     }
 
     fn of(kind: Kind, env: TokEnv) -> Self {
-        let grammar = Grammar::new(&env).unwrap();
+        let vocabulary = env.clone();
+        let grammar = Grammar::new(move || vocabulary.clone());
         Vocabulary { kind, env, grammar }
     }
 

@@ -9,11 +9,8 @@ use super::{Grammar, GrammarError, Refusal, schema};
 
 impl Grammar {
     /// A grammar over single bytes.
-    ///
-    /// # Errors
-    /// [`GrammarError::Vocabulary`].
-    pub fn of_bytes() -> Result<Self, GrammarError> {
-        Grammar::new(&ApproximateTokEnv::single_byte_env())
+    pub fn of_bytes() -> Self {
+        Grammar::new(ApproximateTokEnv::single_byte_env)
     }
 
     /// Which texts an answer under a schema can be, exactly as they are. For a grammar of bytes.

@@ -1,5 +1,7 @@
 //! Turns under the grammar of many tools, for timing what the grammar adds to a decoder's steps.
 
+use std::sync::Arc;
+
 use super::tools;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
@@ -11,7 +13,7 @@ use crate::{Error, Result};
 
 /// Turn after turn of calls, drawn at temperature 1 from whatever logits come.
 pub struct Turns {
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     grammar: Grammar,
     turn: Turn,
     constraint: Constraint,
@@ -26,8 +28,9 @@ impl Turns {
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
     pub fn new(gguf: &Gguf, count: usize) -> Result<Self> {
-        let tokenizer = Tokenizer::from_gguf(gguf)?;
-        let grammar = Grammar::new(&tokenizer.env())?;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
+        let vocabulary = tokenizer.clone();
+        let grammar = Grammar::new(move || vocabulary.env());
         let turn = Turn {
             format: Format::house(),
             thinking: None,

@@ -53,7 +53,7 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
             }
         };
         let texts: [&str; 0] = [];
-        if let Ok(Err(refused)) = grammar.as_ref().map(|grammar| grammar.verdicts(&parameters, &texts)) {
+        if let Err(refused) = grammar.verdicts(&parameters, &texts) {
             let reason = match refused {
                 GrammarError::Schema { refusal } => refusal.to_string(),
                 other => other.to_string(),

@@ -15,7 +15,7 @@ fn validator(schema: &Value) -> Validator {
 
 /// Holds a schema to texts that have to be permitted, and others that must not.
 fn check(schema: &Value, permitted: &[&str], forbidden: &[&str]) {
-    let grammar = Grammar::of_bytes().unwrap();
+    let grammar = Grammar::of_bytes();
     let verdicts =
         |texts: &[&str]| grammar.verdicts(schema, texts).unwrap_or_else(|error| panic!("{error}: {schema}"));
     for (text, verdict) in permitted.iter().zip(verdicts(permitted)) {
@@ -30,7 +30,7 @@ fn check(schema: &Value, permitted: &[&str], forbidden: &[&str]) {
 
 /// Holds a schema to the words with which it is refused.
 fn refused(schema: &Value, expected: &str) {
-    let grammar = Grammar::of_bytes().unwrap();
+    let grammar = Grammar::of_bytes();
     let error = grammar.verdicts(schema, &[""]).expect_err(&schema.to_string()).to_string();
     let words = error.strip_prefix("the output schema can't be guaranteed: ").unwrap();
     assert!(words.starts_with(expected), "{error} for {schema}");

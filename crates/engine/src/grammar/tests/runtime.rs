@@ -151,7 +151,7 @@ fn forced_tokens_are_those_of_the_tokenizer() {
 #[test]
 fn a_tool_set_is_compiled_once() {
     let vocabulary = Vocabulary::get(Kind::Control);
-    let grammar = Grammar::new(&vocabulary.env).unwrap();
+    let grammar = Grammar::new(|| Vocabulary::get(Kind::Control).env.clone());
     let compiled = |turn: &Turn| {
         grammar.constraint(turn, &|text| vocabulary.token(text)).unwrap().unwrap().usage().compiled
     };

@@ -55,7 +55,7 @@ fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
 
 /// Walks some times; says whether a walk came to its end.
 fn all_walks_are_valid(schema: &Value, seed: u64, walks: u64) -> bool {
-    let grammar = Grammar::of_bytes().unwrap();
+    let grammar = Grammar::of_bytes();
     let strict = strict(schema).unwrap();
     let validator = validator(schema);
     let mut ended = false;
