@@ -109,6 +109,28 @@ static const unsigned AHEAD = 8;
 
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
+// What a lane holds of a column, every SHARERS-th number from `part` on, of the state whose column begins at `first`.
+template <int HELD>
+__device__ __forceinline__ void read_state(float (&held)[HELD], const Array<const float> &state, const DeltaShape &s,
+                                           uint64_t first, uint32_t part, bool there) {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const uint32_t row = part + SHARERS * i;
+        const bool known = there && row < s.key_width && state.len;
+        held[i] = known ? state[first + (uint64_t)row * s.value_width] : 0.0f;
+    }
+}
+
+template <int HELD>
+__device__ __forceinline__ void write_state(const Array<float> &state, const float (&held)[HELD], const DeltaShape &s,
+                                            uint64_t first, uint32_t part, bool there) {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const uint32_t row = part + SHARERS * i;
+        if (there && row < s.key_width) state[first + (uint64_t)row * s.value_width] = held[i];
+    }
+}
+
 // Row by row, with the state in registers: four lanes share a column, HELD numbers each.
 // Shared: AHEAD keys and queries. Grid: spans, value heads, ceil(value_width / COLUMNS).
 template <int HELD> __device__ void delta(const DeltaParams &p) {
@@ -122,12 +144,7 @@ template <int HELD> __device__ void delta(const DeltaParams &p) {
     const DeltaSpan span = p.spans[blockIdx.x];
     const uint64_t matrix = (uint64_t)head * s.key_width * s.value_width + e;
     float known[HELD];
-#pragma unroll
-    for (int i = 0; i < HELD; i++) {
-        const uint32_t row = part + SHARERS * i;
-        known[i] = 0.0f;
-        if (there && row < s.key_width && span.state.len) known[i] = span.state[matrix + (uint64_t)row * s.value_width];
-    }
+    read_state(known, span.state, s, matrix, part, there);
     const float a = p.a[head], dt = p.dt[head];
     uint32_t done = 0;
     for (uint32_t nth = 0; nth < span.saves; nth++) {
@@ -172,13 +189,10 @@ template <int HELD> __device__ void delta(const DeltaParams &p) {
             }
             done += count;
         }
-#pragma unroll
-        for (int i = 0; i < HELD; i++) {
-            const uint32_t row = part + SHARERS * i;
-            if (there && row < s.key_width) save.state[matrix + (uint64_t)row * s.value_width] = known[i];
-        }
+        write_state(save.state, known, s, matrix, part, there);
     }
 }
+
 // Rows of a chunk.
 static const unsigned CHUNK = 16;
 
@@ -206,12 +220,7 @@ template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
     const DeltaSpan span = p.spans[blockIdx.x];
     const uint64_t matrix = (uint64_t)head * s.key_width * s.value_width + e;
     float known[HELD];
-#pragma unroll
-    for (int i = 0; i < HELD; i++) {
-        const uint32_t row = part + SHARERS * i;
-        known[i] = 0.0f;
-        if (there && row < s.key_width && span.state.len) known[i] = span.state[matrix + (uint64_t)row * s.value_width];
-    }
+    read_state(known, span.state, s, matrix, part, there);
     uint32_t done = 0;
     for (uint32_t nth = 0; nth < span.saves; nth++) {
         const DeltaSave save = p.saves[span.first_save + nth];
@@ -296,11 +305,7 @@ template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
             }
             done += n;
         }
-#pragma unroll
-        for (int i = 0; i < HELD; i++) {
-            const uint32_t row = part + SHARERS * i;
-            if (there && row < s.key_width) save.state[matrix + (uint64_t)row * s.value_width] = known[i];
-        }
+        write_state(save.state, known, s, matrix, part, there);
     }
 }
 KERNEL(alara_delta_chunks_8, DeltaParams, DELTA_THREADS) { delta_chunks<8>(p); }

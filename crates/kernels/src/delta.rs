@@ -17,7 +17,7 @@ use crate::exp::{exp, sigmoid, softplus};
 use crate::isa::for_each_isa;
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
-use crate::{Cpu, Isa};
+use crate::{Aligned, Cpu, Isa};
 
 /// The heads of a delta layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +68,7 @@ const STRIP: usize = 64;
 
 thread_local! {
     /// What a task works out on the way.
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
 /// The gated delta rule over the rows of one sequence.
@@ -185,9 +185,9 @@ fn normalize(isa: Isa, x: &[f32], epsilon: f32, scale: f32, y: &mut [f32]) {
 
 for_each_wide! {
     /// The recurrent form for a value head.
-    fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Vec<f32>) {
+    fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Aligned<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        scratch.resize(2 * TURN * key_width + key_width * 2 * LANES, 0.0);
+        let scratch = scratch.at_least(2 * TURN * key_width + key_width * 2 * LANES);
         let (queries, rest) = scratch.split_at_mut(TURN * key_width);
         let (keys, strip) = rest.split_at_mut(TURN * key_width);
         for first in (0..call.rows).step_by(TURN) {
@@ -275,11 +275,11 @@ for_each_isa! {
     /// S ← Γ_n S + Σ_j Γ_nj k_j D_jᵀ
     /// ```
     fn advance(
-        isa: Isa, call: &Call, head: usize, rows: Range<usize>, state: &mut [f32], scratch: &mut Vec<f32>,
+        isa: Isa, call: &Call, head: usize, rows: Range<usize>, state: &mut [f32], scratch: &mut Aligned<f32>,
     ) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
         let n = rows.len();
-        scratch.resize(2 * n * key_width + 2 * n * n + 3 * n + n * STRIP + n.max(key_width), 0.0);
+        let scratch = scratch.at_least(2 * n * key_width + 2 * n * n + 3 * n + n * STRIP + n.max(key_width));
         let (q, rest) = scratch.split_at_mut(n * key_width);
         let (k, rest) = rest.split_at_mut(n * key_width);
         let (of_k, rest) = rest.split_at_mut(n * n); // -β_i Γ_ij (k_i·k_j)

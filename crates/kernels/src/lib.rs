@@ -7,6 +7,7 @@
 //! fixed order, closed by one fixed tree.
 
 mod activations;
+mod aligned;
 mod attend;
 mod conv;
 mod cpu;
@@ -31,6 +32,7 @@ mod view;
 mod wide;
 
 pub use activations::Activations;
+pub use aligned::Aligned;
 pub use attend::{AttentionShape, AttentionSpan, attend};
 pub use conv::conv;
 pub use cpu::Cpu;

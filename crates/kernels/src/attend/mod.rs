@@ -19,7 +19,7 @@ use std::ops::Range;
 use crate::kv::{F32, KvRows, RUN, View, widen};
 use crate::threads::Disjoint;
 use crate::wide::LANES;
-use crate::{Cpu, Isa};
+use crate::{Aligned, Cpu, Isa};
 use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
 use plan::{DIRECT, Plan, Spans, UNIT, Unit, together};
@@ -29,10 +29,10 @@ use tile::{AHEAD, Rows, TILE};
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 256;
 
-/// The positions that all queries go through before the next, `width` numbers of each: as many as stay in the first
-/// cache, as they are kept or widened.
-fn near(width: usize, widened: bool) -> usize {
-    1 << (if widened { 4096 } else { 8192 } / width).clamp(8, TILE).ilog2()
+/// The positions that all queries go through before the next, `width` numbers of each: few enough that they stay in the
+/// first cache.
+fn near(width: usize) -> usize {
+    1 << (8192 / width).clamp(8, TILE).ilog2()
 }
 
 /// The heads of an attention and what they see.
@@ -76,7 +76,7 @@ pub struct AttentionSpan<'a> {
 
 thread_local! {
     /// The numbers of the thread's task.
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
     /// How the thread's call is shared out.
     static PLAN: RefCell<Plan> = const { RefCell::new(Plan::new()) };
 }
@@ -152,16 +152,17 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Takes a unit through splits, or several units through one.
-    fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Vec<f32>) {
+    fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Aligned<f32>) {
         let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
         let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
         let of_head: usize = units.iter().map(Unit::queries).sum();
         let n = units[0].kv_heads.len() * of_head;
-        let room = n * (widths[1] + 2);
+        let room = Found::room(n, widths[1]);
         let many = of_head > DIRECT;
         let queries = if many { n.next_multiple_of(SIDE_BY_SIDE) } else { n };
-        let sizes = [queries * widths[0], n * TILE, n, room, room, TILE * widths[0], TILE * widths[1]];
-        let mut rest = at_least(scratch, sizes.iter().sum());
+        let kept = n.next_multiple_of(LANES);
+        let sizes = [queries * widths[0], n * TILE, kept, room, room, TILE * widths[0], TILE * widths[1]];
+        let mut rest = scratch.at_least(sizes.iter().sum());
         let [queries, scores, kept, found, joined, keys, values] = sizes.map(|size| {
             let (part, later) = std::mem::take(&mut rest).split_at_mut(size);
             rest = later;
@@ -215,12 +216,17 @@ impl Call<'_> {
         }
     }
 
+    /// The numbers of what a unit finds.
+    fn room(&self, unit: &Unit) -> usize {
+        Found::room(unit.len(), self.shape.value_width.next_multiple_of(RUN))
+    }
+
     /// The room for what a unit finds in a split, if there is.
     ///
     /// # Safety
     /// Nobody else uses it.
     unsafe fn partial(&self, unit: &Unit, split: usize) -> Option<Found<'_>> {
-        let room = unit.len() * (self.shape.value_width.next_multiple_of(RUN) + 2);
+        let room = self.room(unit);
         let start = unit.partials? + (split - unit.splits().start) * room;
         // SAFETY: the caller's.
         Some(Found::within(unsafe { self.partials.slice(start, room) }, unit.len()))
@@ -237,7 +243,7 @@ impl Call<'_> {
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
         let direct = whole && (!pass.many || exact);
         let width = key_width.max(value_width);
-        let near_direct = near(width * unit.kv_heads.len(), false);
+        let near_direct = near(width * unit.kv_heads.len());
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
 
@@ -267,12 +273,7 @@ impl Call<'_> {
             for kv_head in 0..unit.kv_heads.len() {
                 let keys = widened(self.isa, &keys, kv_head, &seen, room.0);
                 let values = values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, room.1));
-                pass.take(
-                    kv_head..kv_head + 1,
-                    &keys,
-                    &values.unwrap_or(keys.up_to(padded)),
-                    near(width, true),
-                );
+                pass.take(kv_head..kv_head + 1, &keys, &values.unwrap_or(keys.up_to(padded)), near(width));
             }
         }
     }
@@ -301,12 +302,11 @@ impl Call<'_> {
     }
 
     /// Joins what tasks found in the splits of a unit.
-    fn join_partials(&self, unit: &Unit, scratch: &mut Vec<f32>) {
+    fn join_partials(&self, unit: &Unit, scratch: &mut Aligned<f32>) {
         if unit.partials.is_none() {
             return;
         }
-        let room = unit.len() * (self.shape.value_width.next_multiple_of(RUN) + 2);
-        let mut joined = self.begin(unit, at_least(scratch, room));
+        let mut joined = self.begin(unit, scratch.at_least(self.room(unit)));
         for split in unit.splits() {
             // SAFETY: no two tasks have the same unit.
             let partial = unsafe { self.partial(unit, split) };
@@ -352,14 +352,6 @@ fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile:
         pad.fill(0.0);
     }
     Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i % TILE * padded), width: padded }
-}
-
-/// Room for `len` numbers, whatever they are.
-fn at_least(scratch: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if scratch.len() < len {
-        scratch.resize(len, 0.0);
-    }
-    &mut scratch[..len]
 }
 
 #[cfg(test)]

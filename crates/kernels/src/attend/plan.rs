@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use super::softmax::Found;
 use super::{AttentionShape, AttentionSpan, SPLIT};
+use crate::Aligned;
 use crate::kv::RUN;
 
 /// The queries that share what is read once: few enough that they and their sums stay in the second cache.
@@ -116,14 +118,14 @@ fn splits(seen: &Range<usize>) -> Range<usize> {
 pub(super) struct Plan {
     pub units: Vec<Unit>,
     pub tasks: Vec<Task>,
-    pub partials: Vec<f32>,
+    pub partials: Aligned<f32>,
     /// The spans of few queries; those that share blocks lie together.
     few: Vec<usize>,
 }
 
 impl Plan {
     pub const fn new() -> Plan {
-        Plan { units: Vec::new(), tasks: Vec::new(), partials: Vec::new(), few: Vec::new() }
+        Plan { units: Vec::new(), tasks: Vec::new(), partials: Aligned::new(), few: Vec::new() }
     }
 
     /// Plans a call for so many threads.
@@ -184,12 +186,10 @@ impl Plan {
             let splits = unit.splits().len();
             if (apart && splits > 1) || (shared > 0 && index < of_few) {
                 unit.partials = Some(room);
-                room += splits * unit.len() * (value_width.next_multiple_of(RUN) + 2);
+                room += splits * Found::room(unit.len(), value_width.next_multiple_of(RUN));
             }
         }
-        if partials.len() < room {
-            partials.resize(room, 0.0);
-        }
+        partials.at_least(room);
 
         tasks.clear();
         // Whether a unit reads a split together with the one before it.

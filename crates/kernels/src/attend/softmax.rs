@@ -20,11 +20,16 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// In `room` for n * (width + 2) numbers.
+    /// The numbers of what n queries find: whole cache lines.
+    pub fn room(n: usize, width: usize) -> usize {
+        n * width + 2 * n.next_multiple_of(LANES)
+    }
+
+    /// In `room` as [`Found::room`] says.
     pub fn within(room: &'a mut [f32], n: usize) -> Self {
-        let (most, room) = room.split_at_mut(n);
-        let (total, sums) = room.split_at_mut(n);
-        Found { sums, most, total }
+        let (sums, room) = room.split_at_mut(room.len() - 2 * n.next_multiple_of(LANES));
+        let (most, total) = room.split_at_mut(room.len() / 2);
+        Found { sums, most: &mut most[..n], total: &mut total[..n] }
     }
 
     /// Forgets everything.

@@ -7,7 +7,7 @@ mod source;
 use half::f16;
 
 use crate::isa::{Level, for_each_isa};
-use crate::{Cpu, Isa};
+use crate::{Aligned, Cpu, Isa};
 pub(crate) use source::{F16, F32, Q8_0, Source, View, widen};
 
 /// How the numbers of a KV cache are kept.
@@ -39,12 +39,12 @@ pub struct KvRows {
 /// Row after row.
 #[derive(Debug)]
 enum Numbers {
-    F32(Vec<f32>),
-    F16(Vec<u16>),
+    F32(Aligned<f32>),
+    F16(Aligned<u16>),
     /// Runs of a row, which never cross into the next: a scale (f16) a run, and the codes.
     Q8_0 {
-        scales: Vec<u16>,
-        codes: Vec<i8>,
+        scales: Aligned<u16>,
+        codes: Aligned<i8>,
     },
 }
 
@@ -54,10 +54,10 @@ impl KvRows {
     pub fn zeros(slots: usize, width: usize, format: KvFormat) -> Option<Self> {
         let len = slots.checked_mul(width).filter(|&len| len <= isize::MAX as usize / 4)?;
         let numbers = match format {
-            KvFormat::F32 => Numbers::F32(vec![0.0; len]),
-            KvFormat::F16 => Numbers::F16(vec![0; len]),
+            KvFormat::F32 => Numbers::F32(Aligned::zeros(len)),
+            KvFormat::F16 => Numbers::F16(Aligned::zeros(len)),
             KvFormat::Q8_0 if width.is_multiple_of(RUN) => {
-                Numbers::Q8_0 { scales: vec![0; len / RUN], codes: vec![0; len] }
+                Numbers::Q8_0 { scales: Aligned::zeros(len / RUN), codes: Aligned::zeros(len) }
             }
             KvFormat::Q8_0 => return None,
         };

@@ -21,14 +21,14 @@ use crate::quant::avx2::{Bias, RunBits, SuperBits, each};
 use crate::quant::{RUN, codebook, k, legacy};
 use crate::threads::Disjoint;
 use crate::wide::turn;
-use crate::{Cpu, Format};
+use crate::{Aligned, Cpu, Format};
 
 /// What a task works with.
 #[derive(Default)]
 struct Scratch {
     supers: Option<Box<SuperPanel>>,
     runs: Vec<RunPanel>,
-    sums: Vec<f32>,
+    sums: Aligned<f32>,
 }
 
 thread_local! {
@@ -107,7 +107,7 @@ impl Part<'_> {
         let lanes = self.panels.min(LANES);
         let lane = blocks.count() * SUMS;
         // What is there is never read: the first panel of a lane puts its sums in place of it.
-        scratch.sums.resize((lanes * lane).max(scratch.sums.len()), 0.0);
+        scratch.sums.at_least(lanes * lane);
         let panel = scratch.supers.get_or_insert_with(SuperPanel::zero);
         if self.rows() < ROWS {
             **panel = *SuperPanel::zero();
@@ -173,7 +173,7 @@ impl Part<'_> {
             panels[..len].fill(RunPanel::ZERO);
         }
         self.fill_runs::<F>(&mut panels[..len]);
-        sums.resize((LANES * blocks.count() * SUMS).max(sums.len()), 0.0);
+        sums.at_least(LANES * blocks.count() * SUMS);
         let bias = match F::BIAS {
             Bias::Unsigned(bias) => bias,
             Bias::Signed => 128,

@@ -8,6 +8,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::{asm, x86_64::*};
+use std::mem::MaybeUninit;
 
 use super::panel::{RunPanel, SUMS, SuperPanel};
 use super::vector::{Avx512, Vector};
@@ -85,7 +86,8 @@ pub(super) unsafe fn supers<const PAIRS: usize>(
     fresh: bool,
     sums: *mut f32,
 ) {
-    let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];
+    // What tiles are stored to before it is read.
+    let mut tiles = [const { MaybeUninit::<Sums>::uninit() }; 2];
     // Where the last block has no neighbour, it is its own, and what comes of that is forgotten.
     let mut forgotten = [0.0; SUMS];
     let forgotten = forgotten.as_mut_ptr();
@@ -108,11 +110,12 @@ pub(super) unsafe fn supers<const PAIRS: usize>(
             // While the tiles are multiplied, the sums before are scaled.
             if half > 0 {
                 let rows = 16 * ((half - 1) % 2) + 4 * quarter;
-                scale_supers::<PAIRS>(panel, before.0, minima, fresh, rows, &tiles[(half - 1) % 2], before.1);
+                let of_tiles = tiles[(half - 1) % 2].assume_init_ref();
+                scale_supers::<PAIRS>(panel, before.0, minima, fresh, rows, of_tiles, before.1);
             }
         }
         if half < halves {
-            store(&mut tiles[half % 2]);
+            store(tiles[half % 2].as_mut_ptr());
         }
         before = now;
     }
@@ -146,13 +149,13 @@ unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperBlock; 2], half: u
 }
 
 #[inline(always)]
-unsafe fn store(tiles: &mut Sums) {
+unsafe fn store(tiles: *mut Sums) {
     asm!(
         "tilestored [{to} + {line}], tmm0",
         "tilestored [{to} + {line} + 1024], tmm1",
         "tilestored [{to} + {line} + 2048], tmm2",
         "tilestored [{to} + {line} + 3072], tmm3",
-        to = in(reg) tiles.0.as_mut_ptr(),
+        to = in(reg) tiles,
         line = in(reg) 64usize,
         options(nostack),
     );
@@ -235,7 +238,7 @@ pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool
             }
         }
         if step < steps {
-            store(&mut tiles[step % 2]);
+            store(&raw mut tiles[step % 2]);
         }
         before = now;
     }

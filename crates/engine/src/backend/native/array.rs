@@ -3,10 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use alara_kernels::Aligned;
+
 /// Buffers that nobody uses at the moment.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
-    idle: Arc<Mutex<Vec<Vec<f32>>>>,
+    idle: Arc<Mutex<Vec<Aligned<f32>>>>,
     /// Contents that were handed out.
     contents: Arc<AtomicU64>,
 }
@@ -14,7 +16,7 @@ pub struct Arena {
 /// Rows of f32 in a buffer of an [`Arena`], to which it goes back when this is dropped.
 #[derive(Debug)]
 pub struct Array {
-    buffer: Vec<f32>,
+    buffer: Aligned<f32>,
     rows: usize,
     width: usize,
     contents: u64,
@@ -29,7 +31,7 @@ impl Arena {
         let found = idle.iter().rposition(|buffer| buffer.len() == size);
         let buffer = found.map(|at| idle.swap_remove(at));
         drop(idle);
-        let buffer = buffer.unwrap_or_else(|| vec![0.0; size]);
+        let buffer = buffer.unwrap_or_else(|| Aligned::zeros(size));
         Array { buffer, rows, width, contents: self.next(), arena: self.clone() }
     }
 

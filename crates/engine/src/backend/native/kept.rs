@@ -1,6 +1,6 @@
 //! What a layer keeps of its sequences: keys and values in blocks, recurrent state in slots.
 
-use alara_kernels::{Cpu, KvFormat, KvRows};
+use alara_kernels::{Aligned, Cpu, KvFormat, KvRows};
 
 use crate::backend::{AttentionShape, DeltaShape, KvType, Span};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -91,8 +91,8 @@ impl Kv {
 /// The recurrent state of one layer: of each slot the convolution's history and the heads' matrices.
 #[derive(Debug)]
 pub struct State {
-    history: Vec<f32>,
-    matrices: Vec<f32>,
+    history: Aligned<f32>,
+    matrices: Aligned<f32>,
     /// Numbers of a slot in each.
     widths: (usize, usize),
 }
@@ -101,7 +101,11 @@ impl State {
     /// Zeros, which take no memory before they are written.
     pub fn new(slots: usize, shape: &DeltaShape) -> Self {
         let widths = shape.kept();
-        State { history: vec![0.0; slots * widths.0], matrices: vec![0.0; slots * widths.1], widths }
+        State {
+            history: Aligned::zeros(slots * widths.0),
+            matrices: Aligned::zeros(slots * widths.1),
+            widths,
+        }
     }
 
     /// The size of all slots, written or not.

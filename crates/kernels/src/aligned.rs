@@ -1,0 +1,82 @@
+//! Numbers that begin with a cache line.
+
+use std::ops::{Deref, DerefMut};
+
+/// The bytes of a cache line, and of the widest register.
+const LINE: usize = 64;
+
+/// A slice that begins with a cache line: of rows that are whole lines no register is filled from two. Memory that was
+/// never written takes no room.
+#[derive(Debug)]
+pub struct Aligned<T> {
+    all: Vec<T>,
+    first: usize,
+    len: usize,
+}
+
+impl<T> Aligned<T> {
+    /// No numbers.
+    pub const fn new() -> Self {
+        Aligned { all: Vec::new(), first: 0, len: 0 }
+    }
+}
+
+impl<T: Copy + Default> Aligned<T> {
+    /// `len` zeros.
+    pub fn zeros(len: usize) -> Self {
+        let spare = LINE / size_of::<T>();
+        let all = vec![T::default(); len + spare];
+        let first = all.as_ptr().align_offset(LINE).min(spare);
+        Aligned { all, first, len }
+    }
+
+    /// Room for `len` numbers, whatever they are.
+    pub fn at_least(&mut self, len: usize) -> &mut [T] {
+        if self.len < len {
+            *self = Aligned::zeros(len);
+        }
+        &mut self[..len]
+    }
+}
+
+impl<T> Default for Aligned<T> {
+    fn default() -> Self {
+        Aligned::new()
+    }
+}
+
+impl<T> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.all[self.first..self.first + self.len]
+    }
+}
+
+impl<T> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.all[self.first..self.first + self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn begins_with_a_line() {
+        fn check<T: Copy + Default + PartialEq>() {
+            let mut grown = Aligned::<T>::new();
+            for len in [0, 1, 7, 100, 1 << 20] {
+                let zeros = Aligned::<T>::zeros(len);
+                assert!(zeros.len() == len && zeros.iter().all(|x| *x == T::default()));
+                assert!(zeros.as_ptr().addr().is_multiple_of(LINE));
+                assert!(grown.at_least(len).as_ptr().addr().is_multiple_of(LINE) || len == 0);
+                assert_eq!(grown.at_least(len).len(), len);
+            }
+        }
+        check::<f32>();
+        check::<u16>();
+        check::<i8>();
+    }
+}
