@@ -289,11 +289,11 @@ fn silence_has_an_end() {
     check(Answer::stream([Piece::Hang]), brief(1100, 60_000));
     check(Answer::stream([event(&text("Hi")), Piece::Hang]), brief(60_000, 1100));
     // Comments are no silence.
-    let alive = [Piece::Pause(Duration::from_millis(60)), Piece::Bytes(b": alive\n\n".to_vec())];
-    let slow = std::iter::repeat_n(alive, 6).flatten();
+    let alive = [Piece::Pause(Duration::from_millis(300)), Piece::Bytes(b": alive\n\n".to_vec())];
+    let slow = std::iter::repeat_n(alive, 10).flatten();
     let slow = [event(&text("Hi"))].into_iter().chain(slow).chain([event(&end("stop"))]);
     let server = Server::answering([Answer::stream(slow)]);
-    let (text, ..) = answer(&endpoint(&server, brief(60_000, 200))).unwrap();
+    let (text, ..) = answer(&endpoint(&server, brief(60_000, 2500))).unwrap();
     assert_eq!(text, "Hi");
 }
 

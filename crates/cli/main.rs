@@ -46,6 +46,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "cuda")]
+    launch_with_the_other_build();
     alara_harness::sandbox::enter();
     let cli = Cli::parse();
     let outcome = match cli.command {
@@ -66,5 +68,16 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => ui::report(&error),
+    }
+}
+
+/// The sandbox starts its launcher without the environment and behind the walls, where this build may not find CUDA's
+/// libraries. The CPU's build, which lies beside it, needs none.
+#[cfg(feature = "cuda")]
+fn launch_with_the_other_build() {
+    if let Ok(other) = std::env::current_exe().map(|own| own.with_file_name("alara"))
+        && other.is_file()
+    {
+        alara_harness::sandbox::launch_with(&other);
     }
 }

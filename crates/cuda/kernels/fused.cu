@@ -32,17 +32,21 @@ KERNEL(alara_norm, NormParams, 256) {
 enum Activation { SILU = 0, GELU_TANH = 1, SIGMOID_GATE = 2, CLAMPED_SWIGLU = 3 };
 
 struct GatedParams {
-    Array<const float> gate; // [rows, width], or [rows, 1]
-    Array<const float> up;   // [rows, width]
-    Array<float> y;          // [rows, width]
-    uint32_t activation, repeat;
+    Array<const float> gate;    // [rows, width / repeat]
+    Array<const float> up;      // [rows, width]
+    Array<float> y;             // [rows, width]
+    uint32_t gate_step, up_step; // numbers from row to row
+    uint32_t width, repeat;
+    uint32_t activation, zero;
 };
 
 // `y = act(gate) up`; `repeat` numbers share one of the gate. Grid: ceil(numbers / 256).
 KERNEL(alara_gated, GatedParams, 256) {
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= p.y.len) return;
-    const float g = p.gate[i / p.repeat], u = p.up[i];
+    const uint64_t row = i / p.width;
+    const unsigned at = (unsigned)(i - row * p.width);
+    const float g = p.gate[row * p.gate_step + at / p.repeat], u = p.up[row * p.up_step + at];
     float y;
     if (p.activation == SILU) {
         y = g * sigmoid(g) * u;

@@ -36,13 +36,34 @@ pub fn add_norm<D: Device>(
 /// Heads that a block of threads takes.
 const WARPS: usize = 4;
 
-/// `y = act(gate) up`. `up`, `y`: `[rows, width]`; `gate` the same, or `[rows, 1]`.
+/// Rows of numbers that may lie apart, such as a part of each row of a wider array.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// From the first number of the first row to the last of the last.
+    pub numbers: Array,
+    /// Numbers in a row.
+    pub width: usize,
+    /// Numbers from row to row.
+    pub step: usize,
+}
+
+impl Rows {
+    /// Whether these are `rows` rows.
+    fn are(&self, rows: usize) -> bool {
+        let Rows { numbers, width, step } = *self;
+        rows > 0 && width > 0 && width <= step && numbers.len as usize == (rows - 1) * step + width
+    }
+}
+
+/// `y = act(gate) up`. `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`.
 ///
 /// # Errors
 /// If the lengths don't fit each other, or the device fails.
-pub fn gated<D: Device>(device: &D, gate: Array, up: Array, y: Array, kind: Gate) -> Result<()> {
-    if gate.len == 0 || up.len != y.len || !y.len.is_multiple_of(gate.len) {
-        let message = format!("{} of a gate, {} numbers into {}", gate.len, up.len, y.len);
+pub fn gated<D: Device>(device: &D, gate: Rows, up: Rows, y: Array, kind: Gate) -> Result<()> {
+    let rows = y.len as usize / up.width.max(1);
+    let shared = up.width.is_multiple_of(gate.width.max(1));
+    if !(gate.are(rows) && up.are(rows) && shared) || rows * up.width != y.len as usize {
+        let message = format!("rows of {} of a gate, of {} numbers, into {}", gate.width, up.width, y.len);
         return Err(Error::Shape { operation: "gate", message });
     }
     let activation: u32 = match kind {
@@ -56,7 +77,17 @@ pub fn gated<D: Device>(device: &D, gate: Array, up: Array, y: Array, kind: Gate
         grid: [y.len.div_ceil(256) as u32, 1, 1],
         threads: 256,
         shared: 0,
-        params: params![gate, up, y, activation, (y.len / gate.len) as u32],
+        params: params![
+            gate.numbers,
+            up.numbers,
+            y,
+            gate.step as u32,
+            up.step as u32,
+            up.width as u32,
+            (up.width / gate.width) as u32,
+            activation,
+            0u32,
+        ],
     })
 }
 

@@ -175,7 +175,9 @@ fn launches() -> Vec<Launch> {
             let [x, weight] = [rows * width, width].map(numbers);
             add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2]).unwrap();
             let x = numbers(rows * hidden);
-            gated(&watcher, x, x, x, Gate::Silu).unwrap();
+            let joined = numbers((2 * rows - 1) * hidden);
+            let half = Rows { numbers: joined, width: hidden, step: 2 * hidden };
+            gated(&watcher, half, half, x, Gate::Silu).unwrap();
             if experts[0] > 0 {
                 uses_experts(&watcher, width, experts, rows);
             }

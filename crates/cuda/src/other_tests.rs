@@ -246,6 +246,10 @@ fn norms_and_sums() {
     }
 }
 
+fn rows(host: &Host, width: usize) -> Rows {
+    Rows { numbers: host.array(4), width, step: width }
+}
+
 #[test]
 fn every_gate() {
     let (gate, up) = (noise(1, 600), noise(2, 600));
@@ -254,20 +258,35 @@ fn every_gate() {
         let mut wanted = vec![0.0; 600];
         alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, kind);
         let y = TWINS[0].room(4 * 600).unwrap();
-        gated(&TWINS[0], floats(&gate).array(4), floats(&up).array(4), y.array(4), kind).unwrap();
+        gated(&TWINS[0], rows(&floats(&gate), 100), rows(&floats(&up), 100), y.array(4), kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
+        // As one product gives them: a row of the gate, then the row of the other.
+        let both: Vec<f32> =
+            (0..6).flat_map(|row| [&gate, &up].map(|half| &half[100 * row..][..100]).concat()).collect();
+        let both = floats(&both);
+        let half = |at: u64| Rows {
+            numbers: Array { address: both.array(4).address + 400 * at, len: 1100 },
+            width: 100,
+            step: 200,
+        };
+        let y = TWINS[0].room(4 * 600).unwrap();
+        gated(&TWINS[0], half(0), half(1), y.array(4), kind).unwrap();
+        assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?} of halves"));
+        let short = Rows { step: 201, ..half(1) };
+        assert!(gated(&TWINS[0], half(0), short, y.array(4), kind).is_err());
     }
     // What is no number shows.
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             let y = TWINS[0].room(4).unwrap();
-            gated(&TWINS[0], floats(&[gate]).array(4), floats(&[up]).array(4), y.array(4), kind).unwrap();
+            gated(&TWINS[0], rows(&floats(&[gate]), 1), rows(&floats(&[up]), 1), y.array(4), kind).unwrap();
             assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate} and {up}");
         }
     }
     // One of the gate for a row.
     let y = TWINS[0].room(4 * 600).unwrap();
-    gated(&TWINS[0], floats(&gate[..6]).array(4), floats(&up).array(4), y.array(4), Gate::Sigmoid).unwrap();
+    let (gate_of_row, up_of_row) = (floats(&gate[..6]), floats(&up));
+    gated(&TWINS[0], rows(&gate_of_row, 1), rows(&up_of_row, 100), y.array(4), Gate::Sigmoid).unwrap();
     let wanted: Vec<f32> = (0..600).map(|i| up[i] / (1.0 + (-gate[i / 100]).exp())).collect();
     assert_close(&to_floats(&y), &wanted, 1e-5, "a gate a row");
 }

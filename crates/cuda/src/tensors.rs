@@ -13,7 +13,7 @@ use half::f16;
 use crate::gpu::{Gpu, OnGpu};
 use crate::{
     Array, AttendPlan, AttendShape, AttentionShape, AttentionSpan, DeltaForm, DeltaInput, DeltaShape,
-    DeltaSpan, Format, Gate, Grouped, Heads, Kept, Known, KvFormat, Operands, Router, Tables, Weights,
+    DeltaSpan, Format, Gate, Grouped, Heads, Kept, Known, KvFormat, Operands, Router, Rows, Tables, Weights,
 };
 
 /// candle's form of this crate's errors.
@@ -34,12 +34,32 @@ pub fn gpu(tensor: &Tensor) -> Result<Arc<Gpu>> {
 /// # Errors
 /// If it is not contiguous, of another type than f32, f16, u8 or u32, or not on a CUDA device.
 pub fn array(tensor: &Tensor) -> Result<Array> {
+    let Some((start, end)) = tensor.layout().contiguous_offsets() else {
+        bail!("a tensor is not contiguous")
+    };
+    memory(tensor, start, end)
+}
+
+/// Rows of numbers, of which each is contiguous.
+fn rows(tensor: &Tensor) -> Result<Rows> {
+    let (rows, width) = tensor.dims2()?;
+    let step = match tensor.stride() {
+        _ if tensor.is_contiguous() => width,
+        [step, 1] => *step,
+        strides => bail!("rows with strides of {strides:?}"),
+    };
+    let start = tensor.layout().start_offset();
+    let numbers = memory(tensor, start, start + rows.saturating_sub(1) * step + width)?;
+    Ok(Rows { numbers, width, step })
+}
+
+/// The numbers `start..end` of a tensor's memory.
+fn memory(tensor: &Tensor, start: usize, end: usize) -> Result<Array> {
     fn address<T: CudaDType>(slice: &CudaSlice<T>) -> u64 {
         // All work is in one stream: nobody needs to wait for the guard.
         slice.device_ptr(slice.stream()).0
     }
-    let (storage, layout) = tensor.storage_and_layout();
-    let Some((start, end)) = layout.contiguous_offsets() else { bail!("a tensor is not contiguous") };
+    let (storage, _) = tensor.storage_and_layout();
     let Storage::Cuda(storage) = &*storage else { bail!("a tensor is not on a CUDA device") };
     let base = match tensor.dtype() {
         DType::F32 => address(storage.as_cuda_slice::<f32>()?),
@@ -413,7 +433,7 @@ impl Experts<'_> {
 /// If lengths don't fit, or the device fails.
 pub fn gated(gate: &Tensor, up: &Tensor, kind: Gate) -> Result<Tensor> {
     let y = to_be_written(up.shape(), up)?;
-    crate::gated(&*gpu(up)?, array(gate)?, array(up)?, array(&y)?, kind).map_err(wrapped)?;
+    crate::gated(&*gpu(up)?, rows(gate)?, rows(up)?, array(&y)?, kind).map_err(wrapped)?;
     Ok(y)
 }
 

@@ -88,6 +88,11 @@ pub trait Backend: std::fmt::Debug {
         let _ = part;
     }
 
+    /// Whether matrices of the same input had better be one: where a product costs a launch, and weights are copied anyway.
+    fn joins_matrices(&self) -> bool {
+        false
+    }
+
     /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where possible.
     /// `None` if the backend can't compute with `kind`.
     ///

@@ -198,6 +198,13 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         self.host.begin(part);
     }
 
+    fn joins_matrices(&self) -> bool {
+        match self.on_device.get() {
+            true => self.device.joins_matrices(),
+            false => self.host.joins_matrices(),
+        }
+    }
+
     fn matrix(
         &self,
         data: TensorData,

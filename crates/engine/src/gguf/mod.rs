@@ -190,6 +190,12 @@ pub struct TensorData {
 }
 
 impl TensorData {
+    /// All of `parts`, one after the other: a copy.
+    pub fn joined(parts: &[TensorData]) -> TensorData {
+        let bytes = parts.iter().map(|part| &**part).collect::<Vec<_>>().concat();
+        TensorData { range: 0..bytes.len(), source: Bytes::Owned(bytes.into()) }
+    }
+
     /// The bytes `range` of these, without a copy.
     ///
     /// # Panics

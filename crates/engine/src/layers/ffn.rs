@@ -8,10 +8,18 @@ use crate::backend::Backend;
 /// `down(activation(gate(x), up(x)))`.
 #[derive(Debug)]
 pub struct Ffn<B: Backend> {
-    gate: Linear<B>,
-    up: Linear<B>,
+    gate_up: GateUp<B>,
     down: Linear<B>,
     activation: Activation,
+}
+
+/// What is made of the input.
+#[derive(Debug)]
+enum GateUp<B: Backend> {
+    /// By two products.
+    Apart([Linear<B>; 2]),
+    /// By one: `hidden` rows of the gate, then as many of the other.
+    Joined { both: Linear<B>, hidden: usize },
 }
 
 impl<B: Backend> Ffn<B> {
@@ -28,15 +36,20 @@ impl<B: Backend> Ffn<B> {
     ) -> Result<Self> {
         let name = |part: &str| format!("blk.{layer}.{part}{suffix}");
         let hidden = weights.dimension(&format!("{}.weight", name("ffn_down")), 0)?;
-        let (gate, up) = if weights.has(&format!("{}.weight", name("ffn_gate"))) {
-            let load = |part| Linear::load(weights, &name(part), hidden, width);
-            (load("ffn_gate")?, load("ffn_up")?)
+        let (gate, up) = (name("ffn_gate"), name("ffn_up"));
+        let joined_in_file = !weights.has(&format!("{gate}.weight"));
+        let gate_up = if joined_in_file && weights.backend.joins_matrices() {
+            GateUp::Joined { both: Linear::load(weights, &up, 2 * hidden, width)?, hidden }
+        } else if joined_in_file {
+            let load = |rows| Linear::load_rows(weights, &up, 2 * hidden, width, rows);
+            GateUp::Apart([load(0..hidden)?, load(hidden..2 * hidden)?])
+        } else if let Some(both) = Linear::load_joined(weights, &[gate.clone(), up.clone()], hidden, width)? {
+            GateUp::Joined { both, hidden }
         } else {
-            // Fused rows are those of the gate, then those of up.
-            let load = |rows| Linear::load_rows(weights, &name("ffn_up"), 2 * hidden, width, rows);
-            (load(0..hidden)?, load(hidden..2 * hidden)?)
+            let load = |name: &str| Linear::load(weights, name, hidden, width);
+            GateUp::Apart([load(&gate)?, load(&up)?])
         };
-        Ok(Ffn { gate, up, down: Linear::load(weights, &name("ffn_down"), width, hidden)?, activation })
+        Ok(Ffn { gate_up, down: Linear::load(weights, &name("ffn_down"), width, hidden)?, activation })
     }
 
     /// `x: [T, D]` -> `[T, D]`
@@ -44,7 +57,13 @@ impl<B: Backend> Ffn<B> {
     /// # Errors
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
-        let [gate, up] = Linear::apply_all([&self.gate, &self.up], backend, x)?;
+        let [gate, up] = match &self.gate_up {
+            GateUp::Apart([gate, up]) => Linear::apply_all([gate, up], backend, x)?,
+            GateUp::Joined { both, hidden } => {
+                let both = both.apply(backend, x)?;
+                backend.split(&both, 2 * hidden, *hidden)?.into()
+            }
+        };
         let hidden = backend.gated(&gate, up, self.activation)?;
         self.down.apply(backend, &hidden)
     }

@@ -39,6 +39,24 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias: weights.vector_part(&format!("{name}.bias"), out, rows)? })
     }
 
+    /// The linear layers `names` of `out` each as one, where the backend wants that, the file has them in one type, and without biases.
+    ///
+    /// # Errors
+    /// As [`Linear::load`].
+    pub fn load_joined(
+        weights: &Weights<B>,
+        names: &[String],
+        out: usize,
+        width: usize,
+    ) -> Result<Option<Self>> {
+        let tensors = |part: &str| names.iter().map(|name| format!("{name}.{part}")).collect::<Vec<_>>();
+        if !weights.backend.joins_matrices() || tensors("bias").iter().any(|bias| weights.has(bias)) {
+            return Ok(None);
+        }
+        let weight = weights.joined(&tensors("weight"), out, width)?;
+        Ok(weight.map(|weight| Linear { weight, bias: None }))
+    }
+
     /// `x: [T, width]` -> `[T, out]`
     ///
     /// # Errors

@@ -70,6 +70,26 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
+    /// The matrices `names` of `out` rows of `width` each, as one, if there are all and of one type.
+    ///
+    /// # Errors
+    /// If a shape or the type is another one.
+    pub fn joined(&self, names: &[String], out: usize, width: usize) -> Result<Option<B::Matrix>> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(info) = self.find(name, &[width as u64, out as u64])? else { return Ok(None) };
+            found.push(info);
+        }
+        let Some(first) = found.first().filter(|first| found.iter().all(|info| info.kind == first.kind))
+        else {
+            return Ok(None);
+        };
+        let data =
+            TensorData::joined(&found.iter().map(|info| self.facts.gguf.data(info)).collect::<Vec<_>>());
+        let matrix = self.backend.matrix(data, first.kind, found.len() * out, width)?;
+        matrix.map(Some).ok_or_else(|| self.wrong_type(first))
+    }
+
     /// The rows `rows` of each of the `count` matrices `name` of `out` rows of `width`.
     ///
     /// # Errors

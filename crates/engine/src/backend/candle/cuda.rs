@@ -139,7 +139,7 @@ pub fn stack(
 
 /// `act(gate) up`.
 pub fn gated(of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
-    tensors::gated(&of.contiguous()?, &up.contiguous()?, activation.into())
+    tensors::gated(of, up, activation.into())
 }
 
 /// Every row by its experts, all of them together, of which the host hears nothing; `None` if not all stacks are whole.

@@ -71,6 +71,10 @@ impl Backend for Candle {
     type Kv = Kv;
     type State = State;
 
+    fn joins_matrices(&self) -> bool {
+        true
+    }
+
     fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
         Matrix::new(data, kind, out, width, &self.device).during("load a matrix")
     }
@@ -125,7 +129,8 @@ impl Backend for Candle {
     }
 
     fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&Matrix; N]) -> Result<[Tensor; N]> {
-        try_map(w, |w| w.product(x).during("matmul"))
+        let x = x.contiguous().during("matmul")?;
+        try_map(w, |w| w.product(&x).during("matmul"))
     }
 
     fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {
@@ -171,6 +176,9 @@ impl Backend for Candle {
     fn split(&mut self, x: &Tensor, run: usize, at: usize) -> Result<(Tensor, Tensor)> {
         let build = || {
             let (rows, width) = x.dims2()?;
+            if run == width {
+                return Ok((x.narrow(1, 0, at)?, x.narrow(1, at, run - at)?));
+            }
             let runs = x.reshape((rows, width / run, run))?;
             let part = |start, len| runs.narrow(2, start, len)?.reshape((rows, width / run * len));
             Ok((part(0, at)?, part(at, run - at)?))
