@@ -189,14 +189,14 @@ pub fn measure(
         let mut steps = Steps::default();
         let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
         for repetition in 0..=config.repetitions {
+            // A long context warms nothing up that a short one doesn't.
+            let depth = if repetition == 0 { config.depth.min(BATCH) } else { config.depth };
             let name = if prompt > 0 { "prefill" } else { "decode" };
             let which = if repetition == 0 { "warm-up".into() } else { format!("{repetition}") };
             progress(&format!("{name} {}, {which} of {}", prompt + generate, config.repetitions));
             let time = match &mut turns {
-                Some(turns) if generate > 0 => {
-                    constrained(&mut probe, turns, generate, config.depth, &mut steps)?
-                }
-                _ => once(&mut probe, &profile, prompt, generate, config.depth)?,
+                Some(turns) if generate > 0 => constrained(&mut probe, turns, generate, depth, &mut steps)?,
+                _ => once(&mut probe, &profile, prompt, generate, depth)?,
             };
             let now = profile.take();
             if repetition > 0 {

@@ -191,7 +191,7 @@ unsafe fn scale_supers<const PAIRS: usize>(
                 let mut total = _mm512_setzero_si512();
                 for pair in 0..PAIRS {
                     let of_codes = _mm512_load_si512(of_codes.add(pair).cast());
-                    total = _mm512_dpwssd_epi32(total, of_codes, _mm512_set1_epi32(*words.add(pair)));
+                    total = Avx512::add_pairs(total, of_codes, _mm512_set1_epi32(*words.add(pair)));
                 }
                 sum = _mm512_fmadd_ps(_mm512_mul_ps(minimum, scales), _mm512_cvtepi32_ps(total), sum);
             }

@@ -7,6 +7,7 @@ use std::arch::x86_64::*;
 
 use super::{Blocks, Panels, ROWS, Source, each_row, pair};
 use crate::lanes::LANES;
+use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::PANEL;
 use crate::quant::avx2::{Bias, RunBits, each};
 
@@ -100,7 +101,7 @@ impl<F: RunBits> Panels for Runs<F> {
                 _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
             );
             if Runs::<F>::BIAS != 0 {
-                total = _mm512_dpwssd_epi32(total, sums, _mm512_set1_epi16(-Runs::<F>::BIAS));
+                total = Avx512::add_pairs(total, sums, _mm512_set1_epi16(-Runs::<F>::BIAS));
             }
             let factor = _mm512_mul_ps(w.head().scales[i], scales);
             *lanes = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), *lanes);

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::{Apart, Blocks, Few, Lying, ROWS, Source, TOGETHER, each_row, fetch, pair};
 use crate::lanes::LANES;
+use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::Super;
 use crate::quant::avx2::each;
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
@@ -108,8 +109,8 @@ trait Wide: Super {
 unsafe fn products(w: [__m512i; 4], x: [__m512i; 4], scales: [__m512i; 4]) -> __m512i {
     let a = _mm512_madd_epi16(_mm512_maddubs_epi16(w[0], x[0]), scales[0]);
     let b = _mm512_madd_epi16(_mm512_maddubs_epi16(w[1], x[1]), scales[1]);
-    let a = _mm512_dpwssd_epi32(a, _mm512_maddubs_epi16(w[2], x[2]), scales[2]);
-    let b = _mm512_dpwssd_epi32(b, _mm512_maddubs_epi16(w[3], x[3]), scales[3]);
+    let a = Avx512::add_pairs(a, _mm512_maddubs_epi16(w[2], x[2]), scales[2]);
+    let b = Avx512::add_pairs(b, _mm512_maddubs_epi16(w[3], x[3]), scales[3]);
     _mm512_add_epi32(a, b)
 }
 
@@ -121,8 +122,10 @@ unsafe fn fold(v: __m512i) -> __m256i {
 
 /// The sums of four vectors.
 #[inline(always)]
-unsafe fn totals(v: [__m256i; ROWS]) -> __m128i {
-    let both = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+unsafe fn totals(v: [__m512i; ROWS]) -> __m128i {
+    let pair = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (a, b) = (pair(v[0], v[1]), pair(v[2], v[3]));
+    let both = fold(_mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)));
     _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both))
 }
 
@@ -140,9 +143,9 @@ unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
 /// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 pub(super) struct WithMinima {
-    /// Words: four scales of each row, then the other four of each.
-    scales: __m512i,
-    /// Minima in the same order.
+    /// Words, of the first and of the last four runs: scales of rows 0 and 1 in every quarter, and of 2 and 3.
+    scales: [[__m512i; ROWS / 2]; 2],
+    /// Words: four minima of each row, then the other four of each.
     minima: __m512i,
     /// What the scales of four rows are multiplied by, and what their minima are.
     factors: __m256,
@@ -174,8 +177,12 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
     );
     // Each row's two halves: first all scales, then all minima.
     let order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    let scales = _mm512_cvtepu8_epi16(_mm256_set_m128i(last_scales, _mm_and_si128(scale, six)));
     WithMinima {
-        scales: _mm512_cvtepu8_epi16(_mm256_set_m128i(last_scales, _mm_and_si128(scale, six))),
+        scales: [
+            [_mm512_shuffle_i64x2::<0x00>(scales, scales), _mm512_shuffle_i64x2::<0x55>(scales, scales)],
+            [_mm512_shuffle_i64x2::<0xaa>(scales, scales), _mm512_shuffle_i64x2::<0xff>(scales, scales)],
+        ],
         minima: _mm512_cvtepu8_epi16(_mm256_set_m128i(last_minima, _mm_and_si128(minimum, six))),
         factors: _mm256_cvtph_ps(_mm_shuffle_epi8(factors, order)),
     }
@@ -185,7 +192,9 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
 unsafe fn minima_row<F: Wide>(head: &WithMinima, block: *const u8, row: usize) -> Scaled {
     Scaled {
         codes: F::wide(block),
-        scales: each_row!(i => _mm512_permutexvar_epi16(load(PLACES[row][i].as_ptr().cast()), head.scales)),
+        scales: each_row!(i => {
+            _mm512_shuffle_epi8(head.scales[i / 2][row / 2], load(PLACES[row % 2][i % 2].as_ptr()))
+        }),
     }
 }
 
@@ -198,7 +207,7 @@ unsafe fn add_with_minima<F: Wide + Blocks<Head = WithMinima, Row = Scaled>>(
     let xs = [F::x(x.codes, 0), F::x(x.codes, 1), F::x(x.codes, 2), F::x(x.codes, 3)];
     let total = totals(each_row!(row => {
         let Scaled { codes, scales } = w.row(row);
-        fold(products(codes, xs, scales))
+        products(codes, xs, scales)
     }));
 
     // The sums of runs: of the first four for each row, then of the last four.
@@ -218,15 +227,15 @@ unsafe fn add_with_minima<F: Wide + Blocks<Head = WithMinima, Row = Scaled>>(
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
 
-/// For each row and vector of two runs, where the run's scale is among the words of four rows.
-static PLACES: [[[u16; 32]; 4]; ROWS] = {
-    let mut places = [[[0; 32]; 4]; ROWS];
+/// For the first and the second row of two, and for each of two vectors of two runs, where the scales of a quarter's words are.
+static PLACES: [[[u8; 64]; 2]; 2] = {
+    let mut places = [[[0; 64]; 2]; 2];
     let mut i = 0;
-    while i < ROWS * 128 {
-        let (row, vector, word) = (i / 128, i / 32 % 4, i % 32);
+    while i < 256 {
+        let (row, vector, byte) = (i / 128, i / 64 % 2, i % 64);
         let (first, second) = Q4_K::RUNS[vector];
-        let run = if word < 16 { first } else { second };
-        places[row][vector][word] = (run / 4 * 16 + row * 4 + run % 4) as u16;
+        let run = if byte < 32 { first } else { second };
+        places[row][vector][byte] = (row * 8 + run * 2 + byte % 2) as u8;
         i += 1;
     }
     places
@@ -333,8 +342,11 @@ impl Blocks for Q6_K {
     #[inline(always)]
     unsafe fn row(_: &__m128, block: *const u8, _: usize) -> (Scaled, __m256i) {
         let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()));
-        let wide = _mm512_castsi256_si512(words);
-        let scales = each_row!(i => _mm512_permutexvar_epi16(load(SIXTEENS[i].as_ptr().cast()), wide));
+        let halves = [
+            _mm512_broadcast_i32x4(_mm256_castsi256_si128(words)),
+            _mm512_broadcast_i32x4(_mm256_extracti128_si256::<1>(words)),
+        ];
+        let scales = each_row!(i => _mm512_shuffle_epi8(halves[i / 2], load(SIXTEENS[i % 2].as_ptr())));
         (Scaled { codes: Q6_K::wide(block), scales }, words)
     }
 }
@@ -348,19 +360,19 @@ impl Four for Q6_K {
             let (Scaled { codes, scales }, words) = w.row(row);
             // Codes are 32 too large.
             let excess = _mm256_slli_epi32::<5>(_mm256_madd_epi16(words, sums));
-            _mm256_sub_epi32(fold(products(codes, xs, scales)), excess)
+            _mm512_sub_epi32(products(codes, xs, scales), _mm512_zextsi256_si512(excess))
         }));
         let factors = _mm_mul_ps(*w.head(), _mm_set1_ps(x.scale));
         _mm_fmadd_ps(factors, _mm_cvtepi32_ps(total), sum)
     }
 }
 
-/// For each vector of two runs, where the scales of its four sixteens are.
-static SIXTEENS: [[u16; 32]; 4] = {
-    let mut places = [[0; 32]; 4];
+/// For each of two vectors of two runs, where the scales of its four sixteens, a quarter each, are among eight words.
+static SIXTEENS: [[u8; 64]; 2] = {
+    let mut places = [[0; 64]; 2];
     let mut i = 0;
     while i < 128 {
-        places[i / 32][i % 32] = (i / 8) as u16;
+        places[i / 64][i % 64] = (i / 16 * 2 + i % 2) as u8;
         i += 1;
     }
     places
