@@ -147,6 +147,16 @@ struct Few<'a> {
     taken: Taken<'a>,
     tokens: usize,
     y: &'a Disjoint<'a, f32>,
+    /// Bytes from the end of a task's rows to those that its thread takes next, if all threads keep step.
+    skip: usize,
+}
+
+impl Few<'_> {
+    /// How far ahead of `count` rows from `start` on the rows lie that come next, in a task that ends at `end`.
+    #[inline(always)]
+    fn ahead(&self, start: usize, count: usize, end: usize) -> usize {
+        count * self.row_bytes + if start + count < end { 0 } else { self.skip }
+    }
 }
 
 impl Product<'_> {
@@ -182,7 +192,8 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
             let Product { w, out, x: taken, ref y, .. } = *product;
             let chunk = product.chunk();
             let (row_bytes, tokens) = (w.bytes.len() / out, taken.len(x));
-            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y };
+            let skip = (cpu.threads.count() - 1) * chunk * row_bytes;
+            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y, skip };
             let rows = task * chunk..((task + 1) * chunk).min(out);
             // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
             unsafe {
@@ -237,13 +248,13 @@ unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
             let group = group.min(rows.end - start);
             lanes[..group * tile].fill([0.0; LANES]);
             let w = &p.w[start * p.row_bytes..][..group * p.row_bytes];
+            let ahead = p.ahead(start, group, rows.end);
             for (index, at) in (0..p.row_bytes).step_by(C::BYTES).enumerate() {
                 let len = C::BYTES.min(p.row_bytes - at);
                 for (row, lanes) in lanes.chunks_exact_mut(tile).take(group).enumerate() {
                     let bytes = &w[row * p.row_bytes + at..][..len];
                     if first == 0 {
-                        // The rows that come next.
-                        fetch(bytes.as_ptr().wrapping_add(group * p.row_bytes), len);
+                        fetch(bytes.as_ptr().wrapping_add(ahead), len);
                     }
                     let bytes = whole::<C>(bytes, &mut padded);
                     // SAFETY: as the caller vouches.

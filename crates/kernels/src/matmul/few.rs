@@ -161,6 +161,7 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
         let tokens = TOGETHER.min(p.tokens - first);
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
+            let ahead = p.ahead(start, ROWS, rows.end);
             if rest > 0 {
                 // The last panels of all rows are equally long, so what follows them stays zero.
                 for (padded, w) in padded.iter_mut().zip(w) {
@@ -172,8 +173,7 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
                 let at = index * P::BYTES;
                 let len = P::BYTES.min(p.row_bytes - at);
                 if first == 0 {
-                    // The rows that come next.
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), len));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead + at), len));
                 }
                 let w = match index < panels {
                     true => each_row!(row => w[row].add(at)),

@@ -51,12 +51,12 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
         }
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
+            let ahead = p.ahead(start, ROWS, rows.end);
             let mut lanes = [[_mm_setzero_ps(); LANES]; TOGETHER];
             for index in 0..blocks {
                 let at = index * bytes;
                 if first == 0 {
-                    // The rows that come next.
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ROWS * p.row_bytes + at), bytes));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead + at), bytes));
                 }
                 let w = each_row!(row => w[row].add(at));
                 let panel = |(codes, sums, scales): (&[i8], &[i16], &[f32])| Panel {
