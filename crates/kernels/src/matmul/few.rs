@@ -155,44 +155,58 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
     let (panels, rest) = (p.row_bytes / P::BYTES, p.row_bytes % P::BYTES);
-    let all = panels + usize::from(rest > 0);
     let mut padded = [[0; MAX_BYTES]; ROWS];
     for first in (0..p.tokens).step_by(TOGETHER) {
         let tokens = TOGETHER.min(p.tokens - first);
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
             let ahead = p.ahead(start, ROWS, rows.end);
+            let mut lanes = [P::zeros(); TOGETHER];
+            for index in 0..panels {
+                let w = each_row!(row => w[row].add(index * P::BYTES));
+                if first == 0 {
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead), P::BYTES));
+                }
+                add_panel::<P>(&p, first, w, (index, P::BYTES), &mut lanes[..tokens]);
+            }
             if rest > 0 {
+                let w = each_row!(row => w[row].add(panels * P::BYTES));
                 // The last panels of all rows are equally long, so what follows them stays zero.
                 for (padded, w) in padded.iter_mut().zip(w) {
-                    w.add(panels * P::BYTES).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
+                    w.copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
                 }
-            }
-            let mut lanes = [P::zeros(); TOGETHER];
-            for index in 0..all {
-                let at = index * P::BYTES;
-                let len = P::BYTES.min(p.row_bytes - at);
                 if first == 0 {
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead + at), len));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead), rest));
                 }
-                let w = match index < panels {
-                    true => each_row!(row => w[row].add(at)),
-                    false => each_row!(row => padded[row].as_ptr()),
-                };
-                if tokens == 1 {
-                    P::add(&Lying::<P>::new(w), p.x.runs(p.taken.get(first), index), len, &mut lanes[0]);
-                    continue;
-                }
-                let w = Apart::<P>::new(w);
-                for (token, lanes) in lanes[..tokens].iter_mut().enumerate() {
-                    P::add(&w, p.x.runs(p.taken.get(first + token), index), len, lanes);
-                }
+                let w = each_row!(row => padded[row].as_ptr());
+                add_panel::<P>(&p, first, w, (panels, rest), &mut lanes[..tokens]);
             }
             for (token, lanes) in lanes[..tokens].iter().enumerate() {
                 let y = p.y.slice((first + token) * p.out + start, count);
                 y.copy_from_slice(&P::totals(*lanes)[..count]);
             }
         }
+    }
+}
+
+/// Adds what the panel `index` of four rows, of which there are `len` bytes, gives to the lanes of tokens from `first` on.
+///
+/// # Safety
+/// As [`some_rows`], with pointers to whole panels.
+#[inline(always)]
+unsafe fn add_panel<P: Panels>(
+    p: &Few,
+    first: usize,
+    w: [*const u8; ROWS],
+    (index, len): (usize, usize),
+    lanes: &mut [P::Lanes],
+) {
+    if let [lanes] = lanes {
+        return P::add(&Lying::<P>::new(w), p.x.runs(p.taken.get(first), index), len, lanes);
+    }
+    let w = Apart::<P>::new(w);
+    for (token, lanes) in lanes.iter_mut().enumerate() {
+        P::add(&w, p.x.runs(p.taken.get(first + token), index), len, lanes);
     }
 }
 
