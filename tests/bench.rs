@@ -164,8 +164,9 @@ fn the_requests_of_a_run_are_replayed() {
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_process_and_goes_on() {
     let ground = Ground::new(&[]);
-    // The second task hangs until the file `go` is there.
-    let hang = format!("touch begun; [ -e {} ] || sleep 98765.4; touch done", ground.path("go").display());
+    // The second task hangs until the file `go` is there, for a time of its own: another run of this test may be near.
+    let time = format!("98765.{}", std::process::id());
+    let hang = format!("touch begun; [ -e {} ] || sleep {time}; touch done", ground.path("go").display());
     for (id, gold) in [("a-1", "touch done"), ("a-2", hang.as_str()), ("a-3", "touch done")] {
         let file = ground.path("suite").join(format!("{id}.yaml"));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -174,7 +175,7 @@ fn a_killed_run_leaves_no_process_and_goes_on() {
     let sleeping = || {
         std::fs::read_dir("/proc").unwrap().any(|entry| {
             let line = std::fs::read(entry.unwrap().path().join("cmdline")).unwrap_or_default();
-            line == b"sleep\x0098765.4\x00"
+            line == format!("sleep\0{time}\0").as_bytes()
         })
     };
     let mut child = ground.alara(&["suite", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
