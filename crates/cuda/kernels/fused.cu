@@ -32,9 +32,9 @@ KERNEL(alara_norm, NormParams, 256) {
 enum Activation { SILU = 0, GELU_TANH = 1, SIGMOID_GATE = 2, CLAMPED_SWIGLU = 3 };
 
 struct GatedParams {
-    Array<const float> gate;    // [rows, width / repeat]
-    Array<const float> up;      // [rows, width]
-    Array<float> y;             // [rows, width]
+    Array<const float> gate;     // [rows, width / repeat]
+    Array<const float> up;       // [rows, width]
+    Array<float> y;              // [rows, width]
     uint32_t gate_step, up_step; // numbers from row to row
     uint32_t width, repeat;
     uint32_t activation, zero;
