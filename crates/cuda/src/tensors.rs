@@ -398,13 +398,18 @@ pub fn greatest(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32
 /// A layer of experts.
 #[derive(Debug)]
 pub struct Experts<'a> {
-    /// Gate, up and down.
-    pub matrices: [&'a Matrices; 3],
-    /// `[experts, F]`, the same, `[experts, D]`.
-    pub biases: [Option<&'a Tensor>; 3],
+    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`. Biases are like it: `[experts, F]` or `[experts, 2 F]`.
+    pub gate: Biased<'a>,
+    /// `[experts, F, D]` and `[experts, F]`; `None` if they are in `gate`.
+    pub up: Option<Biased<'a>>,
+    /// `[experts, D, F]` and `[experts, D]`.
+    pub down: Biased<'a>,
     /// The function on the gate.
-    pub gate: Gate,
+    pub activation: Gate,
 }
+
+/// Matrices, and what their products get added.
+type Biased<'a> = (&'a Matrices, Option<&'a Tensor>);
 
 impl Experts<'_> {
     /// Every row by its experts. `x: [T, D]`, `experts: [T, used]` u32, `weights: [T, used]` -> `[T, D]`
@@ -413,14 +418,19 @@ impl Experts<'_> {
     /// If shapes don't fit, or the device fails.
     pub fn apply(&self, x: &Tensor, experts: &Tensor, weights: &Tensor) -> Result<Tensor> {
         let gpu = gpu(x)?;
-        let [gate, up, down] = self.matrices;
         let used = experts.dim(1)?;
-        let groups = Groups::new(&gpu, experts, gate.count)?;
+        let groups = Groups::new(&gpu, experts, self.gate.0.count)?;
         let grouped = groups.grouped()?;
-        let [of_gate, of_up, of_down] = self.biases;
-        let g = gate.apply(0, x, used, of_gate, Some(&grouped))?;
-        let u = up.apply(0, x, used, of_up, Some(&grouped))?;
-        let z = down.apply(0, &gated(&g, &u, self.gate)?, 1, of_down, Some(&grouped))?;
+        let product = |(w, bias): Biased, x: &Tensor, used| w.apply(0, x, used, bias, Some(&grouped));
+        let gate = product(self.gate, x, used)?;
+        let (gate, up) = match self.up {
+            Some(up) => (gate, product(up, x, used)?),
+            None => {
+                let hidden = gate.dim(1)? / 2;
+                (gate.narrow(1, 0, hidden)?, gate.narrow(1, hidden, hidden)?)
+            }
+        };
+        let z = product(self.down, &gated(&gate, &up, self.activation)?, 1)?;
         let y = to_be_written(x.shape(), x)?;
         crate::weigh(&*gpu, array(&z)?, array(weights)?, used, array(&y)?).map_err(wrapped)?;
         Ok(y)

@@ -6,6 +6,8 @@ mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
 #[cfg(target_arch = "x86_64")]
+mod few_avx2;
+#[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]
 mod side_by_side;
@@ -151,11 +153,36 @@ struct Few<'a> {
     skip: usize,
 }
 
-impl Few<'_> {
-    /// How far ahead of `count` rows from `start` on the rows lie that come next, in a task that ends at `end`.
+/// What a thread reads next is asked for in the order of its addresses, because neighbours come faster.
+struct Ahead {
+    next: *const u8,
+    /// Where the task's rows end, and how far from there the thread goes on.
+    end: *const u8,
+    skip: usize,
+}
+
+impl Ahead {
+    /// How far ahead of what is read, at least.
+    const DISTANCE: usize = 4 << 10;
+
+    /// For rows of which up to `together` are worked through side by side.
     #[inline(always)]
-    fn ahead(&self, start: usize, count: usize, end: usize) -> usize {
-        count * self.row_bytes + if start + count < end { 0 } else { self.skip }
+    fn new(p: &Few, rows: &std::ops::Range<usize>, together: usize) -> Self {
+        let at = |row| p.w.as_ptr().wrapping_add(row * p.row_bytes);
+        // The last of the rows is read from its start on, when little of the first was.
+        let distance = Self::DISTANCE.max(together * p.row_bytes);
+        Ahead { next: at(rows.start).wrapping_add(distance), end: at(rows.end), skip: p.skip }
+    }
+
+    /// Asks for as much as is read now.
+    #[inline(always)]
+    fn fetch(&mut self, bytes: usize) {
+        if self.next >= self.end {
+            self.next = self.next.wrapping_add(self.skip);
+            self.end = std::ptr::without_provenance(usize::MAX);
+        }
+        fetch(self.next, bytes);
+        self.next = self.next.wrapping_add(bytes);
     }
 }
 
@@ -202,6 +229,9 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
                     #[cfg(target_arch = "x86_64")]
                     (Level::Avx512 | Level::Amx, _) if few::some_rows(few, w.format, rows.clone()) => {}
                     #[cfg(target_arch = "x86_64")]
+                    (Level::Avx2 | Level::AvxVnni, _) if few_avx2::some_rows(few, w.format, rows.clone()) => {
+                    }
+                    #[cfg(target_arch = "x86_64")]
                     (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(few, rows)),
                 }
             }
@@ -212,7 +242,7 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
 
 /// Asks for memory that is read soon, if there is any: the CPU foresees one stream, not those of several rows.
 #[inline(always)]
-fn fetch(at: *const u8, bytes: usize) {
+pub(crate) fn fetch(at: *const u8, bytes: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, bytes);
     #[cfg(target_arch = "x86_64")]
@@ -241,6 +271,7 @@ unsafe fn some_rows_avx2<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
 unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
     let mut lanes = [[0.0; LANES]; TILE];
     let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
+    let mut ahead = Ahead::new(&p, &rows, MAX_GROUP);
     for first in (0..p.tokens).step_by(TILE) {
         let tile = TILE.min(p.tokens - first);
         let group = (TILE / tile).min(MAX_GROUP);
@@ -248,17 +279,22 @@ unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
             let group = group.min(rows.end - start);
             lanes[..group * tile].fill([0.0; LANES]);
             let w = &p.w[start * p.row_bytes..][..group * p.row_bytes];
-            let ahead = p.ahead(start, group, rows.end);
             for (index, at) in (0..p.row_bytes).step_by(C::BYTES).enumerate() {
                 let len = C::BYTES.min(p.row_bytes - at);
                 for (row, lanes) in lanes.chunks_exact_mut(tile).take(group).enumerate() {
                     let bytes = &w[row * p.row_bytes + at..][..len];
                     if first == 0 {
-                        fetch(bytes.as_ptr().wrapping_add(ahead), len);
+                        ahead.fetch(len);
                     }
                     let bytes = whole::<C>(bytes, &mut padded);
                     // SAFETY: as the caller vouches.
                     let panel = unsafe { C::unpack(bytes) };
+                    // Apart, so that a panel that is used once stays in registers.
+                    if let [lanes] = lanes {
+                        // SAFETY: as the caller vouches.
+                        unsafe { C::dot(&panel, p.x, p.taken.get(first), index, lanes) };
+                        continue;
+                    }
                     for (i, lanes) in lanes.iter_mut().enumerate() {
                         let from = p.taken.get(first + i);
                         // SAFETY: as the caller vouches.

@@ -59,13 +59,14 @@ pub struct StackShape {
 /// The weights of a layer of experts.
 #[derive(Debug)]
 pub struct ExpertStacks<S, V> {
-    /// `[experts, F, D]`
+    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
     pub gate: S,
-    /// `[experts, F, D]`
-    pub up: S,
+    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that [joins matrices](super::Backend::joins_matrices) gets
+    /// them.
+    pub up: Option<S>,
     /// `[experts, D, F]`
     pub down: S,
-    /// `[experts, F]`
+    /// `[experts, F]`, or as `gate` with up's.
     pub gate_bias: Option<V>,
     /// `[experts, F]`
     pub up_bias: Option<V>,
@@ -80,7 +81,7 @@ impl<S, V> ExpertStacks<S, V> {
     pub fn by_ref(&self) -> ExpertStacks<&S, &V> {
         ExpertStacks {
             gate: &self.gate,
-            up: &self.up,
+            up: self.up.as_ref(),
             down: &self.down,
             gate_bias: self.gate_bias.as_ref(),
             up_bias: self.up_bias.as_ref(),

@@ -185,12 +185,12 @@ impl<W: Around> Backend for Profiled<W> {
     ) -> Result<Array> {
         let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice));
         let chosen: std::collections::BTreeSet<u32> = routes.experts.iter().copied().collect();
-        let cost =
-            [stacks.gate, stacks.up, stacks.down].into_iter().fold((0, 0), |(bytes, operations), w| {
-                let matrix = w.rows(0).bytes.len() * chosen.len();
-                let products = 2 * routes.experts.len() * w.out() * w.width();
-                (bytes + matrix as u64, operations + products as u64)
-            });
+        let all = [stacks.gate, stacks.down].into_iter().chain(stacks.up);
+        let cost = all.fold((0, 0), |(bytes, operations), w| {
+            let matrix = w.rows(0).bytes.len() * chosen.len();
+            let products = 2 * routes.experts.len() * w.out() * w.width();
+            (bytes + matrix as u64, operations + products as u64)
+        });
         self.timed(&format!("experts {}", stacks.gate.format().name()), cost, |inner| {
             inner.experts(x, logits, choice, stacks)
         })

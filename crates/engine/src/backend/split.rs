@@ -313,7 +313,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
                 let Choice { count, used, router, scale, .. } = *choice;
                 let stacks = ExpertStacks {
                     gate: $side(stacks.gate)?,
-                    up: $side(stacks.up)?,
+                    up: stacks.up.map($side).transpose()?,
                     down: $side(stacks.down)?,
                     gate_bias: bias(stacks.gate_bias)?,
                     up_bias: bias(stacks.up_bias)?,

@@ -36,15 +36,7 @@ impl<B: Backend> Experts<B> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let count = facts.size("expert_count")?;
         let hidden = weights.dimension(&name("ffn_down_exps.weight"), 0)?;
-        let (gate, up) = if weights.has(&name("ffn_gate_up_exps.weight")) {
-            // Fused rows are those of the gate, then those of up.
-            let fused =
-                |rows| weights.stack(&name("ffn_gate_up_exps.weight"), count, 2 * hidden, width, rows);
-            (fused(0..hidden)?, fused(hidden..2 * hidden)?)
-        } else {
-            let stack = |part| weights.stack(&name(part), count, hidden, width, 0..hidden);
-            (stack("ffn_gate_exps.weight")?, stack("ffn_up_exps.weight")?)
-        };
+        let inner = Inner::load(weights, layer, [count, hidden, width])?;
         let shared = if weights.has(&name("ffn_down_shexp.weight")) {
             Some(Shared {
                 ffn: Ffn::load(weights, layer, "_shexp", width, activation)?,
@@ -57,11 +49,11 @@ impl<B: Backend> Experts<B> {
             router: Linear::load(weights, &name("ffn_gate_inp"), count, width)?,
             choice: choice(facts, weights.vector(&name("exp_probs_b.bias"), count)?)?,
             stacks: ExpertStacks {
-                gate,
-                up,
+                gate: inner.gate,
+                up: inner.up,
                 down: weights.stack(&name("ffn_down_exps.weight"), count, width, hidden, 0..width)?,
-                gate_bias: weights.table(&name("ffn_gate_exps.bias"), hidden, count)?,
-                up_bias: weights.table(&name("ffn_up_exps.bias"), hidden, count)?,
+                gate_bias: inner.gate_bias,
+                up_bias: inner.up_bias,
                 down_bias: weights.table(&name("ffn_down_exps.bias"), width, count)?,
                 activation,
             },
@@ -83,6 +75,47 @@ impl<B: Backend> Experts<B> {
             z = backend.gated(&gate, z, Activation::Sigmoid)?;
         }
         backend.add(y, &z)
+    }
+}
+
+/// What makes experts' inner rows: the first part of [`ExpertStacks`].
+struct Inner<B: Backend> {
+    gate: B::Stack,
+    up: Option<B::Stack>,
+    gate_bias: Option<B::Vector>,
+    up_bias: Option<B::Vector>,
+}
+
+impl<B: Backend> Inner<B> {
+    /// Joined where the backend wants that and the file allows it.
+    fn load(weights: &Weights<B>, layer: usize, [count, hidden, width]: [usize; 3]) -> Result<Self> {
+        let both =
+            |part| [format!("blk.{layer}.ffn_gate_exps.{part}"), format!("blk.{layer}.ffn_up_exps.{part}")];
+        let ([gate, up], [gate_bias, up_bias]) = (both("weight"), both("bias"));
+        // Fused rows are those of the gate, then those of up.
+        let fused = format!("blk.{layer}.ffn_gate_up_exps.weight");
+        let rows_of_fused = |rows| weights.stack(&fused, count, 2 * hidden, width, rows);
+        if weights.backend.joins_matrices() {
+            let bias = weights.joined_table(&[gate_bias.clone(), up_bias.clone()], hidden, count)?;
+            let all = if bias.is_none() && (weights.has(&gate_bias) || weights.has(&up_bias)) {
+                None
+            } else if weights.has(&fused) {
+                Some(rows_of_fused(0..2 * hidden)?)
+            } else {
+                weights.joined_stack(&[gate.clone(), up.clone()], count, hidden, width)?
+            };
+            if let Some(gate) = all {
+                return Ok(Inner { gate, up: None, gate_bias: bias, up_bias: None });
+            }
+        }
+        let (gate, up) = if weights.has(&fused) {
+            (rows_of_fused(0..hidden)?, rows_of_fused(hidden..2 * hidden)?)
+        } else {
+            let stack = |name: &str| weights.stack(name, count, hidden, width, 0..hidden);
+            (stack(&gate)?, stack(&up)?)
+        };
+        let bias = |name: &str| weights.table(name, hidden, count);
+        Ok(Inner { gate, up: Some(up), gate_bias: bias(&gate_bias)?, up_bias: bias(&up_bias)? })
     }
 }
 

@@ -75,19 +75,39 @@ impl<B: Backend> Weights<'_, B> {
     /// # Errors
     /// If a shape or the type is another one.
     pub fn joined(&self, names: &[String], out: usize, width: usize) -> Result<Option<B::Matrix>> {
-        let mut found = Vec::with_capacity(names.len());
-        for name in names {
-            let Some(info) = self.find(name, &[width as u64, out as u64])? else { return Ok(None) };
-            found.push(info);
-        }
-        let Some(first) = found.first().filter(|first| found.iter().all(|info| info.kind == first.kind))
-        else {
-            return Ok(None);
-        };
-        let data =
-            TensorData::joined(&found.iter().map(|info| self.facts.gguf.data(info)).collect::<Vec<_>>());
-        let matrix = self.backend.matrix(data, first.kind, found.len() * out, width)?;
-        matrix.map(Some).ok_or_else(|| self.wrong_type(first))
+        let shape = [width as u64, out as u64];
+        let Some((data, info)) = self.interleaved(names, &shape, 1)? else { return Ok(None) };
+        let matrix = self.backend.matrix(data, info.kind, names.len() * out, width)?;
+        matrix.map(Some).ok_or_else(|| self.wrong_type(info))
+    }
+
+    /// The stacks `names` of `count` matrices of `out` rows of `width` each, as one of `count` longer matrices, if there are
+    /// all and of one type.
+    ///
+    /// # Errors
+    /// If a shape or the type is another one.
+    pub fn joined_stack(
+        &self,
+        names: &[String],
+        count: usize,
+        out: usize,
+        width: usize,
+    ) -> Result<Option<B::Stack>> {
+        let shape = [width as u64, out as u64, count as u64];
+        let Some((data, info)) = self.interleaved(names, &shape, count)? else { return Ok(None) };
+        let out = names.len() * out;
+        let shape = StackShape { count, out, width, rows: 0..out };
+        self.backend.stack(data, info.kind, shape)?.map(Some).ok_or_else(|| self.wrong_type(info))
+    }
+
+    /// The tables `names` of `rows` rows of `width` each, as one of longer rows, if there are all and of one type.
+    ///
+    /// # Errors
+    /// If a shape or the type is another one.
+    pub fn joined_table(&self, names: &[String], width: usize, rows: usize) -> Result<Option<B::Vector>> {
+        let shape = [width as u64, rows as u64];
+        let Some((data, info)) = self.interleaved(names, &shape, rows)? else { return Ok(None) };
+        self.backend.vector(data, info.kind)?.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
     /// The rows `rows` of each of the `count` matrices `name` of `out` rows of `width`.
@@ -143,6 +163,29 @@ impl<B: Backend> Weights<'_, B> {
         let Some(info) = self.find(name, &[len as u64])? else { return Ok(None) };
         let vector = self.backend.vector(part(self.facts.gguf.data(info), len, &range), info.kind)?;
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
+    }
+
+    /// Of each of the tensors `names`, which have `count` equal parts, the first part, then of each the second, and so on; if
+    /// there are all and of one type.
+    fn interleaved(
+        &self,
+        names: &[String],
+        shape: &[u64],
+        count: usize,
+    ) -> Result<Option<(TensorData, &TensorInfo)>> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(info) = self.find(name, shape)? else { return Ok(None) };
+            found.push(info);
+        }
+        let Some(&first) = found.first().filter(|first| found.iter().all(|info| info.kind == first.kind))
+        else {
+            return Ok(None);
+        };
+        let tensors: Vec<TensorData> = found.iter().map(|info| self.facts.gguf.data(info)).collect();
+        let parts = (0..count)
+            .flat_map(|at| tensors.iter().map(move |tensor| part(tensor.clone(), count, &(at..at + 1))));
+        Ok(Some((TensorData::joined(&parts.collect::<Vec<_>>()), first)))
     }
 
     fn find(&self, name: &str, shape: &[u64]) -> Result<Option<&TensorInfo>> {

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use super::{Few, fetch};
 use crate::Format;
+use crate::lanes::LANES;
 use crate::quant::avx2::each;
 use crate::quant::{MAX_BYTES, codebook, k, legacy};
 use nibbles::Halves;
@@ -24,10 +25,10 @@ macro_rules! each_row {
         each!($row => $f; 0 1 2 3)
     };
 }
-use each_row;
+pub(super) use each_row;
 
 /// The rows of weights that are worked through side by side.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 
 /// Blocks of four rows, taken apart: what is the same for all of them, and what is each row's own.
 ///
@@ -211,14 +212,84 @@ unsafe fn add_panel<P: Panels>(
 }
 
 impl Few<'_> {
+    /// How far ahead of `count` rows from `start` on the rows lie that come next, in a task that ends at `end`.
+    #[inline(always)]
+    fn ahead(&self, start: usize, count: usize, end: usize) -> usize {
+        count * self.row_bytes + if start + count < end { 0 } else { self.skip }
+    }
+
     /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
     /// whose results aren't used.
     #[inline(always)]
-    fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
+    pub(super) fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
         let count = ROWS.min(end - start);
         let row = |i: usize| self.w[(start + i.min(count - 1)) * self.row_bytes..][..self.row_bytes].as_ptr();
         ([row(0), row(1), row(2), row(3)], count)
     }
+}
+
+/// The sixteen bytes that blocks of Q4_K and Q5_K begin with, of four rows at once.
+pub(super) struct SuperHeads {
+    /// The scales of the first four runs of each row, and those of the last four.
+    pub(super) scales: [__m128i; 2],
+    /// The minima, in the same order.
+    pub(super) minima: [__m128i; 2],
+    /// What the scales of each row are multiplied by, and what the minima are.
+    pub(super) factors: __m256,
+}
+
+impl SuperHeads {
+    /// # Safety
+    /// The CPU has AVX2 and F16C; pointers are to whole blocks.
+    #[inline(always)]
+    pub(super) unsafe fn new(blocks: [*const u8; ROWS]) -> Self {
+        // Turned: the two factors, then scales, minima and what is low of the last ones.
+        let [r0, r1, r2, r3] = each_row!(row => _mm_loadu_si128(blocks[row].cast()));
+        let (a, b) = (_mm_unpacklo_epi32(r0, r1), _mm_unpacklo_epi32(r2, r3));
+        let (c, d) = (_mm_unpackhi_epi32(r0, r1), _mm_unpackhi_epi32(r2, r3));
+        let factors = _mm_unpacklo_epi64(a, b);
+        let (scale, minimum, low) =
+            (_mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d), _mm_unpackhi_epi64(c, d));
+        // As `k::scales_and_minima`.
+        let (six, four, two) =
+            (_mm_set1_epi32(0x3f3f_3f3f), _mm_set1_epi32(0x0f0f_0f0f), _mm_set1_epi32(0x3030_3030));
+        let last_scales =
+            _mm_or_si128(_mm_and_si128(low, four), _mm_and_si128(_mm_srli_epi32::<2>(scale), two));
+        let last_minima = _mm_or_si128(
+            _mm_and_si128(_mm_srli_epi32::<4>(low), four),
+            _mm_and_si128(_mm_srli_epi32::<2>(minimum), two),
+        );
+        // Each row's two halves: first all scales, then all minima.
+        let order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+        SuperHeads {
+            scales: [_mm_and_si128(scale, six), last_scales],
+            minima: [_mm_and_si128(minimum, six), last_minima],
+            factors: _mm256_cvtph_ps(_mm_shuffle_epi8(factors, order)),
+        }
+    }
+}
+
+/// Half-precision numbers from four places.
+///
+/// # Safety
+/// The CPU has F16C.
+#[inline(always)]
+pub(super) unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
+    let half = |row: usize| i32::from(at[row].cast::<u16>().read_unaligned());
+    _mm_cvtph_ps(_mm_setr_epi32(half(0) | half(1) << 16, half(2) | half(3) << 16, 0, 0))
+}
+
+/// The sums of all lanes, as `lanes::sum`, of four rows.
+///
+/// # Safety
+/// None: every x86 has the instructions.
+#[inline(always)]
+pub(super) unsafe fn super_totals(lanes: &[__m128; LANES]) -> [f32; ROWS] {
+    let even = _mm_add_ps(_mm_add_ps(lanes[0], lanes[4]), _mm_add_ps(lanes[2], lanes[6]));
+    let odd = _mm_add_ps(_mm_add_ps(lanes[1], lanes[5]), _mm_add_ps(lanes[3], lanes[7]));
+    let mut numbers = [0f32; ROWS];
+    _mm_storeu_ps(numbers.as_mut_ptr(), _mm_add_ps(even, odd));
+    numbers
 }
 
 /// Two halves of a register.

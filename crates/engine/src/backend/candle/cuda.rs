@@ -143,15 +143,18 @@ pub fn gated(of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor>
 }
 
 /// Every row by its experts, all of them together, of which the host hears nothing; `None` if not all stacks are whole.
-pub fn experts(
+pub fn experts<'a>(
     x: &Tensor,
     logits: &Tensor,
     choice: &Choice<&Tensor>,
-    stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
+    stacks: &ExpertStacks<&'a Vec<Matrix>, &'a Tensor>,
 ) -> Result<Option<Tensor>> {
-    let ([Matrix::Cuda(gate)], [Matrix::Cuda(up)], [Matrix::Cuda(down)]) =
-        (&stacks.gate[..], &stacks.up[..], &stacks.down[..])
-    else {
+    let whole = |stack: &'a [Matrix]| match stack {
+        [Matrix::Cuda(all)] => Some(all),
+        _ => None,
+    };
+    let up = stacks.up.map(|up| whole(up));
+    let (Some(gate), Some(down), None | Some(Some(_))) = (whole(stacks.gate), whole(stacks.down), up) else {
         return Ok(None);
     };
     let Choice { count, used, router, bias, scale } = *choice;
@@ -163,9 +166,10 @@ pub fn experts(
     let router = Router { count, used, score, normalise: router.normalise, scale };
     let (experts, weights) = tensors::route(&router, &logits.contiguous()?, bias)?;
     let layer = tensors::Experts {
-        matrices: [gate, up, down],
-        biases: [stacks.gate_bias, stacks.up_bias, stacks.down_bias],
-        gate: stacks.activation.into(),
+        gate: (gate, stacks.gate_bias),
+        up: up.flatten().map(|up| (up, stacks.up_bias)),
+        down: (down, stacks.down_bias),
+        activation: stacks.activation.into(),
     };
     layer.apply(&x.contiguous()?, &experts, &weights).map(Some)
 }

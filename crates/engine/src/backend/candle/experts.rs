@@ -63,6 +63,12 @@ fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>
         }
     };
     let gate = apply(x, stacks.gate, stacks.gate_bias)?;
-    let up = apply(x, stacks.up, stacks.up_bias)?;
+    let (gate, up) = match stacks.up {
+        Some(up) => (gate, apply(x, up, stacks.up_bias)?),
+        None => {
+            let hidden = gate.dim(1)? / 2;
+            (gate.narrow(1, 0, hidden)?, gate.narrow(1, hidden, hidden)?)
+        }
+    };
     apply(&gated(&gate, &up, stacks.activation)?, stacks.down, stacks.down_bias)
 }

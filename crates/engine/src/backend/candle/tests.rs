@@ -326,7 +326,7 @@ fn experts_are_weighed_and_summed() {
     let biases = [3, 4, 5].map(|seed| numbers(seed, count * hidden.max(width)));
     let stacks = ExpertStacks {
         gate: stack(&candle, 1, 2 * hidden, width, 0..hidden),
-        up: stack(&candle, 1, 2 * hidden, width, hidden..2 * hidden),
+        up: Some(stack(&candle, 1, 2 * hidden, width, hidden..2 * hidden)),
         down: stack(&candle, 2, width, hidden, 0..width),
         gate_bias: Some(vector(&biases[0][..count * hidden])),
         up_bias: Some(vector(&biases[1][..count * hidden])),
@@ -368,9 +368,22 @@ fn experts_are_weighed_and_summed() {
         }
     }
     check_close(&y, &expected);
+    // Gate and up as one stack.
+    let pairs = biases[0].chunks_exact(hidden).zip(biases[1].chunks_exact(hidden)).take(count);
+    let joined = ExpertStacks {
+        gate: stack(&candle, 1, 2 * hidden, width, 0..2 * hidden),
+        up: None,
+        gate_bias: Some(vector(&pairs.flat_map(|(gate, up)| [gate, up].concat()).collect::<Vec<_>>())),
+        up_bias: None,
+        ..stacks
+    };
+    let y = candle
+        .experts(&array(&x, 3), &of(logits.as_flattened()), &choice.by_ref(), &joined.by_ref())
+        .unwrap();
+    check_close(&y, &expected);
     // A row alone gives what it gives among others.
     let x = array(&x[width..2 * width], 1);
-    let alone = candle.experts(&x, &of(&logits[1]), &choice.by_ref(), &stacks.by_ref()).unwrap();
+    let alone = candle.experts(&x, &of(&logits[1]), &choice.by_ref(), &joined.by_ref()).unwrap();
     check_close(&alone, &expected[width..2 * width]);
 }
 

@@ -58,20 +58,21 @@ impl Native {
         routes: &Routes,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
+        let stack_of_up = stacks.up.expect("matrices are joined for backends that want it, and this doesn't");
         let grouped = Grouped::new(routes);
         let count = routes.experts.len();
         let rows: Vec<u32> = grouped.places.iter().map(|&place| place / routes.used as u32).collect();
         let mut gate = self.arena.array(count, stacks.gate.out());
-        let mut up = self.arena.array(count, stacks.up.out());
+        let mut up = self.arena.array(count, stack_of_up.out());
         let mut products = grouped.products(stacks.gate, &rows, &mut gate);
-        let mut of_up = grouped.products(stacks.up, &rows, &mut up);
+        let mut of_up = grouped.products(stack_of_up, &rows, &mut up);
         self.prepare(x, stacks.gate.format(), x.width());
-        if self.activations.suits(stacks.up.format()) {
+        if self.activations.suits(stack_of_up.format()) {
             products.extend(of_up);
             kernels::matmul(&self.cpu, &mut self.activations, &mut products);
         } else {
             kernels::matmul(&self.cpu, &mut self.activations, &mut products);
-            self.prepare(x, stacks.up.format(), x.width());
+            self.prepare(x, stack_of_up.format(), x.width());
             kernels::matmul(&self.cpu, &mut self.activations, &mut of_up);
         }
         drop(products);

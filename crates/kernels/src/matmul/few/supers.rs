@@ -6,7 +6,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{Apart, Blocks, Few, Lying, ROWS, Source, TOGETHER, each_row, fetch, pair};
+use super::{
+    Apart, Blocks, Few, Lying, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, halves, pair,
+    super_totals,
+};
 use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::Super;
@@ -76,11 +79,8 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
                 }
             }
             for (token, lanes) in lanes[..tokens].iter().enumerate() {
-                let even = _mm_add_ps(_mm_add_ps(lanes[0], lanes[4]), _mm_add_ps(lanes[2], lanes[6]));
-                let odd = _mm_add_ps(_mm_add_ps(lanes[1], lanes[5]), _mm_add_ps(lanes[3], lanes[7]));
-                let mut numbers = [0f32; ROWS];
-                _mm_storeu_ps(numbers.as_mut_ptr(), _mm_add_ps(even, odd));
-                p.y.slice((first + token) * p.out + start, count).copy_from_slice(&numbers[..count]);
+                let y = p.y.slice((first + token) * p.out + start, count);
+                y.copy_from_slice(&super_totals(lanes)[..count]);
             }
         }
     }
@@ -160,31 +160,15 @@ pub(super) struct Scaled {
 
 #[inline(always)]
 unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
-    // The first sixteen bytes of four rows, turned: the two factors, then scales, minima and what is low of the last ones.
-    let [r0, r1, r2, r3] = each_row!(row => _mm_loadu_si128(blocks[row].cast()));
-    let (a, b) = (_mm_unpacklo_epi32(r0, r1), _mm_unpacklo_epi32(r2, r3));
-    let (c, d) = (_mm_unpackhi_epi32(r0, r1), _mm_unpackhi_epi32(r2, r3));
-    let factors = _mm_unpacklo_epi64(a, b);
-    let (scale, minimum, low) =
-        (_mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d), _mm_unpackhi_epi64(c, d));
-    // As `k::scales_and_minima`.
-    let (six, four, two) =
-        (_mm_set1_epi32(0x3f3f_3f3f), _mm_set1_epi32(0x0f0f_0f0f), _mm_set1_epi32(0x3030_3030));
-    let last_scales = _mm_or_si128(_mm_and_si128(low, four), _mm_and_si128(_mm_srli_epi32::<2>(scale), two));
-    let last_minima = _mm_or_si128(
-        _mm_and_si128(_mm_srli_epi32::<4>(low), four),
-        _mm_and_si128(_mm_srli_epi32::<2>(minimum), two),
-    );
-    // Each row's two halves: first all scales, then all minima.
-    let order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    let scales = _mm512_cvtepu8_epi16(_mm256_set_m128i(last_scales, _mm_and_si128(scale, six)));
+    let SuperHeads { scales: [first, last], minima, factors } = SuperHeads::new(blocks);
+    let scales = _mm512_cvtepu8_epi16(_mm256_set_m128i(last, first));
     WithMinima {
         scales: [
             [_mm512_shuffle_i64x2::<0x00>(scales, scales), _mm512_shuffle_i64x2::<0x55>(scales, scales)],
             [_mm512_shuffle_i64x2::<0xaa>(scales, scales), _mm512_shuffle_i64x2::<0xff>(scales, scales)],
         ],
-        minima: _mm512_cvtepu8_epi16(_mm256_set_m128i(last_minima, _mm_and_si128(minimum, six))),
-        factors: _mm256_cvtph_ps(_mm_shuffle_epi8(factors, order)),
+        minima: _mm512_cvtepu8_epi16(_mm256_set_m128i(minima[1], minima[0])),
+        factors,
     }
 }
 
@@ -335,8 +319,7 @@ impl Blocks for Q6_K {
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> __m128 {
-        let half = |row: usize| i32::from(blocks[row].add(208).cast::<u16>().read_unaligned());
-        _mm_cvtph_ps(_mm_setr_epi32(half(0) | half(1) << 16, half(2) | half(3) << 16, 0, 0))
+        halves(each_row!(row => blocks[row].add(208)))
     }
 
     #[inline(always)]
