@@ -6,8 +6,6 @@ mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
 #[cfg(target_arch = "x86_64")]
-mod few_avx2;
-#[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]
 mod side_by_side;
@@ -229,8 +227,8 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
                     #[cfg(target_arch = "x86_64")]
                     (Level::Avx512 | Level::Amx, _) if few::some_rows(few, w.format, rows.clone()) => {}
                     #[cfg(target_arch = "x86_64")]
-                    (Level::Avx2 | Level::AvxVnni, _) if few_avx2::some_rows(few, w.format, rows.clone()) => {
-                    }
+                    (Level::Avx2 | Level::AvxVnni, _)
+                        if few::avx2::some_rows(few, w.format, rows.clone()) => {}
                     #[cfg(target_arch = "x86_64")]
                     (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(few, rows)),
                 }

@@ -1,9 +1,11 @@
 //! Products with few rows of activations by AVX-512, of runs and of the superblocks that models are mostly made of: four
 //! rows of weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
+//! `avx2` has the same for superblocks.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
+pub(super) mod avx2;
 mod nibbles;
 mod runs;
 mod supers;
@@ -25,15 +27,15 @@ macro_rules! each_row {
         each!($row => $f; 0 1 2 3)
     };
 }
-pub(super) use each_row;
+use each_row;
 
 /// The rows of weights that are worked through side by side.
-pub(super) const ROWS: usize = 4;
+const ROWS: usize = 4;
 
 /// Blocks of four rows, taken apart: what is the same for all of them, and what is each row's own.
 ///
 /// # Safety
-/// The functions may only be called where AVX-512 is available, and with pointers to whole blocks.
+/// The functions may only be called where the instruction set is available, and with pointers to whole blocks.
 trait Blocks {
     /// What is taken out of all four at once.
     type Head: Copy;
@@ -221,28 +223,49 @@ impl Few<'_> {
     /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
     /// whose results aren't used.
     #[inline(always)]
-    pub(super) fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
+    fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
         let count = ROWS.min(end - start);
         let row = |i: usize| self.w[(start + i.min(count - 1)) * self.row_bytes..][..self.row_bytes].as_ptr();
         ([row(0), row(1), row(2), row(3)], count)
     }
 }
 
+/// A panel of a row of activations, for superblocks.
+#[derive(Clone, Copy)]
+struct Panel {
+    codes: *const i8,
+    /// The sums of sixteen codes each.
+    sums: *const i16,
+    scale: f32,
+}
+
+impl Panel {
+    /// Number `index` of what `Activations::all_supers` gives.
+    #[inline(always)]
+    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
+        Panel {
+            codes: codes.as_ptr().wrapping_add(256 * index),
+            sums: sums.as_ptr().wrapping_add(16 * index),
+            scale: scales[index],
+        }
+    }
+}
+
 /// The sixteen bytes that blocks of Q4_K and Q5_K begin with, of four rows at once.
-pub(super) struct SuperHeads {
+struct SuperHeads {
     /// The scales of the first four runs of each row, and those of the last four.
-    pub(super) scales: [__m128i; 2],
+    scales: [__m128i; 2],
     /// The minima, in the same order.
-    pub(super) minima: [__m128i; 2],
+    minima: [__m128i; 2],
     /// What the scales of each row are multiplied by, and what the minima are.
-    pub(super) factors: __m256,
+    factors: __m256,
 }
 
 impl SuperHeads {
     /// # Safety
     /// The CPU has AVX2 and F16C; pointers are to whole blocks.
     #[inline(always)]
-    pub(super) unsafe fn new(blocks: [*const u8; ROWS]) -> Self {
+    unsafe fn new(blocks: [*const u8; ROWS]) -> Self {
         // Turned: the two factors, then scales, minima and what is low of the last ones.
         let [r0, r1, r2, r3] = each_row!(row => _mm_loadu_si128(blocks[row].cast()));
         let (a, b) = (_mm_unpacklo_epi32(r0, r1), _mm_unpacklo_epi32(r2, r3));
@@ -274,7 +297,7 @@ impl SuperHeads {
 /// # Safety
 /// The CPU has F16C.
 #[inline(always)]
-pub(super) unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
+unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
     let half = |row: usize| i32::from(at[row].cast::<u16>().read_unaligned());
     _mm_cvtph_ps(_mm_setr_epi32(half(0) | half(1) << 16, half(2) | half(3) << 16, 0, 0))
 }
@@ -284,7 +307,7 @@ pub(super) unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
 /// # Safety
 /// None: every x86 has the instructions.
 #[inline(always)]
-pub(super) unsafe fn super_totals(lanes: &[__m128; LANES]) -> [f32; ROWS] {
+unsafe fn super_totals(lanes: &[__m128; LANES]) -> [f32; ROWS] {
     let even = _mm_add_ps(_mm_add_ps(lanes[0], lanes[4]), _mm_add_ps(lanes[2], lanes[6]));
     let odd = _mm_add_ps(_mm_add_ps(lanes[1], lanes[5]), _mm_add_ps(lanes[3], lanes[7]));
     let mut numbers = [0f32; ROWS];

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::{
-    Apart, Blocks, Few, Lying, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, halves, pair,
+    Apart, Blocks, Few, Lying, Panel, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, halves, pair,
     super_totals,
 };
 use crate::lanes::LANES;
@@ -15,15 +15,6 @@ use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::Super;
 use crate::quant::avx2::each;
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
-
-/// A panel of activations.
-#[derive(Clone, Copy)]
-pub(super) struct Panel {
-    codes: *const i8,
-    /// The sums of sixteen codes each.
-    sums: *const i16,
-    scale: f32,
-}
 
 /// A format whose superblocks are multiplied four at a time.
 ///
@@ -62,20 +53,15 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
                     w.iter().for_each(|w| fetch(w.wrapping_add(ahead + at), bytes));
                 }
                 let w = each_row!(row => w[row].add(at));
-                let panel = |(codes, sums, scales): (&[i8], &[i16], &[f32])| Panel {
-                    codes: codes.as_ptr().wrapping_add(256 * index),
-                    sums: sums.as_ptr().wrapping_add(16 * index),
-                    scale: scales[index],
-                };
                 if tokens == 1 {
                     let lane = &mut lanes[0][index % LANES];
-                    *lane = F::add(&Lying::<F>::new(w), panel(x[0]), *lane);
+                    *lane = F::add(&Lying::<F>::new(w), Panel::new(x[0], index), *lane);
                     continue;
                 }
                 let w = Apart::<F>::new(w);
                 for (x, lanes) in x[..tokens].iter().zip(&mut lanes) {
                     let lane = &mut lanes[index % LANES];
-                    *lane = F::add(&w, panel(*x), *lane);
+                    *lane = F::add(&w, Panel::new(*x, index), *lane);
                 }
             }
             for (token, lanes) in lanes[..tokens].iter().enumerate() {
