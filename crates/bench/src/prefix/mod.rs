@@ -5,7 +5,9 @@
 
 mod requests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use alara_engine::cache::disk;
@@ -14,8 +16,8 @@ use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Usage};
 use serde::Serialize;
 use serde_json::json;
 
-pub use requests::recorded;
 use requests::{AGENTS, Text, segment, trace};
+pub use requests::{Recorded, recorded};
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -25,14 +27,14 @@ pub struct Config {
     /// The tier on disk, for the time after a restart: a folder that nobody else uses.
     pub disk: disk::Options,
     /// The requests of the trace; `None` = those of three agents that share skills.
-    pub recorded: Option<Vec<Request>>,
+    pub recorded: Option<Vec<Recorded>>,
     /// Words of each skill in that trace.
     pub words: usize,
     /// Tokens of static text for the times to the first token.
     pub sizes: Vec<usize>,
-    /// How many agents work at once.
+    /// How many agents work at once: on the tasks of recorded requests, or made-up ones.
     pub parallel: Vec<usize>,
-    /// Tokens that each of them generates.
+    /// Tokens that each made-up one generates.
     pub generate: usize,
     /// Tokens of a prompt that is read while another sequence writes; 0 = that is not measured.
     pub beside: usize,
@@ -108,6 +110,8 @@ pub struct Parallel {
     pub tokens_per_second: f64,
     /// Tokens a second without the prompts: what twice as long answers took more. `None` if they were not longer.
     pub decode_per_second: Option<f64>,
+    /// Of recorded requests: tasks that were gone through, a minute.
+    pub tasks_per_minute: Option<f64>,
 }
 
 /// How steadily a sequence writes while the prompt of another is computed.
@@ -140,14 +144,30 @@ pub fn measure(
 ) -> alara_engine::Result<Report> {
     let mut bench = Bench { gguf, config, context: config.options.context };
     let made_up = trace(config.words);
-    let requests = config.recorded.as_ref().unwrap_or(&made_up);
+    let requests: Vec<&Request> = match &config.recorded {
+        Some(recorded) => recorded.iter().map(|recorded| &recorded.request).collect(),
+        None => made_up.iter().collect(),
+    };
     note(&format!("trace of {} requests", requests.len()));
-    let (fitting, context) = bench.fitting(requests)?;
+    let (fitting, context) = bench.fitting(&requests)?;
     bench.context = context;
     let too_long = requests.len() - fitting.len();
-    let trace = Hits { too_long, ..bench.hits(&fitting)? };
+    let fit: Vec<&Request> = fitting.iter().map(|&at| requests[at]).collect();
+    let trace = Hits { too_long, ..bench.hits(&fit)? };
+    let mut parallel = Vec::new();
+    if let Some(recorded) = &config.recorded {
+        let mut tasks: BTreeMap<usize, Vec<&Request>> = BTreeMap::new();
+        for at in fitting {
+            tasks.entry(recorded[at].task).or_default().push(&recorded[at].request);
+        }
+        let tasks: Vec<_> = tasks.into_values().collect();
+        for &agents in &config.parallel {
+            note(&format!("{} tasks, {agents} at a time", tasks.len()));
+            parallel.push(bench.replay(&tasks, agents)?);
+        }
+    }
     // What follows has made-up agents, whatever was replayed.
-    bench.context = bench.fitting(&made_up)?.1;
+    bench.context = bench.fitting(&made_up.iter().collect::<Vec<_>>())?.1;
     let (mut first_token, mut too_long) = (Vec::new(), Vec::new());
     for &size in &config.sizes {
         note(&format!("time to the first token after {size} static tokens"));
@@ -156,10 +176,11 @@ pub fn measure(
             None => too_long.push(size),
         }
     }
-    let mut parallel = Vec::new();
-    for &agents in &config.parallel {
-        note(&format!("{agents} agents at once"));
-        parallel.push(bench.parallel(agents)?);
+    if config.recorded.is_none() {
+        for &agents in &config.parallel {
+            note(&format!("{agents} agents at once"));
+            parallel.push(bench.parallel(agents)?);
+        }
     }
     let mut beside = None;
     if config.beside > 0 {
@@ -200,22 +221,18 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
-    /// Those of `requests` that the model has room for at its longest, and the context that they and their answers need; `None` if
+    /// Which of `requests` the model has room for at its longest, and the context that they and their answers need; `None` if
     /// the one that a model has by itself does.
-    fn fitting<'r>(
-        &self,
-        requests: &'r [Request],
-    ) -> alara_engine::Result<(Vec<&'r Request>, Option<usize>)> {
+    fn fitting(&self, requests: &[&Request]) -> alara_engine::Result<(Vec<usize>, Option<usize>)> {
         let options = |context: Option<usize>| Options { context, disk: None, ..self.config.options.clone() };
         let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
-        let mut prompts = Vec::new();
+        let mut needed = Vec::new();
         for request in requests {
-            prompts.push((usual.prompt_tokens(request)?.len() + 64 + self.config.generate, request));
+            let answer = self.config.generate.max(request.max_tokens.unwrap_or(0));
+            needed.push(usual.prompt_tokens(request)?.len() + 64 + answer);
         }
-        let needed =
-            |prompts: &[(usize, &Request)]| prompts.iter().map(|(tokens, _)| *tokens).max().unwrap_or(0);
         // As long as it takes, or as it goes.
-        let (mut most, mut context) = (needed(&prompts), None);
+        let (mut most, mut context) = (needed.iter().copied().max().unwrap_or(0), None);
         if most > usual.context() {
             context = Some(most);
             if let Err(alara_engine::Error::InvalidRequest { .. }) =
@@ -225,8 +242,7 @@ impl Bench<'_> {
                 context = None;
             }
         }
-        let fitting = prompts.into_iter().filter(|(tokens, _)| *tokens <= most).map(|(_, request)| request);
-        Ok((fitting.collect(), context))
+        Ok(((0..needed.len()).filter(|&at| needed[at] <= most).collect(), context))
     }
 
     fn hits(&self, trace: &[&Request]) -> alara_engine::Result<Hits> {
@@ -240,7 +256,7 @@ impl Bench<'_> {
             let common = |other: &Vec<u32>| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
             // The last token is always computed: its logits are wanted.
             let ideal = seen.iter().map(common).max().unwrap_or(0).min(tokens.len() - 1);
-            let usage = run(&engine, request)?;
+            let usage = run(&engine, &Request { max_tokens: Some(4), ..(*request).clone() })?;
             hits.prompt_tokens += tokens.len();
             hits.ideal_tokens += ideal;
             hits.hit_tokens += usage.cached_tokens.min(ideal);
@@ -383,6 +399,40 @@ impl Bench<'_> {
             tokens,
             tokens_per_second: tokens as f64 / seconds,
             decode_per_second: decodes.then(|| (more - tokens) as f64 / (longer - seconds)),
+            tasks_per_minute: None,
+        })
+    }
+
+    /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request after the other.
+    fn replay(&self, tasks: &[Vec<&Request>], agents: usize) -> alara_engine::Result<Parallel> {
+        let options =
+            Options { parallel: agents, disk: None, context: self.context, ..self.config.options.clone() };
+        let engine = Engine::load(self.gguf, &options)?;
+        let next = AtomicUsize::new(0);
+        let work = || -> alara_engine::Result<usize> {
+            let mut tokens = 0;
+            while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for request in task {
+                    tokens += run(&engine, request)?.completion_tokens;
+                }
+            }
+            Ok(tokens)
+        };
+        let begun = Instant::now();
+        let tokens = std::thread::scope(|scope| {
+            let agents: Vec<_> = (0..agents).map(|_| scope.spawn(work)).collect();
+            let tokens = agents
+                .into_iter()
+                .map(|agent| agent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            tokens.sum::<alara_engine::Result<usize>>()
+        })?;
+        let seconds = begun.elapsed().max(Duration::from_micros(1)).as_secs_f64();
+        Ok(Parallel {
+            agents,
+            tokens,
+            tokens_per_second: tokens as f64 / seconds,
+            decode_per_second: None,
+            tasks_per_minute: Some(tasks.len() as f64 * 60.0 / seconds),
         })
     }
 }
@@ -480,5 +530,40 @@ mod tests {
             assert!(first.disk_tokens * 2 > first.prompt_tokens, "{case}: {first:?}");
             assert_eq!(report.parallel[0].agents, 2);
         }
+    }
+
+    /// Recorded requests are worked through task by task, so many tasks at a time, and nothing is left out.
+    #[test]
+    fn tasks_are_replayed() {
+        let Some(gguf) = model("qwen3-exact") else { return };
+        let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates/qwen3.jinja");
+        let chat_template = Some(std::fs::read_to_string(template).expect("the template is there"));
+        let request = |at: usize| Request { max_tokens: Some(1 + at % 3), ..trace(20)[at].clone() };
+        let recorded: Vec<Recorded> =
+            (0..9).map(|at| Recorded { request: request(at), task: at % 4 }).collect();
+        let config = Config {
+            options: Options { threads: 1, chat_template, ..Options::default() },
+            disk: disk::Options {
+                folder: std::env::temp_dir(),
+                limit: 0,
+                patience: Duration::MAX,
+                always: true,
+                log: disk::Log::default(),
+                outcome: Arc::default(),
+            },
+            recorded: Some(recorded),
+            words: 20,
+            sizes: Vec::new(),
+            parallel: vec![1, 3],
+            generate: 3,
+            beside: 0,
+        };
+        let report = measure(&gguf, &config, &mut |_| {}, &|_| false).expect("it can be measured");
+        assert_eq!((report.trace.requests, report.trace.too_long), (9, 0));
+        let [one, three] = &report.parallel[..] else { panic!("{:?}", report.parallel) };
+        assert_eq!((one.agents, three.agents), (1, 3));
+        // An answer may end before its limit, but the same ones do.
+        assert!(one.tokens >= 9 && one.tokens <= 18 && three.tokens == one.tokens, "{report:?}");
+        assert!(one.tasks_per_minute.is_some_and(|rate| rate > 0.0) && one.decode_per_second.is_none());
     }
 }

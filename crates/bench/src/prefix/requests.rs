@@ -72,12 +72,21 @@ pub fn trace(words: usize) -> Vec<Request> {
     requests
 }
 
+/// A request that an agent made.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Its answer may be as long as the one that was given.
+    pub request: Request,
+    /// The task that it was made for, by number: its requests follow each other.
+    pub task: usize,
+}
+
 /// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in the run of one trace; in the order in
-/// which they were answered. What was answered is fixed: a replay generates four tokens a request and goes on with what the trace has.
+/// which they were answered. What was answered is fixed: a replay goes on with what the trace has, whatever it generates.
 ///
 /// # Errors
 /// The file or one of its traces can't be read, or there is no request in them.
-pub fn recorded(path: &Path) -> Result<Vec<Request>, Error> {
+pub fn recorded(path: &Path) -> Result<Vec<Recorded>, Error> {
     let traces = match run_file::read(path) {
         Ok(run) => {
             let beside = path.parent().unwrap_or(Path::new(""));
@@ -88,19 +97,19 @@ pub fn recorded(path: &Path) -> Result<Vec<Request>, Error> {
         Err(Error::NoHeader { .. } | Error::Record { .. }) => vec![path.to_owned()],
         Err(error) => return Err(error),
     };
-    let mut requests: Vec<(Timestamp, Request)> = Vec::new();
-    for trace in traces {
+    let mut requests: Vec<(Timestamp, Recorded)> = Vec::new();
+    for (task, trace) in traces.iter().enumerate() {
         let mut conversations: BTreeMap<String, Vec<Record>> = BTreeMap::new();
-        for line in trace::lines(&trace).map_err(Error::Harness)? {
+        for line in trace::lines(trace).map_err(Error::Harness)? {
             let records = conversations.entry(line.entry.scope.clone()).or_default();
-            if let Record::Assistant { .. } = &*line.entry.record {
+            if let Record::Assistant { usage, .. } = &*line.entry.record {
                 let request = Request {
-                    max_tokens: Some(4),
+                    max_tokens: Some(usage.completion_tokens.max(1)),
                     // How an answer is bound changes nothing in the prompt.
                     schema: None,
                     ..trace::request(&*records)
                 };
-                requests.push((line.time.parse().unwrap_or_default(), request));
+                requests.push((line.time.parse().unwrap_or_default(), Recorded { request, task }));
             }
             records.push((*line.entry.record).clone());
         }

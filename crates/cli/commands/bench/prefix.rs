@@ -36,10 +36,10 @@ pub struct Args {
     /// Tokens of static text for the times to the first token, those that the model's context has room for
     #[arg(long, default_value = "1000,5000,15000", value_name = "N,…", value_delimiter = ',')]
     sizes: Vec<usize>,
-    /// How many agents work at once
+    /// How many agents work at once: made-up ones, or on the tasks of a replay
     #[arg(long, default_value = "1,2,4,8", value_name = "N,…", value_delimiter = ',')]
     parallel: Vec<usize>,
-    /// Tokens that each of them generates
+    /// Tokens that each made-up one generates; those of a replay generate as many as were recorded
     #[arg(short, long, default_value_t = 32, value_name = "N")]
     n_gen: usize,
     /// Tokens of a prompt that is read while another sequence writes, for the time between tokens; 0 leaves it out
@@ -140,10 +140,16 @@ fn print(report: &Report, beside: usize) {
     ui::table(&header, rows);
     ui::line("");
     let rows = report.parallel.iter().map(|row| {
-        let decode = row.decode_per_second.map_or("-".to_owned(), |decode| format!("{decode:.2}"));
-        vec![row.agents.to_string(), row.tokens.to_string(), format!("{:.2}", row.tokens_per_second), decode]
+        let maybe = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.2}"));
+        vec![
+            row.agents.to_string(),
+            row.tokens.to_string(),
+            format!("{:.2}", row.tokens_per_second),
+            maybe(row.decode_per_second),
+            maybe(row.tasks_per_minute),
+        ]
     });
-    ui::table(&["agents at once", "tokens", "tokens/s", "without prompts"], rows);
+    ui::table(&["agents at once", "tokens", "tokens/s", "without prompts", "tasks/min"], rows);
     if let Some(beside) = report.beside {
         ui::line(&format!(
             "\nwhile a prompt of {} tokens is read ({:.1} s), another sequence writes a token every {:.0} ms (median), {:.0} ms (95th percentile), {:.0} ms (longest)",
