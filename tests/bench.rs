@@ -154,6 +154,7 @@ fn the_requests_of_a_run_are_replayed() {
         assert!(report["trace"]["share"].as_f64().unwrap() >= 0.98, "{report}");
         assert_eq!((&report["too_long"], &report["beside"]), (&json!([999_999]), &Value::Null));
         assert!(report["first_token"][0]["snapshot_share"].is_number(), "{report}");
+        assert!(report["parallel"][0]["tasks_per_minute"].is_number(), "{report}");
     }
     let output = prefix("empty.jsonl");
     assert_eq!(output.status.code(), Some(2));
