@@ -4,13 +4,10 @@
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-use std::arch::x86_64::*;
-use std::marker::PhantomData;
+use std::arch::{asm, x86_64::*};
 use std::ops::Range;
 
-use super::{
-    Apart, Blocks, Few, Lying, Panel, ROWS, Source, SuperHeads, TOGETHER, each_row, halves, super_totals,
-};
+use super::{Few, Panel, ROWS, SuperHeads, each_row, halves, super_totals};
 use crate::Format;
 use crate::lanes::LANES;
 use crate::matmul::Ahead;
@@ -19,17 +16,29 @@ use crate::quant::avx2::each;
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 
 /// Superblocks of a format that are multiplied four at a time.
-struct Supers<F>(PhantomData<F>);
-
+///
 /// # Safety
 /// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
-trait Four: Blocks {
-    const BYTES: usize;
+trait Four: Super {
+    /// What is taken out of the blocks of four rows at once.
+    type Head: Copy;
+    /// What is taken out of a row's block before its runs.
+    type Row: Copy;
 
-    /// Adds what superblocks of four rows give to the sums of a lane, a row each.
-    unsafe fn add(w: &impl Source<Self>, x: Panel, sum: __m128) -> __m128
-    where
-        Self: Sized;
+    unsafe fn head(blocks: [*const u8; ROWS]) -> Self::Head;
+
+    unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
+
+    /// The codes of a run, which have no sign, and for each two of them their scale in a word.
+    unsafe fn run(row: &Self::Row, block: *const u8, run: usize) -> (__m256i, __m256i);
+
+    /// The sums of a row's products without what its codes are too large by.
+    unsafe fn lowered(_: &Self::Row, _x: Panel, sums: __m256i) -> __m256i {
+        sums
+    }
+
+    /// Adds what integers of four rows come to, to the sums of a lane.
+    unsafe fn add(head: &Self::Head, totals: __m128i, x: Panel, sum: __m128) -> __m128;
 }
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
@@ -38,9 +47,9 @@ trait Four: Blocks {
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
-        Format::Q4_K => in_supers::<Supers<Q4_K>>(p, rows),
-        Format::Q5_K => in_supers::<Supers<Q5_K>>(p, rows),
-        Format::Q6_K => in_supers::<Supers<Q6_K>>(p, rows),
+        Format::Q4_K => in_supers::<Q4_K>(p, rows),
+        Format::Q5_K => in_supers::<Q5_K>(p, rows),
+        Format::Q6_K => in_supers::<Q6_K>(p, rows),
         _ => return false,
     }
     true
@@ -50,61 +59,89 @@ pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<us
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn in_supers<F: Four>(p: Few, rows: Range<usize>) {
-    let blocks = p.row_bytes / F::BYTES;
     let mut ahead = Ahead::new(&p, &rows, ROWS);
     for first in (0..p.tokens).step_by(TOGETHER) {
-        let tokens = TOGETHER.min(p.tokens - first);
-        let mut x = [(&[][..], &[][..], &[][..]); TOGETHER];
-        for (token, x) in x[..tokens].iter_mut().enumerate() {
-            *x = p.x.all_supers(p.taken.get(first + token));
-            let (codes, sums, scales) = *x;
-            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
-        }
-        for start in rows.clone().step_by(ROWS) {
-            let (w, count) = p.four(start, rows.end);
-            let mut lanes = [[_mm_setzero_ps(); LANES]; TOGETHER];
-            for index in 0..blocks {
-                let w = each_row!(row => w[row].add(index * F::BYTES));
-                if first == 0 {
-                    ahead.fetch(ROWS * F::BYTES);
-                }
-                if tokens == 1 {
-                    let lane = &mut lanes[0][index % LANES];
-                    *lane = F::add(&Lying::<F>::new(w), Panel::new(x[0], index), *lane);
-                    continue;
-                }
-                let w = Apart::<F>::new(w);
-                for (x, lanes) in x[..tokens].iter().zip(&mut lanes) {
-                    let lane = &mut lanes[index % LANES];
-                    *lane = F::add(&w, Panel::new(*x, index), *lane);
-                }
-            }
-            for (token, lanes) in lanes[..tokens].iter().enumerate() {
-                let y = p.y.slice((first + token) * p.out + start, count);
-                y.copy_from_slice(&super_totals(lanes)[..count]);
-            }
+        let rows = rows.clone();
+        match p.tokens - first {
+            1 => together::<F, 1>(&p, rows, first, &mut ahead),
+            2 => together::<F, 2>(&p, rows, first, &mut ahead),
+            3 => together::<F, 3>(&p, rows, first, &mut ahead),
+            _ => together::<F, TOGETHER>(&p, rows, first, &mut ahead),
         }
     }
 }
 
-/// Codes of a row, and for each of them its scale in a word for two.
-#[derive(Clone, Copy)]
-struct Scaled {
-    codes: [__m256i; 8],
-    scales: [__m256i; 8],
+/// The rows of activations that weights are taken apart for at once: as many as have sums in registers.
+const TOGETHER: usize = 4;
+
+/// The products of T rows of activations from `first` on.
+#[inline(always)]
+unsafe fn together<F: Four, const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
+    let bytes = F::FORMAT.block_bytes();
+    let blocks = p.row_bytes / bytes;
+    let x: [_; T] = std::array::from_fn(|token| {
+        let x = p.x.all_supers(p.taken.get(first + token));
+        assert!(x.0.len() == 256 * blocks && x.1.len() == 16 * blocks && x.2.len() == blocks);
+        x
+    });
+    for start in rows.clone().step_by(ROWS) {
+        let (w, count) = p.four(start, rows.end);
+        let mut lanes = [[_mm_setzero_ps(); LANES]; T];
+        for index in 0..blocks {
+            if first == 0 {
+                ahead.fetch(ROWS * bytes);
+            }
+            let w = each_row!(row => w[row].add(index * bytes));
+            add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
+        }
+        for (token, lanes) in lanes.iter().enumerate() {
+            let y = p.y.slice((first + token) * p.out + start, count);
+            y.copy_from_slice(&super_totals(lanes)[..count]);
+        }
+    }
 }
 
-/// The sums of products of codes and activations times a word for each pair: sums of two products are words, and with at
-/// most 63 * 127 each they can't saturate.
+/// Adds the products of blocks of four rows with T panels. Each run is taken apart once, and never leaves registers.
+///
+/// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate.
+#[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[inline(always)]
-unsafe fn products(Scaled { codes, scales }: Scaled, x: *const i8) -> __m256i {
-    let v = each!(run => {
-        let x = _mm256_loadu_si256(x.add(32 * run).cast());
-        _mm256_madd_epi16(_mm256_maddubs_epi16(codes[run], x), scales[run])
+unsafe fn add_blocks<F: Four, const T: usize>(
+    w: [*const u8; ROWS],
+    x: &[Panel; T],
+    lanes: &mut [[__m128; LANES]; T],
+    lane: usize,
+) {
+    let head = F::head(w);
+    let sums = each_row!(row => {
+        let block = w[row];
+        let parts = F::row(&head, block, row);
+        let mut sums = [_mm256_setzero_si256(); T];
+        each!(run => {
+            let (codes, scales) = F::run(&parts, block, run);
+            for t in 0..T {
+                let x = _mm256_loadu_si256(x[t].codes.add(32 * run).cast());
+                let products = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales);
+                sums[t] = settled(_mm256_add_epi32(sums[t], products));
+            }
+        });
+        for t in 0..T {
+            sums[t] = F::lowered(&parts, x[t], sums[t]);
+        }
+        sums
     });
-    let low = _mm256_add_epi32(_mm256_add_epi32(v[0], v[1]), _mm256_add_epi32(v[2], v[3]));
-    let high = _mm256_add_epi32(_mm256_add_epi32(v[4], v[5]), _mm256_add_epi32(v[6], v[7]));
-    _mm256_add_epi32(low, high)
+    for t in 0..T {
+        lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
+    }
+}
+
+/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the compiler puts off what
+/// needs the same number until it has no registers left.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn settled(mut v: __m256i) -> __m256i {
+    asm!("/* {} */", inout(ymm_reg) v, options(nostack, preserves_flags));
+    v
 }
 
 /// The sums of four vectors.
@@ -161,22 +198,9 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
 }
 
 #[inline(always)]
-unsafe fn minima_scales(head: &WithMinima, row: usize) -> [__m256i; 8] {
-    each!(run => {
-        _mm256_shuffle_epi8(head.scales[run / 4][row / 2], load(PLACES[row % 2][run % 4].as_ptr()))
-    })
-}
-
-#[inline(always)]
-unsafe fn add_with_minima<F: Blocks<Head = WithMinima, Row = Scaled>>(
-    w: &impl Source<F>,
-    x: Panel,
-    sum: __m128,
-) -> __m128 {
-    let total = totals(each_row!(row => products(w.row(row), x.codes)));
-
+unsafe fn add_with_minima(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
     // The sums of runs: of the first four for each row, and of the last four.
-    let WithMinima { minima, factors, .. } = *w.head();
+    let WithMinima { minima, factors, .. } = *head;
     let sums = _mm256_madd_epi16(_mm256_loadu_si256(x.sums.cast()), _mm256_set1_epi16(1));
     let sums = _mm256_packs_epi32(sums, sums);
     let first = _mm256_madd_epi16(minima[0], _mm256_permute4x64_epi64::<0x00>(sums));
@@ -186,8 +210,21 @@ unsafe fn add_with_minima<F: Blocks<Head = WithMinima, Row = Scaled>>(
         _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
 
     let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale));
-    let sum = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(total), sum);
+    let sum = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(totals), sum);
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
+}
+
+/// The scales of a row and its neighbour, of the first four runs and of the last four, and where the row's are.
+type Scales = ([__m256i; 2], &'static [[u8; 32]; 4]);
+
+#[inline(always)]
+unsafe fn minima_row(head: &WithMinima, row: usize) -> Scales {
+    ([head.scales[0][row / 2], head.scales[1][row / 2]], &PLACES[row % 2])
+}
+
+#[inline(always)]
+unsafe fn scale((words, places): &Scales, run: usize) -> __m256i {
+    _mm256_shuffle_epi8(words[run / 4], load(places[run % 4].as_ptr()))
 }
 
 /// For the first and the second row of two, and for each of four runs, where the scale is among eight words.
@@ -202,9 +239,9 @@ static PLACES: [[[u8; 32]; 4]; 2] = {
     places
 };
 
-impl Blocks for Supers<Q4_K> {
+impl Four for Q4_K {
     type Head = WithMinima;
-    type Row = Scaled;
+    type Row = Scales;
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
@@ -212,26 +249,25 @@ impl Blocks for Supers<Q4_K> {
     }
 
     #[inline(always)]
-    unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Scaled {
-        Scaled {
-            codes: each!(run => nibbles(block.add(16 + run / 2 * 32), run % 2 == 1)),
-            scales: minima_scales(head, row),
-        }
+    unsafe fn row(head: &WithMinima, _: *const u8, row: usize) -> Scales {
+        minima_row(head, row)
     }
-}
-
-impl Four for Supers<Q4_K> {
-    const BYTES: usize = Q4_K::FORMAT.block_bytes();
 
     #[inline(always)]
-    unsafe fn add(w: &impl Source<Self>, x: Panel, sum: __m128) -> __m128 {
-        add_with_minima(w, x, sum)
+    unsafe fn run(row: &Scales, block: *const u8, run: usize) -> (__m256i, __m256i) {
+        (nibbles(block.add(16 + run / 2 * 32), run % 2 == 1), scale(row, run))
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        add_with_minima(head, totals, x, sum)
     }
 }
 
-impl Blocks for Supers<Q5_K> {
+impl Four for Q5_K {
     type Head = WithMinima;
-    type Row = Scaled;
+    /// Scales, and the fifth bits: bit `run` of each byte.
+    type Row = (Scales, __m256i);
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
@@ -239,41 +275,37 @@ impl Blocks for Supers<Q5_K> {
     }
 
     #[inline(always)]
-    unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Scaled {
-        let fifth = load(block.add(16));
-        // Bit `run` of each byte becomes its fifth.
-        let fifths = [
-            _mm256_slli_epi16::<4>(fifth),
-            _mm256_slli_epi16::<3>(fifth),
-            _mm256_slli_epi16::<2>(fifth),
-            _mm256_slli_epi16::<1>(fifth),
-            fifth,
-            _mm256_srli_epi16::<1>(fifth),
-            _mm256_srli_epi16::<2>(fifth),
-            _mm256_srli_epi16::<3>(fifth),
-        ];
-        let codes = each!(run => {
-            let low = nibbles(block.add(48 + run / 2 * 32), run % 2 == 1);
-            _mm256_or_si256(low, masked(fifths[run], 16))
-        });
-        Scaled { codes, scales: minima_scales(head, row) }
+    unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Self::Row {
+        (minima_row(head, row), load(block.add(16)))
     }
-}
-
-impl Four for Supers<Q5_K> {
-    const BYTES: usize = Q5_K::FORMAT.block_bytes();
 
     #[inline(always)]
-    unsafe fn add(w: &impl Source<Self>, x: Panel, sum: __m128) -> __m128 {
-        add_with_minima(w, x, sum)
+    unsafe fn run((scales, fifths): &Self::Row, block: *const u8, run: usize) -> (__m256i, __m256i) {
+        let low = nibbles(block.add(48 + run / 2 * 32), run % 2 == 1);
+        let fifth = match run {
+            0 => _mm256_slli_epi16::<4>(*fifths),
+            1 => _mm256_slli_epi16::<3>(*fifths),
+            2 => _mm256_slli_epi16::<2>(*fifths),
+            3 => _mm256_slli_epi16::<1>(*fifths),
+            4 => *fifths,
+            5 => _mm256_srli_epi16::<1>(*fifths),
+            6 => _mm256_srli_epi16::<2>(*fifths),
+            _ => _mm256_srli_epi16::<3>(*fifths),
+        };
+        (_mm256_or_si256(low, masked(fifth, 16)), scale(scales, run))
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        add_with_minima(head, totals, x, sum)
     }
 }
 
-impl Blocks for Supers<Q6_K> {
+impl Four for Q6_K {
     /// What the scales of four rows are multiplied by.
     type Head = __m128;
-    /// Codes with scales, and the scales of sixteens in their order.
-    type Row = (Scaled, __m256i);
+    /// The scales of sixteens, in words and in their order.
+    type Row = __m256i;
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> __m128 {
@@ -281,38 +313,35 @@ impl Blocks for Supers<Q6_K> {
     }
 
     #[inline(always)]
-    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> (Scaled, __m256i) {
-        let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()));
-        let halves = spread(words);
-        let codes = each!(run => {
-            let low = nibbles(block.add(run / 4 * 64 + run % 2 * 32), run % 4 >= 2);
-            let four = load(block.add(128 + run / 4 * 32));
-            let high = match run % 4 {
-                0 => _mm256_slli_epi16::<4>(four),
-                1 => _mm256_slli_epi16::<2>(four),
-                2 => four,
-                _ => _mm256_srli_epi16::<2>(four),
-            };
-            _mm256_or_si256(low, masked(high, 0x30))
-        });
-        let scales = each!(run => _mm256_shuffle_epi8(halves[run / 4], load(SIXTEENS[run % 4].as_ptr())));
-        (Scaled { codes, scales }, words)
+    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> __m256i {
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()))
     }
-}
-
-impl Four for Supers<Q6_K> {
-    const BYTES: usize = Q6_K::FORMAT.block_bytes();
 
     #[inline(always)]
-    unsafe fn add(w: &impl Source<Self>, x: Panel, sum: __m128) -> __m128 {
-        let sums = _mm256_loadu_si256(x.sums.cast());
-        let total = totals(each_row!(row => {
-            let (scaled, words) = w.row(row);
-            // Codes are 32 too large.
-            _mm256_sub_epi32(products(scaled, x.codes), _mm256_slli_epi32::<5>(_mm256_madd_epi16(words, sums)))
-        }));
-        let factors = _mm_mul_ps(*w.head(), _mm_set1_ps(x.scale));
-        _mm_fmadd_ps(factors, _mm_cvtepi32_ps(total), sum)
+    unsafe fn run(words: &__m256i, block: *const u8, run: usize) -> (__m256i, __m256i) {
+        let low = nibbles(block.add(run / 4 * 64 + run % 2 * 32), run % 4 >= 2);
+        let four = load(block.add(128 + run / 4 * 32));
+        let high = match run % 4 {
+            0 => _mm256_slli_epi16::<4>(four),
+            1 => _mm256_slli_epi16::<2>(four),
+            2 => four,
+            _ => _mm256_srli_epi16::<2>(four),
+        };
+        let half = spread(*words)[run / 4];
+        let scales = _mm256_shuffle_epi8(half, load(SIXTEENS[run % 4].as_ptr()));
+        (_mm256_or_si256(low, masked(high, 0x30)), scales)
+    }
+
+    #[inline(always)]
+    unsafe fn lowered(words: &__m256i, x: Panel, sums: __m256i) -> __m256i {
+        let code_sums = _mm256_madd_epi16(*words, _mm256_loadu_si256(x.sums.cast()));
+        _mm256_sub_epi32(sums, _mm256_slli_epi32::<5>(code_sums))
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &__m128, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale));
+        _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sum)
     }
 }
 
