@@ -208,6 +208,10 @@ pub struct Request {
     /// it is not reported, and the second answers. Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+    /// What is answered, whatever the model would say: each of its tokens is computed as if it had been drawn, and nothing else bounds
+    /// them but `max_tokens`. A replay goes on with what was said, and finds it in the cache, as the agent did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Message>,
 }
 
 /// What happens while a turn is generated, in order; `Done` comes last, exactly once.

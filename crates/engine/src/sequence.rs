@@ -32,6 +32,8 @@ pub struct Sequence {
     pub sampler: Sampler,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
+    /// What comes in place of what is drawn.
+    pub answer: std::vec::IntoIter<u32>,
     /// Guesses at what comes next; `None`: nothing is guessed.
     pub lookup: Option<Lookup>,
     /// Text to answer.
@@ -122,6 +124,7 @@ impl Sequence {
             Some(token) => token,
             None => self.draw_among_all(logits.row(row)?)?.ok_or(Error::NoToken)?,
         };
+        let token = self.answer.next().unwrap_or(token);
         let now = Instant::now();
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
         self.append(token)?;

@@ -45,6 +45,7 @@ impl Stage {
             lookup: None,
             sampler: Sampler::new(&Sampling::default()),
             constraint,
+            answer: Vec::new().into_iter(),
             parser: Parser::new(turn),
             reasoning: ReasoningBudget {
                 left: reasoning_tokens,

@@ -329,6 +329,33 @@ mod x86 {
                 _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
             }
         }
+
+        /// Four at a time share the steps.
+        #[inline(always)]
+        unsafe fn sums<const N: usize>(x: [Self; N]) -> [f32; N] {
+            let mut sums = [0.0; N];
+            if N != 4 {
+                for i in 0..N {
+                    sums[i] = unsafe { x[i].sum() };
+                }
+                return sums;
+            }
+            unsafe {
+                let mut halves = [_mm_setzero_ps(); 4];
+                for i in 0..4 {
+                    let x = _mm256_add_ps(x[i].0, x[i].1);
+                    halves[i] = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+                }
+                let [a, b, c, d] = halves;
+                let (ab, cd) = (
+                    _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b)),
+                    _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d)),
+                );
+                let total = _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
+                _mm_storeu_ps(sums.as_mut_ptr(), total);
+            }
+            sums
+        }
     }
 
     /// The halves of each added, side by side.

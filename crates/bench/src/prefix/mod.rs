@@ -228,7 +228,7 @@ impl Bench<'_> {
         let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
         let mut needed = Vec::new();
         for request in requests {
-            let answer = self.config.generate.max(request.max_tokens.unwrap_or(0));
+            let answer = self.config.generate.max(usual.answer_tokens(request)?.len());
             needed.push(usual.prompt_tokens(request)?.len() + 64 + answer);
         }
         // As long as it takes, or as it goes.
@@ -256,7 +256,9 @@ impl Bench<'_> {
             let common = |other: &Vec<u32>| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
             // The last token is always computed: its logits are wanted.
             let ideal = seen.iter().map(common).max().unwrap_or(0).min(tokens.len() - 1);
-            let usage = run(&engine, &Request { max_tokens: Some(4), ..(*request).clone() })?;
+            // What is answered is in no prompt so far: it would make hits that aren't among the ideal ones.
+            let asked = Request { max_tokens: Some(4), answer: None, ..(*request).clone() };
+            let usage = run(&engine, &asked)?;
             hits.prompt_tokens += tokens.len();
             hits.ideal_tokens += ideal;
             hits.hit_tokens += usage.cached_tokens.min(ideal);
@@ -538,7 +540,10 @@ mod tests {
         let Some(gguf) = model("qwen3-exact") else { return };
         let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates/qwen3.jinja");
         let chat_template = Some(std::fs::read_to_string(template).expect("the template is there"));
-        let request = |at: usize| Request { max_tokens: Some(1 + at % 3), ..trace(20)[at].clone() };
+        let request = |at: usize| {
+            let answer = Message::assistant(Text(at as u64).words(1 + at % 3), Vec::new());
+            Request { max_tokens: None, answer: Some(answer), ..trace(20)[at].clone() }
+        };
         let recorded: Vec<Recorded> =
             (0..9).map(|at| Recorded { request: request(at), task: at % 4 }).collect();
         let config = Config {
@@ -562,8 +567,8 @@ mod tests {
         assert_eq!((report.trace.requests, report.trace.too_long), (9, 0));
         let [one, three] = &report.parallel[..] else { panic!("{:?}", report.parallel) };
         assert_eq!((one.agents, three.agents), (1, 3));
-        // An answer may end before its limit, but the same ones do.
-        assert!(one.tokens >= 9 && one.tokens <= 18 && three.tokens == one.tokens, "{report:?}");
+        // Eighteen words, and nine ends of turns.
+        assert!(one.tokens >= 27 && three.tokens == one.tokens, "{report:?}");
         assert!(one.tasks_per_minute.is_some_and(|rate| rate > 0.0) && one.decode_per_second.is_none());
     }
 }

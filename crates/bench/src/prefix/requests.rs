@@ -75,14 +75,14 @@ pub fn trace(words: usize) -> Vec<Request> {
 /// A request that an agent made.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Its answer may be as long as the one that was given.
+    /// With the answer that was given.
     pub request: Request,
     /// The task that it was made for, by number: its requests follow each other.
     pub task: usize,
 }
 
 /// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in the run of one trace; in the order in
-/// which they were answered. What was answered is fixed: a replay goes on with what the trace has, whatever it generates.
+/// which they were answered.
 ///
 /// # Errors
 /// The file or one of its traces can't be read, or there is no request in them.
@@ -102,9 +102,10 @@ pub fn recorded(path: &Path) -> Result<Vec<Recorded>, Error> {
         let mut conversations: BTreeMap<String, Vec<Record>> = BTreeMap::new();
         for line in trace::lines(trace).map_err(Error::Harness)? {
             let records = conversations.entry(line.entry.scope.clone()).or_default();
-            if let Record::Assistant { usage, .. } = &*line.entry.record {
+            if let Record::Assistant { message, .. } = &*line.entry.record {
                 let request = Request {
-                    max_tokens: Some(usage.completion_tokens.max(1)),
+                    max_tokens: None,
+                    answer: Some(message.clone()),
                     // How an answer is bound changes nothing in the prompt.
                     schema: None,
                     ..trace::request(&*records)

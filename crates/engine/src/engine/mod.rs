@@ -257,6 +257,15 @@ impl Engine {
         Ok(tokens)
     }
 
+    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that come after it; none if it brings none.
+    ///
+    /// # Errors
+    /// As [`Engine::prompt_tokens`].
+    pub fn answer_tokens(&self, request: &Request) -> Result<Vec<u32>> {
+        let Some(answer) = &request.answer else { return Ok(Vec::new()) };
+        self.renderer().answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
+    }
+
     fn renderer(&self) -> Renderer<'_> {
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
         Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now }
@@ -313,6 +322,7 @@ impl Engine {
                 lookup: self.guesses.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling),
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
+                answer: Vec::new().into_iter(),
                 parser: Parser::new(turn),
                 stop: match &turn.schema {
                     // JSON says itself where it ends, and may contain any text.
@@ -336,7 +346,12 @@ impl Engine {
             })
         };
         let mut first = sequence(&asked)?;
-        if let Some(schema) = &request.schema {
+        if let Some(answer) = &request.answer {
+            let said = by.answer(request, answer, &tokens)?;
+            first.limit = limit.min(tokens.len() + said.len().max(1));
+            first.constraint = None;
+            first.answer = said.into_iter();
+        } else if let Some(schema) = &request.schema {
             let answer = sequence(&asked.clone().in_json(schema))?;
             match asked.tool_choice {
                 _ if asked.permitted().next().is_none() => first = answer,

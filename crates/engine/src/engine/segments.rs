@@ -61,6 +61,24 @@ impl Renderer<'_> {
         let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
         Ok((prompt, tokens))
     }
+
+    /// The tokens of `answer` to `request`, whose own are `tokens`, as they stand in the prompts that come after it.
+    ///
+    /// # Errors
+    /// As [`Renderer::prompt`].
+    pub fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
+        let [one, other] = PROBES.map(|probe| {
+            let mut later = request.clone();
+            later.messages.extend([answer.clone(), Message::user(probe)]);
+            self.prompt(&later).map(|(_, tokens)| tokens)
+        });
+        let mut said = one?;
+        said.truncate(common(&said, &other?));
+        said.drain(..common(&said, tokens));
+        let end = said.iter().position(|&token| self.tokenizer.is_end_of_turn(token));
+        said.truncate(end.map_or(said.len(), |end| end + 1));
+        Ok(said)
+    }
 }
 
 impl Segments {

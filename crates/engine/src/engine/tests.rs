@@ -114,6 +114,27 @@ fn a_second_turn_reuses_the_first_one() {
 }
 
 #[test]
+fn an_answer_that_is_brought_along_is_said_and_kept() {
+    let engine = engine(256, 1);
+    let answer = Message::assistant("the water and the tree", Vec::new());
+    let asked = Request { answer: Some(answer.clone()), max_tokens: None, ..request("the house", 1) };
+    let tokens = engine.answer_tokens(&asked).unwrap();
+    let said = turn(&engine, &asked);
+    assert_eq!((said.text.as_str(), said.finish), ("the water and the tree", Finish::Stop));
+    assert_eq!(said.usage.completion_tokens, tokens.len());
+
+    let mut next = request("why", 1);
+    next.messages.splice(..0, [asked.messages[0].clone(), answer]);
+    let [before, after] = [&asked, &next].map(|request| engine.prompt_tokens(request).unwrap());
+    assert_eq!(after[..before.len() + tokens.len()], [before.clone(), tokens.clone()].concat());
+    // What is said last was never computed.
+    assert_eq!(turn(&engine, &next).usage.cached_tokens, before.len() + tokens.len() - 1);
+
+    let cut = turn(&engine, &Request { max_tokens: Some(2), ..asked });
+    assert_eq!((cut.finish, cut.usage.completion_tokens), (Finish::Length, 2));
+}
+
+#[test]
 fn a_miss_is_explained() {
     let engine = engine(512, 1);
     let first = turn(&engine, &request("tell me about the house", 4)).usage;

@@ -52,8 +52,7 @@ for_each_wide! {
     pub(super) fn score_lanes<W>(queries: &[f32], keys: &Rows, positions: Range<usize>, scores: &mut [[f32; TILE]]) {
         let View::F32(F32(numbers)) = keys.numbers else { panic!("attend: keys of many queries") };
         let width = keys.width;
-        let most = keys.starts.iter().copied().max().unwrap_or(0);
-        assert!(most <= numbers.len() && width <= numbers.len() - most, "attend: keys");
+        assert!(keys.fit(numbers.len(), 0), "attend: keys");
         let groups = scores.len().div_ceil(LANES);
         assert!(scores.len() <= SIDE_BY_SIDE && queries.len() >= groups * width * LANES, "attend: queries");
         assert!(width.is_multiple_of(LANES), "attend: width");
@@ -90,7 +89,7 @@ unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
             let mut found = [[W::splat(0.0); LANES]; G];
             for near in (0..LANES).step_by(K) {
                 let rows: [*const f32; K] =
-                    std::array::from_fn(|key| numbers.as_ptr().add(keys.starts[first + near + key]));
+                    std::array::from_fn(|key| numbers.as_ptr().add(keys.start(first + near + key)));
                 let sums = products::<W, G, K>(queries.as_ptr(), rows, keys.width);
                 for g in 0..G {
                     found[g][near..near + K].copy_from_slice(&sums[g]);

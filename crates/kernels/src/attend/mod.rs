@@ -298,7 +298,7 @@ impl Call<'_> {
         }
         let some = starts[seen.start - first];
         starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
-        Rows { numbers: kv.numbers(), starts, width }
+        Rows::new(kv.numbers(), starts, width)
     }
 
     /// Joins what tasks found in the splits of a unit.
@@ -346,12 +346,12 @@ fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile:
     let padded = rows.width.next_multiple_of(RUN);
     for position in seen.clone() {
         let i = position % TILE;
-        rows.numbers.ask(rows.starts[i + AHEAD] + kv_head * rows.width, rows.width);
+        rows.numbers.ask(rows.start(i + AHEAD) + kv_head * rows.width, rows.width);
         let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
-        widen(isa, rows.numbers, rows.starts[i] + kv_head * rows.width, row);
+        widen(isa, rows.numbers, rows.start(i) + kv_head * rows.width, row);
         pad.fill(0.0);
     }
-    Rows { numbers: View::F32(F32(tile)), starts: std::array::from_fn(|i| i % TILE * padded), width: padded }
+    Rows::new(View::F32(F32(tile)), std::array::from_fn(|i| i % TILE * padded), padded)
 }
 
 #[cfg(test)]

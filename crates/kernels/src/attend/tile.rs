@@ -17,33 +17,40 @@ pub(super) const QUERIES: usize = 4;
 /// How many rows ahead are asked for, where rows are read as they are kept.
 pub(super) const AHEAD: usize = 8;
 
-/// The most keys that are handled together.
-const KEYS: usize = 4;
-
 /// A tile's rows of keys or values.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub numbers: View<'a>,
     /// Where the row, or a head's part of it, of each position of the tile begins, and of the first ones of the next.
     /// Positions that nobody sees have that of one that is seen.
-    pub starts: [usize; TILE + AHEAD],
+    starts: [usize; TILE + AHEAD],
     /// The numbers of a head.
     pub width: usize,
+    /// The last of `starts`.
+    last: usize,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    pub fn new(numbers: View<'a>, starts: [usize; TILE + AHEAD], width: usize) -> Self {
+        Rows { numbers, starts, width, last: starts.iter().fold(0, |last, &start| last.max(start)) }
+    }
+
+    /// Where the row of a position of the tile begins, or of one of the first of the next.
+    #[inline(always)]
+    pub fn start(&self, position: usize) -> usize {
+        self.starts[position]
+    }
+
     /// The first numbers of the same rows.
     pub fn up_to(self, width: usize) -> Self {
         Rows { width, ..self }
     }
 
-    /// Whether the numbers from `column` on of the rows of some positions are there.
+    /// Whether the numbers of a head, from `column` on, are there in all rows, of `len` numbers.
     #[inline(always)]
-    fn fit(&self, source: impl Source, column: usize, positions: &Range<usize>) -> bool {
-        let starts = &self.starts[positions.start / KEYS * KEYS..positions.end.next_multiple_of(KEYS)];
-        let last = starts.iter().fold(0, |last, &start| if start > last { start } else { last });
+    pub fn fit(&self, len: usize, column: usize) -> bool {
         let end = column + self.width;
-        self.width.is_multiple_of(RUN) && end <= source.len() && last <= source.len() - end
+        end <= len && self.last <= len - end
     }
 }
 
@@ -99,7 +106,7 @@ unsafe fn score_in<W: Wide, S: Source>(
     positions: Range<usize>,
     scores: &mut [[f32; TILE]],
 ) {
-    assert!(keys.fit(source, column, &positions), "attend: keys");
+    assert!(keys.width.is_multiple_of(RUN) && keys.fit(source.len(), column), "attend: keys");
     assert!(queries.len() == scores.len() * keys.width && scores.len() <= QUERIES, "attend: queries");
     let step = W::BLOCK.min(QUERIES);
     for (queries, scores) in queries.chunks(step * keys.width).zip(scores.chunks_mut(step)) {
@@ -142,14 +149,20 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..keys.width).step_by(RUN) {
                 for k in 0..K {
-                    source.ask(keys.starts[first + k + AHEAD] + column + i);
-                    let [low, high] = source.run::<W>(keys.starts[first + k] + column + i);
+                    source.ask(keys.start(first + k + AHEAD) + column + i);
+                    let [low, high] = source.run::<W>(keys.start(first + k) + column + i);
                     for q in 0..Q {
                         let query = queries.add(q * keys.width + i);
                         sums[q][k] = low.mul_add(W::load(query), sums[q][k]);
                         sums[q][k] = high.mul_add(W::load(query.add(LANES)), sums[q][k]);
                     }
                 }
+            }
+            if let (2, 2) = (Q, K) {
+                let of_four = W::sums([sums[0][0], sums[0][1], sums[1][0], sums[1][1]]);
+                scores[0][first..first + 2].copy_from_slice(&of_four[..2]);
+                scores[1][first..first + 2].copy_from_slice(&of_four[2..]);
+                continue;
             }
             for q in 0..Q {
                 scores[q][first..first + K].copy_from_slice(&W::sums(sums[q]));
@@ -170,7 +183,7 @@ unsafe fn gather_in<W: Wide, S: Source>(
     column: usize,
     positions: Range<usize>,
 ) {
-    assert!(values.fit(source, column, &positions), "attend: values");
+    assert!(values.width.is_multiple_of(RUN) && values.fit(source.len(), column), "attend: values");
     assert!(sums.len() == weights.len() * values.width && weights.len() <= QUERIES, "attend: sums");
     assert_eq!(kept.len(), weights.len(), "attend: kept");
     let step = W::BLOCK.min(QUERIES);
@@ -253,8 +266,8 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
             }
         }
         for p in positions.clone() {
-            let start = values.starts[p] + column + first;
-            let ahead = values.starts[p + AHEAD] + column + first;
+            let start = values.start(p) + column + first;
+            let ahead = values.start(p + AHEAD) + column + first;
             for c in 0..C {
                 source.ask(ahead + c * RUN);
                 let [low, high] = source.run::<W>(start + c * RUN);
