@@ -8,6 +8,9 @@ pub const BEAT: Duration = Duration::from_millis(150);
 /// Rows that a step may have whatever they take.
 const LEAST: usize = 4;
 
+/// Rows that kernels for many rows compute at once: some less take as long, and some more nearly as long as twice as many.
+const BLOCK: usize = 16;
+
 /// Rows from which on a step is like one of a prompt alone.
 const MANY: usize = 64;
 
@@ -56,7 +59,11 @@ impl Pace {
         match (decoding, BEAT.as_nanos().checked_div(self.row.as_nanos())) {
             (false, _) => most,
             (true, None) => LEAST.min(most),
-            (true, Some(rows)) => usize::try_from(rows).unwrap_or(most).clamp(LEAST.min(most), most),
+            (true, Some(rows)) => {
+                let rows = usize::try_from(rows).unwrap_or(most).min(most);
+                let near = if rows < BLOCK * 3 / 4 { rows } else { (rows + BLOCK / 2) / BLOCK * BLOCK };
+                near.clamp(LEAST.min(most), most)
+            }
         }
     }
 }
@@ -192,6 +199,10 @@ mod tests {
             assert!(late < Duration::from_millis(250), "{fixed} {row}: {late:?} in {} steps", beats.len());
         }
         assert_eq!([Pace::default().budget(true, 512), Pace::default().budget(false, 512)], [LEAST, 512]);
+        let budget =
+            |row: u64, most| Pace { row: Duration::from_millis(row), ..Pace::default() }.budget(true, most);
+        assert_eq!([13, 12, 9, 8, 7, 6, 4].map(|row| budget(row, 512)), [11, 16, 16, 16, 16, 32, 32]);
+        assert_eq!((budget(4, 30), budget(500, 512)), (30, LEAST), "never more than may be");
     }
 
     #[test]
