@@ -3,7 +3,8 @@
     scripts/compare-llama prefix MODEL.gguf [-t 2] [--turns 20] [--generate 24] [--skill-words 400] [--json]
 
 Three agents that share skills ({a, b}, {a, c}, {a, b, d}) take turns, 20 each: 60 requests by HTTP, one after the other. Both
-servers get the same file, threads, context and messages. llama.cpp's has one slot an agent, to which the agent's requests are pinned.
+servers get the same file, threads, context and messages. llama.cpp's has one slot an agent, to which the agent's requests are pinned,
+and flash attention or none, whichever was faster for two requests of the first agent.
 How long answers are is forced: llama.cpp ignores the end of a turn, alara writes a JSON text that may not end before. What is said in
 the next request is fixed too, so that both read the same: so neither can use again what it generated itself.
 
@@ -42,6 +43,7 @@ def main(arguments):
     parser.add_argument("--skill-words", type=int, default=400, help="words of a skill")
     parser.add_argument("--message-words", type=int, default=40, help="words of what an agent is told in a turn")
     parser.add_argument("-r", "--repetitions", type=int, default=1, help="alternating pairs of runs, each with servers that are new")
+    parser.add_argument("--flash-attention", choices=["on", "off"], help="in llama.cpp [default: whichever is faster]")
     parser.add_argument("--chat-template", help="a Jinja file for both, instead of the model file's")
     parser.add_argument("--alara", default=str(ROOT / "target/release/alara"), help="alara's binary")
     parser.add_argument("--llama-server", help="a server that is built already")
@@ -66,6 +68,14 @@ def main(arguments):
     # What the longest request takes, by a generous count of tokens a word.
     longest = max(sum(len(m["content"].split()) for m in messages) for _, messages in trace)
     context = (2 * longest + 8 * args.turns + args.generate + 511) // 256 * 256
+    if not args.flash_attention:
+        note("llama.cpp with flash attention and without")
+        short = [request for request in trace if request[0] == trace[0][0]][:2]
+        seconds = {}
+        for args.flash_attention in ["on", "off"]:
+            seconds[args.flash_attention] = measure("llama.cpp", llama_command(server, args, context), short, args)["seconds"]
+        args.flash_attention = min(seconds, key=seconds.get)
+        note(f"{seconds['on']:.1f} s with it, {seconds['off']:.1f} s without")
     runs = {"alara": [], "llama.cpp": []}
     for number in range(args.repetitions):
         for name in runs:
@@ -105,7 +115,7 @@ def alara_command(args, context):
 def llama_command(server, args, context):
     port = free_port()
     return port, [server, "-m", args.model, "--port", str(port), "-t", str(args.threads), "-c", str(context * len(AGENTS)),
-                  "-np", str(len(AGENTS)), "--jinja", "--no-webui", "-fa", "auto",
+                  "-np", str(len(AGENTS)), "--jinja", "--no-webui", "-fa", args.flash_attention,
                   *(["--chat-template-file", args.chat_template] if args.chat_template else [])]
 
 
@@ -156,7 +166,7 @@ def report(args, runs):
     ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(runs["alara"], runs["llama.cpp"]))
     if args.json:
         print(json.dumps({"model": args.model, "turns": args.turns, "generate": args.generate, "skill_words": args.skill_words,
-                          "message_words": args.message_words, "threads": args.threads, "runs": runs, "ratio": ratio}, indent=2))
+                          "message_words": args.message_words, "flash_attention": args.flash_attention, "threads": args.threads, "runs": runs, "ratio": ratio}, indent=2))
         return
     print(f"{'':<12}{'total':>10}{'prompt tokens':>15}{'cached':>9}   first request of each agent, median of all")
     for name, all in runs.items():
@@ -164,7 +174,8 @@ def report(args, runs):
         firsts = ", ".join(f"{spent:.1f}" for spent in run["first_requests"])
         share = run["cached_tokens"] / run["prompt_tokens"]
         print(f"{name:<12}{medians[name]:>8.1f} s{run['prompt_tokens']:>15}{share:>9.1%}   {firsts} s; {run['median_request']:.2f} s")
-    print(f"alara takes 1/{ratio:.2f} of the time ({len(AGENTS) * args.turns} requests, {args.generate} tokens each, {args.threads} threads)")
+    print(f"alara takes 1/{ratio:.2f} of the time ({len(AGENTS) * args.turns} requests, {args.generate} tokens each, {args.threads} threads, "
+          f"flash attention {args.flash_attention} in llama.cpp)")
 
 
 def model(port):

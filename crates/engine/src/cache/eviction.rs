@@ -58,11 +58,11 @@ impl Tree {
     /// The node whose snapshot is given up next, but not that of `except`.
     pub fn least_snapshot(&self, except: Option<NodeId>) -> Option<NodeId> {
         let all = || self.nodes().filter(|(_, node)| node.snapshot.is_some());
-        let pinned = all().filter(|(_, node)| node.pinned).count();
+        let pinned = all().filter(|(_, node)| node.ends_segment).count();
         let protect = pinned <= (all().count() / PINNED_SHARE).max(2);
         let candidates = all().filter(|(id, _)| Some(*id) != except).map(|(id, node)| {
             let worth = cost(self.snapshot_before(node), node.end()) * self.recency(node.resumed);
-            ((protect && node.pinned, worth), id)
+            ((protect && node.ends_segment, worth), id)
         });
         least(candidates)
     }

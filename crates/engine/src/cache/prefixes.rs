@@ -6,6 +6,10 @@ use super::{BlockId, Cache, Lack, SlotId, Snapshot, Table};
 /// Tokens that a snapshot must save at least: fewer are computed again instead.
 pub const SNAPSHOT_GAIN: usize = 16;
 
+/// Tokens between points of a long prompt at which its state is kept, where there is room to spare, though nobody said that others may
+/// part from it there: at about half as many tokens each is what the next one computes again.
+pub const SNAPSHOT_EVERY: usize = 512;
+
 /// Tokens of what was kept that [`Stop::Diverged`] shows.
 const SHOWN: usize = 6;
 
@@ -174,7 +178,8 @@ impl Prefixes {
             if let Some(id) = self.tree.cut(cache, &prefix.salt, tokens, boundary)
                 && boundary <= prefix.pinned
             {
-                self.tree.node_mut(id).pinned = true;
+                let node = self.tree.node_mut(id);
+                (node.pinned, node.ends_segment) = (true, true);
             }
         }
         self.tree.forget_beyond(cache.capacity());
@@ -262,7 +267,11 @@ impl Prefixes {
         }?;
         let node = self.tree.node(id);
         let start = if cache.has_state() { self.tree.snapshot_before(node) } else { node.start };
-        node.pinned.then(|| {
+        let leaves = match lack {
+            Lack::Blocks => node.pinned,
+            Lack::State => node.ends_segment,
+        };
+        leaves.then(|| {
             let (salt, tokens) = self.tree.text(id);
             (salt, tokens, start)
         })

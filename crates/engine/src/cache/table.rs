@@ -210,6 +210,14 @@ impl Cache {
         self.slots.as_mut()?.pop()
     }
 
+    /// Whether a snapshot more would take nothing that anybody might miss: there is a free slot, and half of the blocks of windowed layers
+    /// are free.
+    pub fn has_spare_state(&self) -> bool {
+        let windowed = self.windowed.as_ref();
+        self.slots.as_ref().is_none_or(|free| !free.is_empty())
+            && windowed.is_none_or(|(blocks, _)| 2 * blocks.free() > blocks.layout().blocks)
+    }
+
     /// Gives up a slot.
     pub fn release_slot(&mut self, slot: SlotId) {
         if let Some(free) = &mut self.slots {

@@ -30,6 +30,8 @@ pub struct Node {
     pub resumed: u64,
     /// Whether it is static text, which is kept longer.
     pub pinned: bool,
+    /// Whether a segment of static text ends with it, whose snapshot is kept longer.
+    pub ends_segment: bool,
 }
 
 impl Node {

@@ -11,6 +11,7 @@ use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
+use crate::cache::SNAPSHOT_EVERY;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::draft::{Draft, Odds};
 use crate::facts::{Facts, Sizes};
@@ -471,6 +472,23 @@ fn the_same_skills_and_a_new_question_hit_wherever_prompts_part() {
         let second = ask(&[text(5, 100), text(7, long)], &[]);
         assert!(second == 0 || case == "qwen3-exact" && second == 100, "{case}: {second}");
         assert_eq!(ask(&[text(5, 100), text(8, long)], &[]), 100, "{case}");
+    }
+}
+
+#[test]
+fn long_text_is_shared_at_once_though_nobody_said_where_prompts_part() {
+    for case in SORTS {
+        let mut pool = pool(&fixture(case), 4096, BUDGET);
+        let mut ask = |tail| {
+            let mut run = Run::new([text(0, 1300), text(tail, 400)].concat(), Prefix::default());
+            rows(&mut pool, &mut [&mut run]);
+            pool.finish(&mut run);
+            run.found.unwrap().cached
+        };
+        assert_eq!(ask(1), 0, "{case}");
+        let expected = if case == "qwen3-exact" { 1300 } else { 2 * SNAPSHOT_EVERY };
+        assert_eq!(ask(2), expected, "{case}");
+        assert_eq!(ask(3), 1300, "{case}: where prompts were seen to part");
     }
 }
 

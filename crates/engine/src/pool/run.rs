@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::disk::Restored;
 use super::{Part, Pool};
 use crate::backend::Backend;
-use crate::cache::{Hit, Prefix, SNAPSHOT_GAIN, SlotId, Stop, Table};
+use crate::cache::{Hit, Prefix, SNAPSHOT_EVERY, SNAPSHOT_GAIN, SlotId, Stop, Table};
 use crate::draft::{Draft, MOST};
 use crate::request::DraftUsage;
 use crate::{Result, schedule};
@@ -356,10 +356,19 @@ impl<B: Backend> Pool<B> {
         if !self.cache.has_state() {
             return points;
         }
-        for &at in run.prefix.boundaries.iter().filter(|at| **at > start && **at <= start + rows) {
+        let boundaries = &run.prefix.boundaries;
+        let lone = |at: usize| !boundaries.iter().any(|other| other.abs_diff(at) < SNAPSHOT_EVERY / 2);
+        let end = start + rows;
+        let regular = (start / SNAPSHOT_EVERY + 1..).map(|at| at * SNAPSHOT_EVERY);
+        let regular =
+            regular.take_while(|at| *at <= end.min(run.prompt)).filter(|at| lone(*at)).map(|at| (at, true));
+        let declared = boundaries.iter().filter(|at| **at > start && **at <= end).map(|at| (*at, false));
+        let mut all: Vec<(usize, bool)> = declared.chain(regular).collect();
+        all.sort_unstable();
+        for (at, regular) in all {
             // What a later step begins with may be far from the last snapshot.
             let known = !points.is_empty() || !run.begun && start > 0;
-            if known && at < kept + SNAPSHOT_GAIN {
+            if known && at < kept + SNAPSHOT_GAIN || regular && !self.cache.has_spare_state() {
                 continue;
             }
             let slot = self.cache.recurrent().then(|| self.slot());

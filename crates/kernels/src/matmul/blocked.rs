@@ -11,7 +11,9 @@ use std::arch::{asm, x86_64::*};
 use std::cell::RefCell;
 
 use super::panel::{Part, ROWS, RunPanel, SUMS, SuperPanel};
-use super::side_by_side::{runs_avx2, runs_avx512, runs_avxvnni, supers_avx2, supers_avx512, supers_avxvnni};
+use super::side_by_side::{
+    Words, runs_avx2, runs_avx512, runs_avxvnni, signed_runs_avx2, supers_avx2, supers_avx512, supers_avxvnni,
+};
 use super::vector::{Avx2, Avx512, AvxVnni};
 use super::{Rows, Taken, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
@@ -28,6 +30,7 @@ use crate::{Aligned, Cpu, Format};
 struct Scratch {
     supers: Option<Box<SuperPanel>>,
     runs: Vec<RunPanel>,
+    words: Words,
     sums: Aligned<f32>,
 }
 
@@ -166,7 +169,7 @@ impl Part<'_> {
     /// The sums of all blocks in `scratch`: `[LANES, blocks, ROWS, TOKENS]`.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn runs<F: RunBits>(&self, blocks: &Blocks, scratch: &mut Scratch) {
-        let Scratch { runs: panels, sums, .. } = scratch;
+        let Scratch { runs: panels, words, sums, .. } = scratch;
         let len = LANES * self.panels;
         panels.resize(len.max(panels.len()), RunPanel::ZERO);
         if self.rows() < ROWS {
@@ -184,7 +187,7 @@ impl Part<'_> {
             match self.level {
                 Level::Scalar => {}
                 Level::Avx2 => match F::BIAS {
-                    Bias::Signed if F::MOST > 16 => runs_avx2::<1, true>(panels, x, 0, F::OFFSET, sums),
+                    Bias::Signed if F::MOST > 16 => signed_runs_avx2(panels, x, words, sums),
                     Bias::Signed => runs_avx2::<8, true>(panels, x, 0, F::OFFSET, sums),
                     _ if F::MOST > 15 => runs_avx2::<4, false>(panels, x, bias, F::OFFSET, sums),
                     _ => runs_avx2::<8, false>(panels, x, bias, F::OFFSET, sums),
