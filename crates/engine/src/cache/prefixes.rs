@@ -7,7 +7,7 @@ use super::{BlockId, Cache, Lack, SlotId, Snapshot, Table};
 pub const SNAPSHOT_GAIN: usize = 16;
 
 /// Tokens between points of a long prompt at which its state is kept, where there is room to spare, though nobody said that others may
-/// part from it there: at about half as many tokens each is what the next one computes again.
+/// part from it there. A prompt that parts from it between two of them computes half as many tokens again, on average.
 pub const SNAPSHOT_EVERY: usize = 512;
 
 /// Tokens of what was kept that [`Stop::Diverged`] shows.
