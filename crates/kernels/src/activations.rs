@@ -144,6 +144,13 @@ impl Activations {
         (codes, &self.sums[start * 16..][..panels * 16], &self.scales[start..][..panels])
     }
 
+    /// All codes of a row, their sums of 16, and their scales of 32.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn all_runs(&self, row: usize) -> (&[i8], &[i16], &[f32]) {
+        let (codes, sums, _) = self.all_supers(row);
+        (codes, sums, &self.scales[row * self.panels * 8..][..self.panels * 8])
+    }
+
     /// Whether codes have a scale for each 256.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_supers(&self) -> bool {

@@ -1,10 +1,13 @@
-//! Products with few rows of activations by AVX2, of the superblocks that models are mostly made of: as those by AVX-512, four
-//! rows of weights are worked through side by side.
+//! Products with few rows of activations by AVX2, of runs and of the superblocks that models are mostly made of: as those by
+//! AVX-512, four rows of weights are worked through side by side.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
+mod runs;
+
 use std::arch::{asm, x86_64::*};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Few, Panel, ROWS, SuperHeads, each_row, halves, super_totals};
@@ -14,6 +17,8 @@ use crate::matmul::Ahead;
 use crate::quant::Super;
 use crate::quant::avx2::each;
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
+use crate::quant::{codebook, legacy};
+use runs::Runs;
 
 /// Superblocks of a format that are multiplied four at a time.
 ///
@@ -47,26 +52,45 @@ trait Four: Super {
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
-        Format::Q4_K => in_supers::<Q4_K>(p, rows),
-        Format::Q5_K => in_supers::<Q5_K>(p, rows),
-        Format::Q6_K => in_supers::<Q6_K>(p, rows),
+        Format::Q4_K => multiply::<Supers<Q4_K>>(p, rows),
+        Format::Q5_K => multiply::<Supers<Q5_K>>(p, rows),
+        Format::Q6_K => multiply::<Supers<Q6_K>>(p, rows),
+        Format::Q4_0 => multiply::<Runs<legacy::Q4_0>>(p, rows),
+        Format::Q4_1 => multiply::<Runs<legacy::Q4_1>>(p, rows),
+        Format::Q5_0 => multiply::<Runs<legacy::Q5_0>>(p, rows),
+        Format::Q5_1 => multiply::<Runs<legacy::Q5_1>>(p, rows),
+        Format::Q8_0 => multiply::<Runs<legacy::Q8_0>>(p, rows),
+        Format::MXFP4 => multiply::<Runs<codebook::MXFP4>>(p, rows),
+        Format::IQ4_NL => multiply::<Runs<codebook::IQ4_NL>>(p, rows),
         _ => return false,
     }
     true
 }
 
+/// How rows of weights of a kind are multiplied.
+trait Kind {
+    /// The rows of weights that are worked through side by side.
+    const ROWS: usize;
+
+    /// The products with T rows of activations from `first` on.
+    ///
+    /// # Safety
+    /// As [`some_rows`], from functions with these features.
+    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead);
+}
+
 /// # Safety
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn in_supers<F: Four>(p: Few, rows: Range<usize>) {
-    let mut ahead = Ahead::new(&p, &rows, ROWS);
+unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
+    let mut ahead = Ahead::new(&p, &rows, K::ROWS);
     for first in (0..p.tokens).step_by(TOGETHER) {
         let rows = rows.clone();
         match p.tokens - first {
-            1 => together::<F, 1>(&p, rows, first, &mut ahead),
-            2 => together::<F, 2>(&p, rows, first, &mut ahead),
-            3 => together::<F, 3>(&p, rows, first, &mut ahead),
-            _ => together::<F, TOGETHER>(&p, rows, first, &mut ahead),
+            1 => K::together::<1>(&p, rows, first, &mut ahead),
+            2 => K::together::<2>(&p, rows, first, &mut ahead),
+            3 => K::together::<3>(&p, rows, first, &mut ahead),
+            _ => K::together::<TOGETHER>(&p, rows, first, &mut ahead),
         }
     }
 }
@@ -74,29 +98,35 @@ unsafe fn in_supers<F: Four>(p: Few, rows: Range<usize>) {
 /// The rows of activations that weights are taken apart for at once: as many as have sums in registers.
 const TOGETHER: usize = 4;
 
-/// The products of T rows of activations from `first` on.
-#[inline(always)]
-unsafe fn together<F: Four, const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
-    let bytes = F::FORMAT.block_bytes();
-    let blocks = p.row_bytes / bytes;
-    let x: [_; T] = std::array::from_fn(|token| {
-        let x = p.x.all_supers(p.taken.get(first + token));
-        assert!(x.0.len() == 256 * blocks && x.1.len() == 16 * blocks && x.2.len() == blocks);
-        x
-    });
-    for start in rows.clone().step_by(ROWS) {
-        let (w, count) = p.four(start, rows.end);
-        let mut lanes = [[_mm_setzero_ps(); LANES]; T];
-        for index in 0..blocks {
-            if first == 0 {
-                ahead.fetch(ROWS * bytes);
+/// Superblocks of a format.
+struct Supers<F>(PhantomData<F>);
+
+impl<F: Four> Kind for Supers<F> {
+    const ROWS: usize = ROWS;
+
+    #[inline(always)]
+    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
+        let bytes = F::FORMAT.block_bytes();
+        let blocks = p.row_bytes / bytes;
+        let x: [_; T] = std::array::from_fn(|token| {
+            let x = p.x.all_supers(p.taken.get(first + token));
+            assert!(x.0.len() == 256 * blocks && x.1.len() == 16 * blocks && x.2.len() == blocks);
+            x
+        });
+        for start in rows.clone().step_by(ROWS) {
+            let (w, count) = p.four(start, rows.end);
+            let mut lanes = [[_mm_setzero_ps(); LANES]; T];
+            for index in 0..blocks {
+                if first == 0 {
+                    ahead.fetch(ROWS * bytes);
+                }
+                let w = each_row!(row => w[row].add(index * bytes));
+                add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
             }
-            let w = each_row!(row => w[row].add(index * bytes));
-            add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
-        }
-        for (token, lanes) in lanes.iter().enumerate() {
-            let y = p.y.slice((first + token) * p.out + start, count);
-            y.copy_from_slice(&super_totals(lanes)[..count]);
+            for (token, lanes) in lanes.iter().enumerate() {
+                let y = p.y.slice((first + token) * p.out + start, count);
+                y.copy_from_slice(&super_totals(lanes)[..count]);
+            }
         }
     }
 }

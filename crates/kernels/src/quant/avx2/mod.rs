@@ -178,7 +178,7 @@ impl<F: FloatBits> Codec for Floats<F> {
 /// Sixteen sums of two products. They can't saturate: activations are within -127..=127, so that even with a weight of
 /// -128 a sum is at most 2 * 128 * 127 = 32512.
 #[inline(always)]
-unsafe fn pairs(w: __m256i, x: __m256i, bias: Bias) -> __m256i {
+pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, bias: Bias) -> __m256i {
     match bias {
         Bias::Unsigned(_) => _mm256_maddubs_epi16(w, x),
         // |w| * (x with w's sign).

@@ -1,0 +1,157 @@
+//! Products with few rows of activations by AVX2, of runs of 32 codes. They are many numbers in little arithmetic, so that
+//! memory is the limit: one row of weights after the other, as they lie.
+#![allow(unsafe_code)]
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+#![allow(unsafe_op_in_unsafe_fn)]
+#![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
+
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::{Ahead, Few, Kind};
+use crate::lanes::{self, LANES};
+use crate::quant::avx2::{Bias, RunBits, each, pairs};
+use crate::quant::{MAX_BYTES, PANEL};
+
+/// A panel of a row of activations.
+#[derive(Clone, Copy)]
+struct Panel {
+    codes: *const i8,
+    /// The sums of sixteen codes each.
+    sums: *const i16,
+    /// Of 32 codes each.
+    scales: *const f32,
+}
+
+impl Panel {
+    /// Number `index` of what `Activations::all_runs` gives.
+    #[inline(always)]
+    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
+        Panel {
+            codes: codes.as_ptr().wrapping_add(PANEL * index),
+            sums: sums.as_ptr().wrapping_add(PANEL / 16 * index),
+            scales: scales.as_ptr().wrapping_add(LANES * index),
+        }
+    }
+}
+
+/// Runs of a format.
+pub(super) struct Runs<F>(PhantomData<F>);
+
+impl<F: RunBits> Kind for Runs<F> {
+    const ROWS: usize = 1;
+
+    #[inline(always)]
+    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
+        let bytes = LANES * F::FORMAT.block_bytes();
+        let (panels, rest) = (p.row_bytes / bytes, p.row_bytes % bytes);
+        let x: [_; T] = std::array::from_fn(|token| {
+            let x = p.x.all_runs(p.taken.get(first + token));
+            let panels = p.row_bytes.div_ceil(bytes);
+            assert!(
+                x.0.len() == PANEL * panels
+                    && x.1.len() == PANEL / 16 * panels
+                    && x.2.len() == LANES * panels
+            );
+            x
+        });
+        let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
+        for row in rows {
+            let w = p.w[row * p.row_bytes..][..p.row_bytes].as_ptr();
+            let mut lanes = [_mm256_setzero_ps(); T];
+            for index in 0..panels {
+                if first == 0 {
+                    ahead.fetch(bytes);
+                }
+                add_panel::<F, T>(w.add(index * bytes), &x.map(|x| Panel::new(x, index)), &mut lanes);
+            }
+            if rest > 0 {
+                if first == 0 {
+                    ahead.fetch(rest);
+                }
+                w.add(panels * bytes).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
+                add_panel::<F, T>(padded.as_ptr(), &x.map(|x| Panel::new(x, panels)), &mut lanes);
+            }
+            for (token, lane) in lanes.into_iter().enumerate() {
+                let mut numbers = [0.0; LANES];
+                _mm256_storeu_ps(numbers.as_mut_ptr(), lane);
+                p.y.slice((first + token) * p.out + row, 1)[0] = lanes::sum(numbers);
+            }
+        }
+    }
+}
+
+/// Adds the products of eight runs with T panels, of each run to its lane.
+#[inline(always)]
+unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], lanes: &mut [__m256; T]) {
+    let totals = eight::<F, T>(w, x);
+    let blocks = each!(run => w.add(run * F::FORMAT.block_bytes()));
+    let scales = F::scales(blocks);
+    for t in 0..T {
+        let sums = _mm256_loadu_si256(x[t].sums.cast());
+        let mut total = totals[t];
+        if let Bias::Unsigned(bias @ 1..) = F::BIAS {
+            total = _mm256_sub_epi32(total, _mm256_madd_epi16(sums, _mm256_set1_epi16(bias)));
+        }
+        let of_x = _mm256_loadu_ps(x[t].scales);
+        lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(scales, of_x), _mm256_cvtepi32_ps(total), lanes[t]);
+        if F::OFFSET {
+            let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+            lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(blocks), of_x), total, lanes[t]);
+        }
+    }
+}
+
+/// The sums of the products of eight runs, in their order.
+#[inline(always)]
+unsafe fn eight<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T]) -> [__m256i; T] {
+    let mut sums = four::<F, T>(panel, x, 0);
+    let last = four::<F, T>(panel, x, 4);
+    for t in 0..T {
+        let (a, b) = (sums[t], last[t]);
+        sums[t] = _mm256_add_epi32(
+            _mm256_permute2x128_si256::<0x20>(a, b),
+            _mm256_permute2x128_si256::<0x31>(a, b),
+        );
+    }
+    sums
+}
+
+/// The sums of four runs from `run` on, of half their codes in each half.
+#[inline(always)]
+unsafe fn four<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run: usize) -> [__m256i; T] {
+    let mut sums = two::<F, T>(panel, x, run);
+    let last = two::<F, T>(panel, x, run + 2);
+    for t in 0..T {
+        let (a, b) = (sums[t], last[t]);
+        sums[t] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    }
+    sums
+}
+
+/// The sums of two runs, of a quarter of their codes in each quarter.
+///
+/// Each run is taken apart once, and its codes never leave registers.
+#[inline(always)]
+unsafe fn two<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run: usize) -> [__m256i; T] {
+    let mut sums = products::<F, T>(panel, x, run);
+    let last = products::<F, T>(panel, x, run + 1);
+    for t in 0..T {
+        let (a, b) = (sums[t], last[t]);
+        sums[t] = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    }
+    sums
+}
+
+/// The sums of four products each.
+#[inline(always)]
+unsafe fn products<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run: usize) -> [__m256i; T] {
+    let w = F::vector(panel.add(run * F::FORMAT.block_bytes()));
+    let mut products = [_mm256_setzero_si256(); T];
+    for t in 0..T {
+        let x = _mm256_loadu_si256(x[t].codes.add(32 * run).cast());
+        products[t] = _mm256_madd_epi16(pairs(w, x, F::BIAS), _mm256_set1_epi16(1));
+    }
+    products
+}
