@@ -226,7 +226,7 @@ pub(super) unsafe fn runs_avx2<const HEAD: usize, const SIGNED: bool>(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 2, 2, HEAD, SIGNED>(panels, blocks, bias, offset, sums);
+    runs::<Avx2, 4, 2, HEAD, SIGNED>(panels, blocks, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]

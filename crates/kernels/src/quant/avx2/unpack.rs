@@ -124,8 +124,10 @@ unsafe fn flag(v: __m256i, bit: usize, value: u8) -> __m256i {
 /// The lower nibbles of sixteen bytes, then the upper ones.
 #[inline(always)]
 unsafe fn nibbles(at: *const u8) -> __m256i {
-    let v = _mm_loadu_si128(at.cast());
-    _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes(15))
+    let v = _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()));
+    // What comes in from neighbouring bytes is masked.
+    let shifted = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+    _mm256_and_si256(shifted, bytes(15))
 }
 
 /// Fifth bits and nibbles.
@@ -202,20 +204,22 @@ impl RunBits for IQ4_NL {
 }
 
 impl RunBits for MXFP4 {
-    const BIAS: Bias = Bias::Signed;
-    const MOST: u8 = 12;
+    const BIAS: Bias = Bias::Unsigned(12);
+    const MOST: u8 = 24;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
-        look_up(&E2M1, nibbles(block.add(1)))
+        look_up(&E2M1.map(|value| value + 12), nibbles(block.add(1)))
     }
 
     #[inline(always)]
     unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
-        // Not by way of memory: eight bytes that were written one by one are slow to read as one.
-        let b = each!(i => (*blocks[i]).cast_signed());
-        let exponents = _mm_setr_epi8(b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], 0, 0, 0, 0, 0, 0, 0, 0);
-        let exponents = _mm256_cvtepu8_epi32(exponents);
+        // As `halves`.
+        let two = |i: usize| {
+            _mm_unpacklo_epi8(_mm_loadu_si128(blocks[i].cast()), _mm_loadu_si128(blocks[i + 1].cast()))
+        };
+        let (low, high) = (_mm_unpacklo_epi16(two(0), two(2)), _mm_unpacklo_epi16(two(4), two(6)));
+        let exponents = _mm256_cvtepu8_epi32(_mm_unpacklo_epi32(low, high));
         let one = _mm256_set1_epi32(1);
         let normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, one), 23);
         let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
