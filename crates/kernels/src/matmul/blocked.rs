@@ -187,10 +187,9 @@ impl Part<'_> {
             match self.level {
                 Level::Scalar => {}
                 Level::Avx2 => match F::BIAS {
-                    Bias::Signed if F::MOST > 16 => signed_runs_avx2(panels, x, words, sums),
-                    Bias::Signed => runs_avx2::<8, true>(panels, x, 0, F::OFFSET, sums),
-                    _ if F::MOST > 15 => runs_avx2::<4, false>(panels, x, bias, F::OFFSET, sums),
-                    _ => runs_avx2::<8, false>(panels, x, bias, F::OFFSET, sums),
+                    Bias::Signed => signed_runs_avx2(panels, x, words, sums),
+                    _ if F::MOST > 15 => runs_avx2::<4>(panels, x, bias, F::OFFSET, sums),
+                    _ => runs_avx2::<8>(panels, x, bias, F::OFFSET, sums),
                 },
                 Level::AvxVnni => runs_avxvnni(panels, x, bias, F::OFFSET, sums),
                 Level::Avx512 => runs_avx512(panels, x, bias, F::OFFSET, sums),

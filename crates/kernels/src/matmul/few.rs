@@ -1,6 +1,6 @@
 //! Products with few rows of activations by AVX-512, of runs and of the superblocks that models are mostly made of: four
 //! rows of weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
-//! `avx2` has the same for superblocks.
+//! `avx2` has the like for AVX2.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]

@@ -160,7 +160,7 @@ pub(super) unsafe fn supers_avx512<const QUADS: usize>(
 /// `bias` was added to codes.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
-unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, const SIGNED: bool>(
+unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
     panels: &[RunPanel],
     blocks: &[RunBlock],
     bias: i16,
@@ -181,7 +181,7 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
                 for part in 0..8 / HEAD {
                     let start = part * HEAD;
                     let partial =
-                        products::<V, 8, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                        products::<V, 8, R, N, HEAD, false>(codes.add(start), x.add(start * TOKENS));
                     for r in 0..R {
                         for n in 0..N {
                             totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
@@ -219,14 +219,14 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize, con
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn runs_avx2<const HEAD: usize, const SIGNED: bool>(
+pub(super) unsafe fn runs_avx2<const HEAD: usize>(
     panels: &[RunPanel],
     blocks: &[RunBlock],
     bias: i16,
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 4, 2, HEAD, SIGNED>(panels, blocks, bias, offset, sums);
+    runs::<Avx2, 4, 2, HEAD>(panels, blocks, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -237,7 +237,7 @@ pub(super) unsafe fn runs_avxvnni(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<AvxVnni, 2, 2, 8, false>(panels, blocks, bias, offset, sums);
+    runs::<AvxVnni, 2, 2, 8>(panels, blocks, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -248,7 +248,7 @@ pub(super) unsafe fn runs_avx512(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx512, 8, 1, 8, false>(panels, blocks, bias, offset, sums);
+    runs::<Avx512, 8, 1, 8>(panels, blocks, bias, offset, sums);
 }
 
 /// A lane's runs as words, in pairs.

@@ -1,5 +1,5 @@
-//! Products with few rows of activations by AVX2, of runs and of the superblocks that models are mostly made of: as those by
-//! AVX-512, four rows of weights are worked through side by side.
+//! Products with few rows of activations by AVX2, of runs (`runs`), and of the superblocks that models are mostly made of: of
+//! these, as by AVX-512, four rows of weights are worked through side by side.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
