@@ -166,7 +166,8 @@ def report(args, runs):
     ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(runs["alara"], runs["llama.cpp"]))
     if args.json:
         print(json.dumps({"model": args.model, "turns": args.turns, "generate": args.generate, "skill_words": args.skill_words,
-                          "message_words": args.message_words, "flash_attention": args.flash_attention, "threads": args.threads, "runs": runs, "ratio": ratio}, indent=2))
+                          "message_words": args.message_words, "flash_attention": args.flash_attention, "threads": args.threads,
+                          "runs": runs, "ratio": ratio}, indent=2))
         return
     print(f"{'':<12}{'total':>10}{'prompt tokens':>15}{'cached':>9}   first request of each agent, median of all")
     for name, all in runs.items():
