@@ -61,8 +61,8 @@ pub struct Share {
 /// shares.
 const SCORES: u64 = 3;
 
-/// Positions for each row of partial results that attention's own kernels hold: splits of 256, for up to 16 rows.
-const SPLIT: u64 = 256 / 16;
+/// Positions for each row of partial results that attention's own kernels hold: splits of 128, for up to 16 rows.
+const SPLIT: u64 = 128 / 16;
 
 /// The program without a model.
 const PROGRAM: u64 = 16 << 20;

@@ -147,16 +147,12 @@ struct Few<'a> {
     taken: Taken<'a>,
     tokens: usize,
     y: &'a Disjoint<'a, f32>,
-    /// Bytes from the end of a task's rows to those that its thread takes next, if all threads keep step.
-    skip: usize,
 }
 
-/// What a thread reads next is asked for in the order of its addresses, because neighbours come faster.
+/// What a thread reads next is asked for in the order of its addresses, because neighbours come faster. The next task's
+/// rows most often follow this one's.
 struct Ahead {
     next: *const u8,
-    /// Where the task's rows end, and how far from there the thread goes on.
-    end: *const u8,
-    skip: usize,
 }
 
 impl Ahead {
@@ -166,19 +162,14 @@ impl Ahead {
     /// For rows of which up to `together` are worked through side by side.
     #[inline(always)]
     fn new(p: &Few, rows: &std::ops::Range<usize>, together: usize) -> Self {
-        let at = |row| p.w.as_ptr().wrapping_add(row * p.row_bytes);
         // The last of the rows is read from its start on, when little of the first was.
         let distance = Self::DISTANCE.max(together * p.row_bytes);
-        Ahead { next: at(rows.start).wrapping_add(distance), end: at(rows.end), skip: p.skip }
+        Ahead { next: p.w.as_ptr().wrapping_add(rows.start * p.row_bytes + distance) }
     }
 
     /// Asks for as much as is read now.
     #[inline(always)]
     fn fetch(&mut self, bytes: usize) {
-        if self.next >= self.end {
-            self.next = self.next.wrapping_add(self.skip);
-            self.end = std::ptr::without_provenance(usize::MAX);
-        }
         fetch(self.next, bytes);
         self.next = self.next.wrapping_add(bytes);
     }
@@ -217,8 +208,7 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
             let Product { w, out, x: taken, ref y, .. } = *product;
             let chunk = product.chunk();
             let (row_bytes, tokens) = (w.bytes.len() / out, taken.len(x));
-            let skip = (cpu.threads.count() - 1) * chunk * row_bytes;
-            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y, skip };
+            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y };
             let rows = task * chunk..((task + 1) * chunk).min(out);
             // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
             unsafe {

@@ -8,8 +8,9 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
@@ -27,10 +28,10 @@ pub struct Threads {
 impl Threads {
     /// `count` threads, the caller's included (at least one). Fewer if the system refuses to start so many.
     pub fn new(count: usize) -> Threads {
-        let crew = Arc::new(Crew::default());
+        let crew = Arc::new(Crew::new(count.max(1)));
         let start = |index| {
             let crew = Arc::clone(&crew);
-            thread::Builder::new().name(format!("compute-{index}")).spawn(move || crew.serve()).ok()
+            thread::Builder::new().name(format!("compute-{index}")).spawn(move || crew.serve(index)).ok()
         };
         let workers = (1..count).map_while(start).collect();
         Threads { crew, workers, turn: Mutex::new(()) }
@@ -41,11 +42,13 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once for each of `0..tasks` and returns when all are done. A thread takes the next task as soon as
-    /// it is free. A task that runs tasks itself, or a caller while another's job runs, computes alone.
+    /// Calls `work` once for each of `0..tasks` and returns when all are done. Each thread goes through a share of
+    /// neighbouring tasks in their order; whoever is done first takes over the last ones of others. A task that runs tasks
+    /// itself, or a caller while another's job runs, computes alone.
     ///
     /// # Panics
-    /// If a task panics, with its payload, once no task runs any more; tasks not yet begun are dropped.
+    /// If a task panics, with its payload, once no task runs any more; tasks not yet begun are dropped. If there are 2^32
+    /// tasks or more.
     pub fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         let turn = match self.turn.try_lock() {
             Ok(turn) => Some(turn),
@@ -83,12 +86,11 @@ const JOB: usize = 1 << 16;
 const INSIDE: usize = OPEN - 1;
 
 /// What the caller and the workers share.
-#[derive(Default)]
 struct Crew {
     gate: AtomicUsize,
-    job: UnsafeCell<Option<Job>>,
-    /// The next task of the job.
-    next: AtomicUsize,
+    job: UnsafeCell<Option<Work>>,
+    /// Of each thread; the caller's is the first.
+    shares: Box<[Share]>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
     sleepers: AtomicUsize,
@@ -96,11 +98,40 @@ struct Crew {
     alarm: Condvar,
 }
 
-#[derive(Clone, Copy)]
-struct Job {
-    tasks: usize,
-    work: *const (dyn Fn(usize) + Sync),
+/// The tasks of a job that lie together and wait for one thread, from the first to the one after the last: 32 bits each.
+/// Alone in its line of the cache, and in the one that is fetched with it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Share(AtomicU64);
+
+impl Share {
+    fn put(&self, tasks: Range<usize>) {
+        self.0.store((tasks.start as u64) << 32 | tasks.end as u64, SeqCst);
+    }
+
+    fn tasks(left: u64) -> Range<usize> {
+        (left >> 32) as usize..(left & u64::from(u32::MAX)) as usize
+    }
+
+    /// How many are left.
+    fn len(&self) -> usize {
+        Share::tasks(self.0.load(SeqCst)).len()
+    }
+
+    /// Takes the first task: for the thread whose share it is.
+    fn first(&self) -> Option<usize> {
+        let taken = |left| (!Share::tasks(left).is_empty()).then(|| left + (1 << 32));
+        self.0.fetch_update(SeqCst, SeqCst, taken).ok().map(|left| Share::tasks(left).start)
+    }
+
+    /// Takes the last task: for the others.
+    fn last(&self) -> Option<usize> {
+        let taken = |left| (!Share::tasks(left).is_empty()).then(|| left - 1);
+        self.0.fetch_update(SeqCst, SeqCst, taken).ok().map(|left| Share::tasks(left).end - 1)
+    }
 }
+
+type Work = *const (dyn Fn(usize) + Sync);
 
 // SAFETY: `job` is written by the one caller that holds the turn, while the gate is closed and nobody is inside; workers
 // read it only inside. Its pointer is to a `Sync` closure that outlives the job: `run` returns when all have left.
@@ -109,20 +140,36 @@ unsafe impl Sync for Crew {}
 unsafe impl Send for Crew {}
 
 impl Crew {
+    fn new(threads: usize) -> Crew {
+        Crew {
+            gate: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            shares: (0..threads).map(|_| Share::default()).collect(),
+            panic: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            sleepers: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            alarm: Condvar::new(),
+        }
+    }
+
     fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         // SAFETY: only the lifetime changes, and the pointer isn't used after this call (see `Sync`).
         let work =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
-        let job = Job { tasks, work };
         // SAFETY: the gate is closed and nobody is inside, and only the holder of the turn is here.
-        unsafe { *self.job.get() = Some(job) };
-        self.next.store(0, SeqCst);
+        unsafe { *self.job.get() = Some(work) };
+        assert!(u32::try_from(tasks).is_ok(), "{tasks} tasks in a job");
+        let threads = self.shares.len();
+        for (i, share) in self.shares.iter().enumerate() {
+            share.put(tasks * i / threads..tasks * (i + 1) / threads);
+        }
         let number = (self.gate.load(SeqCst) / JOB).wrapping_add(1);
         self.gate.store(number.wrapping_mul(JOB) | OPEN, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             self.wake();
         }
-        self.work(job);
+        self.work(0, work);
         self.gate.fetch_and(!OPEN, SeqCst);
         let mut spins = 0;
         while self.gate.load(SeqCst) & INSIDE != 0 {
@@ -134,34 +181,45 @@ impl Crew {
     }
 
     /// Takes tasks until there are none.
-    fn work(&self, job: Job) {
+    fn work(&self, thread: usize, work: Work) {
         // SAFETY: the closure lives until `run` returns, which waits for everyone inside.
-        let work = unsafe { &*job.work };
+        let work = unsafe { &*work };
         let tasks = AssertUnwindSafe(|| {
-            loop {
-                let task = self.next.fetch_add(1, SeqCst);
-                if task >= job.tasks {
-                    break;
-                }
+            while let Some(task) = self.task(thread) {
                 work(task);
             }
         });
         if let Err(payload) = catch_unwind(tasks) {
-            self.next.store(job.tasks, SeqCst);
+            self.shares.iter().for_each(|share| share.put(0..0));
             lock(&self.panic).get_or_insert(payload);
         }
     }
 
+    /// The next task of a thread: of its own share, or of the one that has most left.
+    fn task(&self, thread: usize) -> Option<usize> {
+        self.shares[thread].first().or_else(|| {
+            loop {
+                let share = self.shares.iter().max_by_key(|share| share.len())?;
+                if share.len() == 0 {
+                    return None;
+                }
+                if let Some(task) = share.last() {
+                    return Some(task);
+                }
+            }
+        })
+    }
+
     /// The life of a worker.
-    fn serve(&self) {
+    fn serve(&self, thread: usize) {
         let mut seen = 0;
         while !self.stop.load(SeqCst) {
             let gate = self.await_job(seen);
             seen = gate / JOB;
             if gate & OPEN != 0 && self.gate.compare_exchange(gate, gate + 1, SeqCst, SeqCst).is_ok() {
                 // SAFETY: this worker is inside, so the caller of the job waits for it and `job` isn't written.
-                if let Some(job) = unsafe { *self.job.get() } {
-                    self.work(job);
+                if let Some(work) = unsafe { *self.job.get() } {
+                    self.work(thread, work);
                 }
                 self.gate.fetch_sub(1, SeqCst);
             } else if gate & OPEN != 0 {
@@ -259,6 +317,32 @@ mod tests {
                 assert!(ran.iter().all(|ran| ran.load(SeqCst) == 1), "{count} threads, {tasks} tasks");
             }
         }
+    }
+
+    #[test]
+    fn whoever_is_done_takes_over_the_last_tasks_of_others() {
+        let threads = Threads::new(2);
+        let share = 50;
+        let (done, late) =
+            (AtomicUsize::new(0), std::time::Instant::now() + std::time::Duration::from_mins(1));
+        let by = Mutex::new(vec![None; 2 * share]);
+        threads.run(2 * share, &|task| {
+            if task == 0 {
+                while threads.count() > 1
+                    && done.load(SeqCst) < 2 * share - 1
+                    && std::time::Instant::now() < late
+                {
+                    thread::yield_now();
+                }
+            }
+            lock(&by)[task] = Some(thread::current().id());
+            done.fetch_add(1, SeqCst);
+        });
+        let by = lock(&by);
+        assert!(
+            threads.count() == 1 || by[1..].iter().all(|thread| *thread != by[0]),
+            "the first task's thread"
+        );
     }
 
     #[test]

@@ -52,7 +52,7 @@ for_each_wide! {
     pub(super) fn score_lanes<W>(queries: &[f32], keys: &Rows, positions: Range<usize>, scores: &mut [[f32; TILE]]) {
         let View::F32(F32(numbers)) = keys.numbers else { panic!("attend: keys of many queries") };
         let width = keys.width;
-        assert!(keys.fit(numbers.len(), 0), "attend: keys");
+        assert!(keys.fit(numbers.len(), 0..1), "attend: keys");
         let groups = scores.len().div_ceil(LANES);
         assert!(scores.len() <= SIDE_BY_SIDE && queries.len() >= groups * width * LANES, "attend: queries");
         assert!(width.is_multiple_of(LANES), "attend: width");

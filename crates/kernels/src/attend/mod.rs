@@ -27,7 +27,7 @@ use softmax::{Found, divide};
 use tile::{AHEAD, Rows, TILE};
 
 /// The positions of a split: whole tiles.
-const SPLIT: usize = 256;
+const SPLIT: usize = 128;
 
 /// The positions that all queries go through before the next, `width` numbers of each: few enough that they stay in the
 /// first cache.

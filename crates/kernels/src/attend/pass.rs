@@ -33,29 +33,20 @@ impl Pass<'_> {
         let (isa, n) = (self.isa, self.of_head);
         // Most tiles are seen whole by all.
         let whole = self.seen[..n].iter().all(|seen| *seen == (0..TILE as u8));
-        let seen_by = |pass: &Self, queries: Range<usize>, part: &Range<usize>| match whole {
-            true => Some(part.clone()),
-            false => pass.seen_by(queries, part),
-        };
-        for part in parts(near) {
-            if self.many {
+        let all = kv_heads.start * n..kv_heads.end * n;
+        if self.many {
+            for part in parts(near) {
                 for first in (0..n).step_by(SIDE_BY_SIDE) {
                     let queries = first..n.min(first + SIDE_BY_SIDE);
-                    let Some(seen) = seen_by(self, queries.clone(), &part) else { continue };
+                    let seen = if whole { Some(part.clone()) } else { self.seen_by(queries.clone(), &part) };
+                    let Some(seen) = seen else { continue };
                     let side_by_side = &self.queries[first * keys.width..];
                     score_lanes(isa, side_by_side, keys, seen, &mut self.scores[queries]);
                 }
-                continue;
             }
-            for (index, kv_head) in kv_heads.clone().enumerate() {
-                for first in (0..n).step_by(QUERIES) {
-                    let queries = first..n.min(first + QUERIES);
-                    let Some(seen) = seen_by(self, queries.clone(), &part) else { continue };
-                    let of_all = kv_head * n + queries.start..kv_head * n + queries.end;
-                    let queries = &self.queries[of_all.start * keys.width..of_all.end * keys.width];
-                    score(isa, queries, keys, index * keys.width, seen, &mut self.scores[of_all]);
-                }
-            }
+        } else if let Some(seen) = self.seen_by(0..n, &(0..TILE)) {
+            let queries = &self.queries[all.start * keys.width..all.end * keys.width];
+            score(isa, queries, keys, kv_heads.len(), seen, &mut self.scores[all.clone()]);
         }
         for kv_head in kv_heads.clone() {
             let Found { most, total, .. } = &mut self.found;
@@ -63,20 +54,19 @@ impl Pass<'_> {
             let (scores, kept) = (&mut self.scores[of_head.clone()], &mut self.kept[of_head.clone()]);
             weigh(isa, scores, seen, &mut most[of_head.clone()], &mut total[of_head], kept);
         }
+        if whole {
+            let sums = &mut self.found.sums[all.start * values.width..all.end * values.width];
+            let (kept, weights) = (&self.kept[all.clone()], &self.scores[all]);
+            return gather(isa, sums, kept, weights, values, 0..kv_heads.len(), 0..TILE, near);
+        }
         for part in parts(near) {
             for (index, kv_head) in kv_heads.clone().enumerate() {
                 for first in (0..n).step_by(QUERIES) {
                     let (at, count) = (kv_head * n + first, QUERIES.min(n - first));
                     let sums = &mut self.found.sums[at * values.width..][..count * values.width];
                     let (kept, weights) = (&mut self.kept[at..at + count], &self.scores[at..at + count]);
-                    let column = index * values.width;
-                    if whole {
-                        gather(isa, sums, kept, weights, values, column, part.clone());
-                        kept.fill(1.0);
-                    } else {
-                        let ranges = ranges(&self.seen[first..first + count], &part);
-                        gather_ranges(isa, sums, kept, weights, values, column, &ranges[..count]);
-                    }
+                    let ranges = ranges(&self.seen[first..first + count], &part);
+                    gather_ranges(isa, sums, kept, weights, values, index, &ranges[..count]);
                 }
             }
         }
@@ -113,7 +103,7 @@ fn gather_ranges(
     kept: &mut [f32],
     weights: &[[f32; TILE]],
     values: &Rows,
-    column: usize,
+    head: usize,
     ranges: &[Range<usize>],
 ) {
     let from = ranges.iter().map(|range| range.start).max().unwrap_or(0);
@@ -124,14 +114,14 @@ fn gather_ranges(
         for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {
             let range = of(&ranges[i]);
             if !range.is_empty() {
-                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, column, range);
+                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, head..head + 1, range, TILE);
                 kept[i] = 1.0;
             }
         }
     };
     alone(kept, sums, &|range| range.start..range.end.min(from));
     if from < to {
-        gather(isa, sums, kept, weights, values, column, from..to);
+        gather(isa, sums, kept, weights, values, head..head + 1, from..to, TILE);
         kept.fill(1.0);
         alone(kept, sums, &|range| range.start.max(to)..range.end);
     }

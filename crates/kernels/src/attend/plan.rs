@@ -146,7 +146,8 @@ impl Plan {
         };
         let shared: usize = few.windows(2).map(shared).sum();
         let read: usize = (0..call.spans.len()).map(|span| call.splits(span).len()).sum();
-        let parts = enough.div_ceil((read - shared).max(1));
+        // Rows that are read in parts come slowly: only where threads would have nothing to do.
+        let parts = threads.div_ceil((read - shared).max(1));
 
         units.clear();
         let mut add = |span: usize, rows: Range<usize>, kv_heads: Range<usize>, heads: Range<usize>| {

@@ -46,54 +46,93 @@ impl<'a> Rows<'a> {
         Rows { width, ..self }
     }
 
-    /// Whether the numbers of a head, from `column` on, are there in all rows, of `len` numbers.
+    /// Whether the numbers of some heads are there in all rows, of `len` numbers.
     #[inline(always)]
-    pub fn fit(&self, len: usize, column: usize) -> bool {
-        let end = column + self.width;
+    pub fn fit(&self, len: usize, heads: Range<usize>) -> bool {
+        let end = heads.end * self.width;
         end <= len && self.last <= len - end
     }
 }
 
-for_each_wide! {
-    /// `scores[i][p] = queries[i] · row p`, from its number `column` on, for `queries: [n, width]` and some positions of the tile; scores of others
-    /// beside them are of no use afterwards.
-    ///
-    /// # Panics
-    /// If a row or a query is not all there, or there are more than [`QUERIES`].
-    #[inline(never)]
-    pub(super) fn score<W>(
-        queries: &[f32], keys: &Rows, column: usize, positions: Range<usize>, scores: &mut [[f32; TILE]],
-    ) {
-        // SAFETY: this is compiled for the instruction set of `W`.
-        unsafe {
-            match keys.numbers {
-                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
-                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
-                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, column, positions, scores),
-            }
-        }
+/// The rows that are read next are asked for in the order of their addresses, because neighbours come faster.
+struct Ahead<'a> {
+    rows: &'a Rows<'a>,
+    /// The numbers of a row that are read.
+    columns: Range<usize>,
+    position: usize,
+    column: usize,
+}
+
+impl<'a> Ahead<'a> {
+    /// For some heads, whose rows are read from a position on.
+    #[inline(always)]
+    fn new(rows: &'a Rows<'a>, heads: &Range<usize>, position: usize) -> Self {
+        let columns = heads.start * rows.width..heads.end * rows.width;
+        Ahead { rows, column: columns.start, columns, position: position + AHEAD }
     }
 
-    /// `sums[i] = kept[i] sums[i] + Σ weights[i][p] row p` over some positions of the tile, in their order, for
-    /// `sums: [n, width]`.
-    ///
-    /// # Panics
-    /// As [`score`].
-    #[inline(never)]
-    pub(super) fn gather<W>(
-        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, column: usize,
-        positions: Range<usize>,
-    ) {
-        // SAFETY: this is compiled for the instruction set of `W`.
-        unsafe {
-            match values.numbers {
-                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
-                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
-                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, column, positions),
+    /// Asks for some runs, unless they are [`AHEAD`] rows or more from `position`.
+    #[inline(always)]
+    fn ask<S: Source>(&mut self, source: S, runs: usize, position: usize) {
+        let mut left = runs * RUN;
+        while left > 0 && self.position < position + AHEAD {
+            let count = left.min(self.columns.end - self.column);
+            let start = self.rows.start(self.position);
+            for column in (self.column..self.column + count).step_by(RUN) {
+                source.ask(start + column);
+            }
+            left -= count;
+            self.column += count;
+            if self.column == self.columns.end {
+                (self.column, self.position) = (self.columns.start, self.position + 1);
             }
         }
     }
 }
+
+for_each_wide! {
+    /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and some positions of the
+    /// tile; scores of others beside them are of no use afterwards.
+    ///
+    /// # Panics
+    /// If a row or a query is not all there.
+    #[inline(never)]
+    pub(super) fn score<W>(
+        queries: &[f32], keys: &Rows, heads: usize, positions: Range<usize>, scores: &mut [[f32; TILE]],
+    ) {
+        // SAFETY: this is compiled for the instruction set of `W`.
+        unsafe {
+            match keys.numbers {
+                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
+                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
+                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
+            }
+        }
+    }
+
+    /// `sums[h, i] = kept[h, i] sums[h, i] + Σ weights[h, i][p] row p` of some heads h over some positions of the tile, in
+    /// their order and `near` at a time, for `sums: [heads, n, width]`.
+    ///
+    /// # Panics
+    /// If a row or a sum is not all there.
+    #[inline(never)]
+    pub(super) fn gather<W>(
+        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, heads: Range<usize>,
+        positions: Range<usize>, near: usize,
+    ) {
+        // SAFETY: this is compiled for the instruction set of `W`.
+        unsafe {
+            match values.numbers {
+                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
+                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
+                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
+            }
+        }
+    }
+}
+
+/// The positions whose keys are read before those of the next: they lie together, with those of all heads.
+const KEYS: usize = 4;
 
 /// # Safety
 /// The CPU has the instruction set of `W`.
@@ -102,54 +141,62 @@ unsafe fn score_in<W: Wide, S: Source>(
     source: S,
     queries: &[f32],
     keys: &Rows,
-    column: usize,
+    heads: usize,
     positions: Range<usize>,
     scores: &mut [[f32; TILE]],
 ) {
-    assert!(keys.width.is_multiple_of(RUN) && keys.fit(source.len(), column), "attend: keys");
-    assert!(queries.len() == scores.len() * keys.width && scores.len() <= QUERIES, "attend: queries");
+    let (width, n) = (keys.width, scores.len() / heads);
+    assert!(width.is_multiple_of(RUN) && keys.fit(source.len(), 0..heads), "attend: keys");
+    assert!(scores.len() == heads * n && queries.len() == scores.len() * width, "attend: queries");
+    assert!(positions.end <= TILE, "attend: positions");
     let step = W::BLOCK.min(QUERIES);
-    for (queries, scores) in queries.chunks(step * keys.width).zip(scores.chunks_mut(step)) {
-        // SAFETY: rows and queries are all there, as was just checked.
-        unsafe {
-            match (W::BLOCK, scores) {
-                (4, [a, b, c, d]) => {
-                    score_block::<W, S, 4, 4>(source, queries, keys, column, &positions, [a, b, c, d]);
+    let from = positions.start / KEYS * KEYS;
+    let ahead = &mut Ahead::new(keys, &(0..heads), from);
+    for first in (from..positions.end).step_by(KEYS) {
+        let of_heads = queries.chunks(n * width).zip(scores.chunks_mut(n));
+        for (head, (queries, scores)) in of_heads.enumerate() {
+            let at = (head * width, first);
+            for (queries, scores) in queries.chunks(step * width).zip(scores.chunks_mut(step)) {
+                // SAFETY: rows and queries are all there, as was just checked.
+                unsafe {
+                    match (W::BLOCK, scores) {
+                        (4, [a, b, c, d]) => {
+                            score_block::<W, S, 4, 4>(source, queries, ahead, at, [a, b, c, d]);
+                        }
+                        (4, [a, b, c]) => score_block::<W, S, 3, 4>(source, queries, ahead, at, [a, b, c]),
+                        (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, ahead, at, [a, b]),
+                        (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, ahead, at, [a, b]),
+                        (_, [a]) => score_block::<W, S, 1, 4>(source, queries, ahead, at, [a]),
+                        _ => {}
+                    }
                 }
-                (4, [a, b, c]) => {
-                    score_block::<W, S, 3, 4>(source, queries, keys, column, &positions, [a, b, c]);
-                }
-                (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, keys, column, &positions, [a, b]),
-                (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, keys, column, &positions, [a, b]),
-                (_, [a]) => score_block::<W, S, 1, 4>(source, queries, keys, column, &positions, [a]),
-                _ => {}
             }
         }
     }
 }
 
-/// Q queries, K keys at a time.
+/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
 #[inline(always)]
-#[allow(clippy::needless_pass_by_value)] // It is what it borrows.
 unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     source: S,
     queries: &[f32],
-    keys: &Rows,
-    column: usize,
-    positions: &Range<usize>,
+    ahead: &mut Ahead,
+    (column, first): (usize, usize),
     scores: [&mut [f32; TILE]; Q],
 ) {
+    let keys = ahead.rows;
     let queries = queries.as_ptr();
-    for first in (positions.start / K * K..positions.end).step_by(K) {
+    let end = first + KEYS;
+    for first in (first..end).step_by(K) {
         // SAFETY: the caller's: all numbers are within rows or queries.
         unsafe {
+            ahead.ask(source, K * keys.width / RUN, end);
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..keys.width).step_by(RUN) {
                 for k in 0..K {
-                    source.ask(keys.start(first + k + AHEAD) + column + i);
                     let [low, high] = source.run::<W>(keys.start(first + k) + column + i);
                     for q in 0..Q {
                         let query = queries.add(q * keys.width + i);
@@ -174,89 +221,94 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
 /// # Safety
 /// The CPU has the instruction set of `W`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)] // As `gather`.
 unsafe fn gather_in<W: Wide, S: Source>(
     source: S,
     sums: &mut [f32],
     kept: &[f32],
     weights: &[[f32; TILE]],
     values: &Rows,
-    column: usize,
+    heads: Range<usize>,
     positions: Range<usize>,
+    near: usize,
 ) {
-    assert!(values.width.is_multiple_of(RUN) && values.fit(source.len(), column), "attend: values");
-    assert!(sums.len() == weights.len() * values.width && weights.len() <= QUERIES, "attend: sums");
-    assert_eq!(kept.len(), weights.len(), "attend: kept");
+    let (width, n) = (values.width, weights.len() / heads.len());
+    assert!(width.is_multiple_of(RUN) && values.fit(source.len(), heads.clone()), "attend: values");
+    assert!(weights.len() == heads.len() * n && sums.len() == weights.len() * width, "attend: sums");
+    assert!(kept.len() == weights.len() && positions.end <= TILE, "attend: weights");
     let step = W::BLOCK.min(QUERIES);
-    let queries = sums.chunks_mut(step * values.width).zip(weights.chunks(step)).zip(kept.chunks(step));
-    for ((sums, weights), kept) in queries {
-        // SAFETY: rows and sums are all there, as was just checked.
-        unsafe {
-            match (W::BLOCK, weights) {
-                (4, [a, b, c, d]) => {
-                    gather_rows::<W, S, 4, 2>(source, sums, kept, [a, b, c, d], values, column, &positions);
+    let ahead = &mut Ahead::new(values, &heads, positions.start);
+    let mut from = positions.start;
+    while from < positions.end {
+        let part = from..positions.end.min((from / near + 1) * near);
+        from = part.end;
+        let of_heads = sums.chunks_mut(n * width).zip(weights.chunks(n)).zip(kept.chunks(n));
+        for (head, ((sums, weights), kept)) in heads.clone().zip(of_heads) {
+            let at = (head * width, &part);
+            let queries = sums.chunks_mut(step * width).zip(weights.chunks(step)).zip(kept.chunks(step));
+            for ((sums, weights), kept) in queries {
+                let to = (sums, if part.start == positions.start { kept } else { &[1.0; QUERIES] });
+                // SAFETY: rows and sums are all there, as was just checked.
+                unsafe {
+                    match (W::BLOCK, weights) {
+                        (4, [a, b, c, d]) => gather_rows::<W, S, 4, 2>(source, ahead, at, [a, b, c, d], to),
+                        (4, [a, b, c]) => gather_rows::<W, S, 3, 2>(source, ahead, at, [a, b, c], to),
+                        (4, [a, b]) => gather_rows::<W, S, 2, 4>(source, ahead, at, [a, b], to),
+                        (4, [a]) => gather_rows::<W, S, 1, 4>(source, ahead, at, [a], to),
+                        (_, [a, b]) => gather_rows::<W, S, 2, 1>(source, ahead, at, [a, b], to),
+                        (_, [a]) => gather_rows::<W, S, 1, 2>(source, ahead, at, [a], to),
+                        _ => {}
+                    }
                 }
-                (4, [a, b, c]) => {
-                    gather_rows::<W, S, 3, 2>(source, sums, kept, [a, b, c], values, column, &positions);
-                }
-                (4, [a, b]) => {
-                    gather_rows::<W, S, 2, 4>(source, sums, kept, [a, b], values, column, &positions);
-                }
-                (4, [a]) => gather_rows::<W, S, 1, 4>(source, sums, kept, [a], values, column, &positions),
-                (_, [a, b]) => {
-                    gather_rows::<W, S, 2, 1>(source, sums, kept, [a, b], values, column, &positions);
-                }
-                (_, [a]) => gather_rows::<W, S, 1, 2>(source, sums, kept, [a], values, column, &positions),
-                _ => {}
             }
         }
     }
 }
 
-/// Q queries, C runs of a value at a time.
+/// Q queries over the values from a column on at some positions, C runs of a value at a time.
 ///
 /// # Safety
 /// As [`gather_block`].
 #[inline(always)]
 unsafe fn gather_rows<W: Wide, S: Source, const Q: usize, const C: usize>(
     source: S,
-    sums: &mut [f32],
-    kept: &[f32],
+    ahead: &mut Ahead,
+    (column, positions): (usize, &Range<usize>),
     weights: [&[f32; TILE]; Q],
-    values: &Rows,
-    column: usize,
-    positions: &Range<usize>,
+    (sums, kept): (&mut [f32], &[f32]),
 ) {
-    let wide = values.width / (C * RUN) * (C * RUN);
+    let width = ahead.rows.width;
+    let wide = width / (C * RUN) * (C * RUN);
     // SAFETY: the caller's.
     unsafe {
         for first in (0..wide).step_by(C * RUN) {
-            gather_block::<W, S, Q, C>(source, sums, kept, weights, values, column, first, positions);
+            let to = (&mut sums[first..], kept);
+            gather_block::<W, S, Q, C>(source, ahead, (column + first, positions), weights, to);
         }
-        for first in (wide..values.width).step_by(RUN) {
-            gather_block::<W, S, Q, 1>(source, sums, kept, weights, values, column, first, positions);
+        for first in (wide..width).step_by(RUN) {
+            let to = (&mut sums[first..], kept);
+            gather_block::<W, S, Q, 1>(source, ahead, (column + first, positions), weights, to);
         }
     }
 }
 
-/// The runs from number `first` of every row on.
+/// C runs of every value.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, the runs, and all rows.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // A part of `gather`.
 unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
     source: S,
-    sums: &mut [f32],
-    kept: &[f32],
+    ahead: &mut Ahead,
+    (column, positions): (usize, &Range<usize>),
     weights: [&[f32; TILE]; Q],
-    values: &Rows,
-    column: usize,
-    first: usize,
-    positions: &Range<usize>,
+    (sums, kept): (&mut [f32], &[f32]),
 ) {
+    let values = ahead.rows;
     // SAFETY: the caller's: all numbers are within rows or sums.
     unsafe {
-        let sums = sums.as_mut_ptr().add(first);
+        ahead.ask(source, C * positions.len(), positions.end);
+        let sums = sums.as_mut_ptr();
         let mut now = [[[W::splat(0.0); 2]; C]; Q];
         for q in 0..Q {
             let kept = W::splat(kept[q]);
@@ -266,10 +318,8 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
             }
         }
         for p in positions.clone() {
-            let start = values.start(p) + column + first;
-            let ahead = values.start(p + AHEAD) + column + first;
+            let start = values.start(p) + column;
             for c in 0..C {
-                source.ask(ahead + c * RUN);
                 let [low, high] = source.run::<W>(start + c * RUN);
                 for q in 0..Q {
                     let weight = W::splat(weights[q][p]);

@@ -163,7 +163,7 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
         let tokens = TOGETHER.min(p.tokens - first);
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
-            let ahead = p.ahead(start, ROWS, rows.end);
+            let ahead = ROWS * p.row_bytes;
             let mut lanes = [P::zeros(); TOGETHER];
             for index in 0..panels {
                 let w = each_row!(row => w[row].add(index * P::BYTES));
@@ -214,12 +214,6 @@ unsafe fn add_panel<P: Panels>(
 }
 
 impl Few<'_> {
-    /// How far ahead of `count` rows from `start` on the rows lie that come next, in a task that ends at `end`.
-    #[inline(always)]
-    fn ahead(&self, start: usize, count: usize, end: usize) -> usize {
-        count * self.row_bytes + if start + count < end { 0 } else { self.skip }
-    }
-
     /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
     /// whose results aren't used.
     #[inline(always)]

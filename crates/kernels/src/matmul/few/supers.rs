@@ -45,7 +45,7 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
         }
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
-            let ahead = p.ahead(start, ROWS, rows.end);
+            let ahead = ROWS * p.row_bytes;
             let mut lanes = [[_mm_setzero_ps(); LANES]; TOGETHER];
             for index in 0..blocks {
                 let at = index * bytes;
