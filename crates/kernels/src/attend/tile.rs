@@ -180,6 +180,7 @@ unsafe fn score_in<W: Wide, S: Source>(
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
 #[inline(always)]
+#[allow(clippy::needless_pass_by_value)] // It is what it borrows.
 unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     source: S,
     queries: &[f32],
