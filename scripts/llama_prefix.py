@@ -200,7 +200,8 @@ def post(port, body):
 
 def wait(port, process, log):
     """Until the server has loaded its model: both tell at the same path."""
-    for _ in range(1200):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             log.seek(0)
             sys.exit(f"the server ended:\n{log.read()[-2000:]}")
@@ -208,7 +209,7 @@ def wait(port, process, log):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
             return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.1)
+            time.sleep(0.01)
     sys.exit("the server does not answer")
 
 
