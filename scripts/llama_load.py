@@ -9,12 +9,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
-import urllib.request
 
-import llama_prefix as servers
+import llama_servers as servers
 
 
 def main(arguments):
@@ -35,14 +33,12 @@ def main(arguments):
     for path in [args.model, args.alara]:
         if not os.path.exists(path):
             sys.exit(f"{path} is missing")
-    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
     llama = args.llama_server or servers.build(args.cc)
-    template = ["--chat-template", args.chat_template] if args.chat_template else []
     commands = {
         "alara": [args.alara, "serve", "-m", args.model, "--threads", str(args.threads), "--ctx", str(args.ctx), "--parallel", "1",
-                  "--cache", "off", *template],
+                  "--cache", "off", *(["--chat-template", args.chat_template] if args.chat_template else [])],
         "llama.cpp": [llama, "-m", args.model, "-t", str(args.threads), "-c", str(args.ctx), "-np", "1", "--jinja", "--no-webui",
-                      "--no-warmup", *[word.replace("--chat-template", "--chat-template-file") for word in template[:1]], *template[1:]],
+                      "--no-warmup", *(["--chat-template-file", args.chat_template] if args.chat_template else [])],
     }
     with open(args.model, "rb") as file:
         while file.read(1 << 24):
@@ -63,18 +59,8 @@ def main(arguments):
 def start(name, command):
     """Seconds from the start of a server to its first token."""
     port = servers.free_port()
-    with open(servers.cache() / f"{name}.log", "w+") as log:
-        begun = time.monotonic()
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
-        try:
-            servers.wait(port, process, log)
-            model = servers.model(port) if name == "alara" else ""
-            servers.post(port, {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
-            return time.monotonic() - begun
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    begun = time.monotonic()
+    with servers.running(name, port, [*command, "--port", str(port)]):
+        model = servers.model(port) if name == "alara" else ""
+        servers.post(port, {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
+        return time.monotonic() - begun

@@ -14,21 +14,14 @@ The server is built once, from the source that the Python package llama-cpp-pyth
 import argparse
 import json
 import os
-import pathlib
 import random
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
-import tarfile
-import tempfile
 import time
-import urllib.error
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-VERSION = "0.3.36"
+import llama_servers as servers
+from llama_servers import free_port, note, post
+
 AGENTS = {"builder": "ab", "reviewer": "ac", "releaser": "abd"}
 WORDS = "house the of kitchen reading because about in water and tree is with number to old".split()
 
@@ -45,7 +38,7 @@ def main(arguments):
     parser.add_argument("-r", "--repetitions", type=int, default=1, help="alternating pairs of runs, each with servers that are new")
     parser.add_argument("--flash-attention", choices=["on", "off"], help="in llama.cpp [default: whichever is faster]")
     parser.add_argument("--chat-template", help="a Jinja file for both, instead of the model file's")
-    parser.add_argument("--alara", default=str(ROOT / "target/release/alara"), help="alara's binary")
+    parser.add_argument("--alara", default=str(servers.ROOT / "target/release/alara"), help="alara's binary")
     parser.add_argument("--llama-server", help="a server that is built already")
     parser.add_argument("--cc", help="the C compiler [default: clang, or the newest clang-N]")
     parser.add_argument("--build", action="store_true", help="build llama.cpp's server and stop")
@@ -54,9 +47,7 @@ def main(arguments):
     for name in ["threads", "turns", "generate", "repetitions"]:
         if getattr(args, name) < 1:
             parser.error(f"--{name}: at least 1")
-    # Servers of our own are nothing for a proxy.
-    urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
-    server = args.llama_server or build(args.cc)
+    server = args.llama_server or servers.build(args.cc)
     if args.build:
         print(server)
         return
@@ -121,10 +112,7 @@ def llama_command(server, args, context):
 
 def measure(name, server, trace, args):
     port, command = server
-    log = open(cache() / f"{name}.log", "w+")
-    process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        wait(port, process, log)
+    with servers.running(name, port, command):
         slots = {agent: slot for slot, agent in enumerate(AGENTS)}
         total, prompt, cached, firsts = 0.0, 0, 0, []
         for at, (agent, messages) in enumerate(trace):
@@ -135,7 +123,7 @@ def measure(name, server, trace, args):
             else:
                 body |= {"ignore_eos": True, "id_slot": slots[agent], "cache_prompt": True}
             if name == "alara":
-                body["model"] = model(port)
+                body["model"] = servers.model(port)
             begun = time.monotonic()
             answer = post(port, body)
             spent = time.monotonic() - begun
@@ -152,13 +140,6 @@ def measure(name, server, trace, args):
             print(file=sys.stderr)
         return {"seconds": total, "prompt_tokens": prompt, "cached_tokens": cached, "first_requests": firsts[:len(AGENTS)],
                 "median_request": statistics.median(firsts)}
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def report(args, runs):
@@ -177,99 +158,3 @@ def report(args, runs):
         print(f"{name:<12}{medians[name]:>8.1f} s{run['prompt_tokens']:>15}{share:>9.1%}   {firsts} s; {run['median_request']:.2f} s")
     print(f"alara takes 1/{ratio:.2f} of the time ({len(AGENTS) * args.turns} requests, {args.generate} tokens each, {args.threads} threads, "
           f"flash attention {args.flash_attention} in llama.cpp)")
-
-
-def model(port):
-    global MODEL
-    if MODEL is None:
-        MODEL = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models"))["data"][0]["id"]
-    return MODEL
-
-
-MODEL = None
-
-
-def post(port, body):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    try:
-        return json.load(urllib.request.urlopen(request, timeout=600))
-    except urllib.error.HTTPError as error:
-        sys.exit(f"the server refused: {error.read().decode()[:1000]}")
-
-
-def wait(port, process, log):
-    """Until the server has loaded its model: both tell at the same path."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            log.seek(0)
-            sys.exit(f"the server ended:\n{log.read()[-2000:]}")
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
-            return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.01)
-    sys.exit("the server does not answer")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def cache():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    folder = pathlib.Path(base) / "alara" / "llama.cpp"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def build(cc):
-    """Where llama.cpp's server is, built if it is not there yet."""
-    folder = cache()
-    built = folder / f"build-{VERSION}"
-    server = built / "bin" / "llama-server"
-    if server.exists():
-        return str(server)
-    found = cc or shutil.which("clang") or newest_clang()
-    if not found or not shutil.which("cmake"):
-        sys.exit("cmake and clang are needed to build llama.cpp's server; or name one that is built, with --llama-server")
-    package = folder / f"llama_cpp_python-{VERSION}"
-    source = package / "vendor" / "llama.cpp"
-    if not source.exists():
-        archive = folder / f"llama_cpp_python-{VERSION}.tar.gz"
-        if not archive.exists():
-            note("downloading the source")
-            run([sys.executable, "-m", "pip", "download", "-q", "--no-binary", ":all:", "--no-deps", "-d", str(folder),
-                 f"llama-cpp-python=={VERSION}"])
-        with tempfile.TemporaryDirectory(dir=folder) as part, tarfile.open(archive) as tar:
-            tar.extractall(part, [m for m in tar.getmembers() if "/vendor/llama.cpp/" in m.name], filter="data")
-            # Whole, or not there.
-            os.rename(pathlib.Path(part) / package.name, package)
-    note("building llama.cpp's server, which takes some ten minutes of a processor")
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    off = ["LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_OPENSSL",
-           "LLAMA_CURL"]
-    plus = pathlib.Path(found).with_name(pathlib.Path(found).name.replace("clang", "clang++"))
-    run(["cmake", "-S", str(source), "-B", str(built), *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={found}",
-         f"-DCMAKE_CXX_COMPILER={plus}", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
-         "-DLLAMA_BUILD_COMMON=ON", *[f"-D{name}=OFF" for name in off]])
-    run(["nice", "-n", "10", "cmake", "--build", str(built), "--target", "llama-server"])
-    return str(server)
-
-
-def newest_clang():
-    names = {int(path.name.removeprefix("clang-")): str(path) for path in pathlib.Path("/usr/bin").glob("clang-[0-9]*")
-             if path.name.removeprefix("clang-").isdigit()}
-    return names[max(names)] if names else None
-
-
-def run(command):
-    if subprocess.run(command, stdout=sys.stderr).returncode:
-        sys.exit(f"{' '.join(command)} failed")
-
-
-def note(text):
-    print(text, file=sys.stderr, flush=True)

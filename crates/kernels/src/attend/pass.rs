@@ -27,8 +27,8 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Takes the queries of some key heads through a tile, `near` positions at a time. `keys` and `values` are those of
-    /// the first of these; those of the next lie behind them.
+    /// Takes the queries of some key heads through a tile: through values, and keys where there are many queries, `near`
+    /// positions at a time. `keys` and `values` are those of the first of these; those of the next lie behind them.
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
         // Most tiles are seen whole by all.
