@@ -36,10 +36,9 @@ impl<F: RunBits> Blocks for Runs<F> {
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> Factors {
-        let size = F::FORMAT.block_bytes();
         let of = each_row!(row => {
-            let runs = each!(run => blocks[row].add(run * size));
-            (F::scales(runs), if F::OFFSET { F::offsets(runs) } else { _mm256_setzero_ps() })
+            let panel = blocks[row];
+            (F::scales(panel), if F::OFFSET { F::offsets(panel) } else { _mm256_setzero_ps() })
         });
         Factors {
             scales: [both(of[0].0, of[1].0), both(of[2].0, of[3].0)],

@@ -49,11 +49,11 @@ impl<F: RunBits> Codec for Runs<F> {
     #[inline(always)]
     unsafe fn unpack(bytes: &[u8]) -> Run8 {
         assert!(bytes.len() == Self::BYTES);
-        let block = each!(lane => bytes.as_ptr().add(lane * F::FORMAT.block_bytes()));
+        let panel = bytes.as_ptr();
         Run8 {
-            codes: each!(lane => F::vector(block[lane])),
-            scales: F::scales(block),
-            offsets: if F::OFFSET { F::offsets(block) } else { _mm256_setzero_ps() },
+            codes: each!(lane => F::vector(panel.add(lane * F::FORMAT.block_bytes()))),
+            scales: F::scales(panel),
+            offsets: if F::OFFSET { F::offsets(panel) } else { _mm256_setzero_ps() },
         }
     }
 

@@ -31,26 +31,27 @@ pub(crate) trait RunBits: Run {
     /// The codes of eight blocks, biased, their scales and offsets.
     #[inline(always)]
     unsafe fn eight(bytes: &[u8]) -> ([__m256i; 8], [f32; 8], [f32; 8]) {
-        assert!(bytes.len() == 8 * Self::FORMAT.block_bytes());
-        let block = each!(i => bytes.as_ptr().add(i * Self::FORMAT.block_bytes()));
+        let size = Self::FORMAT.block_bytes();
+        assert!(bytes.len() == 8 * size);
+        let panel = bytes.as_ptr();
         let (mut scales, mut offsets) = ([0f32; 8], [0f32; 8]);
-        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(block));
+        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(panel));
         if Self::OFFSET {
-            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(block));
+            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(panel));
         }
-        (each!(i => Self::vector(block[i])), scales, offsets)
+        (each!(run => Self::vector(panel.add(run * size))), scales, offsets)
     }
 
-    /// The scales of eight blocks: half-precision numbers at their start, unless otherwise defined.
+    /// The scales of the eight blocks of a panel: half-precision numbers at their start, unless otherwise defined.
     #[inline(always)]
-    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
-        halves(blocks)
+    unsafe fn scales(panel: *const u8) -> __m256 {
+        halves(panel, Self::FORMAT.block_bytes())
     }
 
-    /// The offsets of eight blocks that have some.
+    /// The offsets of the eight blocks of a panel, if they have some.
     #[inline(always)]
-    unsafe fn offsets(blocks: [*const u8; 8]) -> __m256 {
-        halves(each!(i => blocks[i].add(2)))
+    unsafe fn offsets(panel: *const u8) -> __m256 {
+        halves(panel.add(2), Self::FORMAT.block_bytes())
     }
 }
 
@@ -88,11 +89,12 @@ pub(super) unsafe fn half(at: *const u8) -> f32 {
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned()))))
 }
 
-/// Half-precision numbers from eight places, at each of which there are sixteen bytes.
+/// Eight half-precision numbers, so many bytes apart; there are sixteen bytes at each.
 #[inline(always)]
-pub(super) unsafe fn halves(at: [*const u8; 8]) -> __m256 {
+unsafe fn halves(first: *const u8, stride: usize) -> __m256 {
     // Cheaper than to insert one after the other.
-    let two = |i: usize| _mm_unpacklo_epi16(_mm_loadu_si128(at[i].cast()), _mm_loadu_si128(at[i + 1].cast()));
+    let load = |i: usize| _mm_loadu_si128(first.add(i * stride).cast());
+    let two = |i: usize| _mm_unpacklo_epi16(load(i), load(i + 1));
     let (low, high) = (_mm_unpacklo_epi32(two(0), two(2)), _mm_unpacklo_epi32(two(4), two(6)));
     _mm256_cvtph_ps(_mm_unpacklo_epi64(low, high))
 }
@@ -213,17 +215,19 @@ impl RunBits for MXFP4 {
     }
 
     #[inline(always)]
-    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
-        // As `halves`.
-        let two = |i: usize| {
-            _mm_unpacklo_epi8(_mm_loadu_si128(blocks[i].cast()), _mm_loadu_si128(blocks[i + 1].cast()))
-        };
-        let (low, high) = (_mm_unpacklo_epi16(two(0), two(2)), _mm_unpacklo_epi16(two(4), two(6)));
-        let exponents = _mm256_cvtepu8_epi32(_mm_unpacklo_epi32(low, high));
+    unsafe fn scales(panel: *const u8) -> __m256 {
+        // The first byte of block i, as the lowest of number i among those that lie 4 i bytes before it.
+        let load = |i: usize| load(panel.add((17 - 4) * i));
+        let v = _mm256_blend_epi32::<0b10>(load(0), load(1));
+        let v = _mm256_blend_epi32::<0b1000>(_mm256_blend_epi32::<0b100>(v, load(2)), load(3));
+        let v = _mm256_blend_epi32::<0b10_0000>(_mm256_blend_epi32::<0b1_0000>(v, load(4)), load(5));
+        let v = _mm256_blend_epi32::<0b1000_0000>(_mm256_blend_epi32::<0b100_0000>(v, load(6)), load(7));
+        let exponents = _mm256_and_si256(v, _mm256_set1_epi32(255));
+        // As `e8m0_half`; the greater one is right.
         let one = _mm256_set1_epi32(1);
-        let normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, one), 23);
-        let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
-        _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(exponents, one)))
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, one));
+        let subnormal = _mm256_slli_epi32::<21>(_mm256_add_epi32(exponents, one));
+        _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal))
     }
 }
 

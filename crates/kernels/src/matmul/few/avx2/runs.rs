@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::{Ahead, Few, Kind};
 use crate::lanes::{self, LANES};
-use crate::quant::avx2::{Bias, RunBits, each, pairs};
+use crate::quant::avx2::{Bias, RunBits, pairs};
 use crate::quant::{MAX_BYTES, PANEL};
 
 /// A panel of a row of activations.
@@ -56,22 +56,41 @@ impl<F: RunBits> Kind for Runs<F> {
             );
             x
         });
-        let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
+        // Of the lanes of a last panel that isn't whole, those that it has.
+        let runs = _mm256_set1_epi32((rest / F::FORMAT.block_bytes()) as i32);
+        let used = _mm256_cmpgt_epi32(runs, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        let used = _mm256_castsi256_ps(used);
+        let mut padded = [0; MAX_BYTES];
         for row in rows {
-            let w = p.w[row * p.row_bytes..][..p.row_bytes].as_ptr();
+            let w = &p.w[row * p.row_bytes..];
             let mut lanes = [_mm256_setzero_ps(); T];
             for index in 0..panels {
                 if first == 0 {
                     ahead.fetch(bytes);
                 }
-                add_panel::<F, T>(w.add(index * bytes), &x.map(|x| Panel::new(x, index)), &mut lanes);
+                add_panel::<F, T>(
+                    w.as_ptr().add(index * bytes),
+                    &x.map(|x| Panel::new(x, index)),
+                    &mut lanes,
+                );
             }
             if rest > 0 {
                 if first == 0 {
                     ahead.fetch(rest);
                 }
-                w.add(panels * bytes).copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
-                add_panel::<F, T>(padded.as_ptr(), &x.map(|x| Panel::new(x, panels)), &mut lanes);
+                // Read with what follows it, the next row's, whose lanes aren't used; where nothing follows, padded.
+                let last = &w[panels * bytes..];
+                let last = if last.len() < bytes {
+                    padded[..last.len()].copy_from_slice(last);
+                    padded.as_ptr()
+                } else {
+                    last.as_ptr()
+                };
+                let before = lanes;
+                add_panel::<F, T>(last, &x.map(|x| Panel::new(x, panels)), &mut lanes);
+                for t in 0..T {
+                    lanes[t] = _mm256_blendv_ps(before[t], lanes[t], used);
+                }
             }
             for (token, lane) in lanes.into_iter().enumerate() {
                 let mut numbers = [0.0; LANES];
@@ -86,8 +105,7 @@ impl<F: RunBits> Kind for Runs<F> {
 #[inline(always)]
 unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], lanes: &mut [__m256; T]) {
     let totals = eight::<F, T>(w, x);
-    let blocks = each!(run => w.add(run * F::FORMAT.block_bytes()));
-    let scales = F::scales(blocks);
+    let scales = F::scales(w);
     for t in 0..T {
         let sums = _mm256_loadu_si256(x[t].sums.cast());
         let mut total = totals[t];
@@ -98,9 +116,20 @@ unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], la
         lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(scales, of_x), _mm256_cvtepi32_ps(total), lanes[t]);
         if F::OFFSET {
             let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
-            lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(blocks), of_x), total, lanes[t]);
+            lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(w), of_x), total, lanes[t]);
         }
     }
+}
+
+/// Whether sums of eight products fit into words.
+const fn in_words<F: RunBits>() -> bool {
+    F::MOST as i32 * 127 * 8 <= i16::MAX as i32
+}
+
+/// The sums of numbers in both: words as long as they have room.
+#[inline(always)]
+unsafe fn add<F: RunBits>(a: __m256i, b: __m256i) -> __m256i {
+    if in_words::<F>() { _mm256_add_epi16(a, b) } else { _mm256_add_epi32(a, b) }
 }
 
 /// The sums of the products of eight runs, in their order.
@@ -111,8 +140,8 @@ unsafe fn eight<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T]) ->
     for t in 0..T {
         let (a, b) = (sums[t], last[t]);
         sums[t] = _mm256_add_epi32(
-            _mm256_permute2x128_si256::<0x20>(a, b),
-            _mm256_permute2x128_si256::<0x31>(a, b),
+            _mm256_blend_epi32::<0b1111_0000>(a, b),
+            _mm256_permute2x128_si256::<0x21>(a, b),
         );
     }
     sums
@@ -124,8 +153,14 @@ unsafe fn four<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run
     let mut sums = two::<F, T>(panel, x, run);
     let last = two::<F, T>(panel, x, run + 2);
     for t in 0..T {
-        let (a, b) = (sums[t], last[t]);
-        sums[t] = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+        let (a, b) = (_mm256_castsi256_ps(sums[t]), _mm256_castsi256_ps(last[t]));
+        sums[t] = add::<F>(
+            _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b)),
+            _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b)),
+        );
+        if in_words::<F>() {
+            sums[t] = _mm256_madd_epi16(sums[t], _mm256_set1_epi16(1));
+        }
     }
     sums
 }
@@ -139,19 +174,22 @@ unsafe fn two<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run:
     let last = products::<F, T>(panel, x, run + 1);
     for t in 0..T {
         let (a, b) = (sums[t], last[t]);
-        sums[t] = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        sums[t] = add::<F>(_mm256_blend_epi32::<0b1100_1100>(a, b), _mm256_alignr_epi8::<8>(b, a));
     }
     sums
 }
 
-/// The sums of four products each.
+/// The sums of two products each, in words, or of four.
 #[inline(always)]
 unsafe fn products<F: RunBits, const T: usize>(panel: *const u8, x: &[Panel; T], run: usize) -> [__m256i; T] {
     let w = F::vector(panel.add(run * F::FORMAT.block_bytes()));
     let mut products = [_mm256_setzero_si256(); T];
     for t in 0..T {
         let x = _mm256_loadu_si256(x[t].codes.add(32 * run).cast());
-        products[t] = _mm256_madd_epi16(pairs(w, x, F::BIAS), _mm256_set1_epi16(1));
+        products[t] = pairs(w, x, F::BIAS);
+        if !in_words::<F>() {
+            products[t] = _mm256_madd_epi16(products[t], _mm256_set1_epi16(1));
+        }
     }
     products
 }
