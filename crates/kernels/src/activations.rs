@@ -10,7 +10,7 @@ use crate::quant::{FLOATS, PANEL};
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS};
+pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS, WordBlock};
 
 /// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32 for float weights;
 /// 8-bit codes in runs of 32 with an f32 scale each for formats of 32; 8-bit codes in runs of 256 with an f32 scale
@@ -121,11 +121,15 @@ impl Activations {
         self.form == Form::of(format)
     }
 
-    /// These rows in blocks of sixteen: all of them, or those that `rows` names, in that order.
+    /// These rows in blocks of sixteen: all of them, or those that `rows` names, in that order; `as_words` says whether
+    /// the codes of runs are wanted as words too.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, rows: Option<&[u32]>) -> &Blocks {
+    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, rows: Option<&[u32]>, as_words: bool) -> &Blocks {
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.take(cpu, self, rows);
+        if as_words {
+            blocks.widen(cpu);
+        }
         self.blocks = blocks;
         &self.blocks
     }

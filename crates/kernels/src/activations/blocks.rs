@@ -36,6 +36,11 @@ pub(crate) struct RunBlock {
     pub scales: [f32; TOKENS],
 }
 
+/// The codes of a [`RunBlock`] as words: two consecutive ones of each row.
+#[repr(C, align(64))]
+#[derive(Clone, Debug)]
+pub(crate) struct WordBlock(pub [[[i16; 2]; TOKENS]; 16]);
+
 /// Rows of activations in blocks of sixteen; what is missing of the last block is zero. Only one of both is filled.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
@@ -46,6 +51,8 @@ pub(crate) struct Blocks {
     supers: Vec<SuperBlock>,
     /// `[LANES, count, panels]`
     runs: Vec<RunBlock>,
+    /// The same as words, or none if nobody wanted them yet.
+    words: Vec<WordBlock>,
 }
 
 impl Blocks {
@@ -70,12 +77,39 @@ impl Blocks {
         &self.runs[lane * len..][..len]
     }
 
+    /// What [`Blocks::runs`] gives as words, after [`Blocks::widen`].
+    pub(crate) fn words(&self, lane: usize) -> &[WordBlock] {
+        let len = self.words.len() / LANES;
+        &self.words[lane * len..][..len]
+    }
+
+    /// Makes words of all runs' codes.
+    pub(super) fn widen(&mut self, cpu: &Cpu) {
+        if self.words.len() == self.runs.len() {
+            return;
+        }
+        self.words.resize(self.runs.len(), WordBlock([[[0; 2]; TOKENS]; 16]));
+        let words = Disjoint::new(&mut self.words);
+        cpu.threads.run(self.runs.len(), &|run| {
+            // SAFETY: each task has its own block.
+            let WordBlock(words) = unsafe { &mut words.slice(run, 1)[0] };
+            for (words, quads) in words.as_chunks_mut::<2>().0.iter_mut().zip(&self.runs[run].codes) {
+                for (token, quad) in quads.iter().enumerate() {
+                    let [a, b, c, d] = quad.map(i16::from);
+                    words[0][token] = [a, b];
+                    words[1][token] = [c, d];
+                }
+            }
+        });
+    }
+
     /// Takes the rows of `x`: all, or those named.
     pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, named: Option<&[u32]>) {
         let wanted = named.unwrap_or(&[]);
         if self.taken.as_deref() == Some(wanted) {
             return;
         }
+        self.words.clear();
         let rows = named.map_or(x.rows(), <[_]>::len);
         let from = |i: usize| named.map_or(i, |rows| rows[i] as usize);
         self.count = rows.div_ceil(TOKENS);

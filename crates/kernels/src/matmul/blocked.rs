@@ -12,7 +12,8 @@ use std::cell::RefCell;
 
 use super::panel::{Part, ROWS, RunPanel, SUMS, SuperPanel};
 use super::side_by_side::{
-    Words, runs_avx2, runs_avx512, runs_avxvnni, signed_runs_avx2, supers_avx2, supers_avx512, supers_avxvnni,
+    WordPanel, runs_avx2, runs_avx512, runs_avxvnni, signed_runs_avx2, supers_avx2, supers_avx512,
+    supers_avxvnni,
 };
 use super::vector::{Avx2, Avx512, AvxVnni};
 use super::{Rows, Taken, tiles};
@@ -30,7 +31,7 @@ use crate::{Aligned, Cpu, Format};
 struct Scratch {
     supers: Option<Box<SuperPanel>>,
     runs: Vec<RunPanel>,
-    words: Words,
+    words: Vec<WordPanel>,
     sums: Aligned<f32>,
 }
 
@@ -50,13 +51,13 @@ pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
 pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y: &Disjoint<f32>) {
     let panels = x.panels();
     let tokens = taken.len(x);
-    let blocks = x.in_blocks(
-        cpu,
-        match taken {
-            Taken::All => None,
-            Taken::Some(rows) => Some(rows),
-        },
-    );
+    let rows = match taken {
+        Taken::All => None,
+        Taken::Some(rows) => Some(rows),
+    };
+    // For `signed_runs_avx2`.
+    let as_words = cpu.isa.level() == Level::Avx2 && matches!(w.format, Format::Q8_0 | Format::IQ4_NL);
+    let blocks = x.in_blocks(cpu, rows, as_words);
     let out = w.rows();
     let row_bytes = w.bytes.len() / out;
     let level = match cpu.isa.level() {
@@ -187,7 +188,7 @@ impl Part<'_> {
             match self.level {
                 Level::Scalar => {}
                 Level::Avx2 => match F::BIAS {
-                    Bias::Signed => signed_runs_avx2(panels, x, words, sums),
+                    Bias::Signed => signed_runs_avx2(panels, words, x, blocks.words(lane), sums),
                     _ if F::MOST > 15 => runs_avx2::<4>(panels, x, bias, F::OFFSET, sums),
                     _ => runs_avx2::<8>(panels, x, bias, F::OFFSET, sums),
                 },

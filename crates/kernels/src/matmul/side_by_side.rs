@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::panel::{ROWS, RunPanel, SUMS, SuperPanel};
 use super::vector::{Avx2, Avx512, AvxVnni, Vector};
-use crate::activations::{RunBlock, SuperBlock, TOKENS};
+use crate::activations::{RunBlock, SuperBlock, TOKENS, WordBlock};
 use crate::quant::RUN;
 
 /// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold a block's lanes, R
@@ -251,21 +251,10 @@ pub(super) unsafe fn runs_avx512(
     runs::<Avx512, 8, 1, 8>(panels, blocks, bias, offset, sums);
 }
 
-/// A lane's runs as words, in pairs.
-#[derive(Default)]
-pub(super) struct Words {
-    panels: Vec<Pairs<ROWS>>,
-    blocks: Vec<Pairs<TOKENS>>,
-}
-
-/// `[RUN / 2, LEN]` of a block, `[LEN, RUN / 2]` of a panel.
+/// The codes of a [`RunPanel`] as words.
 #[derive(Clone)]
 #[repr(C, align(64))]
-struct Pairs<const LEN: usize>([[i16; RUN]; LEN]);
-
-impl<const LEN: usize> Pairs<LEN> {
-    const ZERO: Self = Pairs([[0; RUN]; LEN]);
-}
+pub(super) struct WordPanel([[i16; RUN]; ROWS]);
 
 /// As [`runs_avx2`], of codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so that each
 /// would be widened. Here codes are, once for all blocks and all rows.
@@ -273,17 +262,17 @@ impl<const LEN: usize> Pairs<LEN> {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn signed_runs_avx2(
     panels: &[RunPanel],
+    words: &mut Vec<WordPanel>,
     blocks: &[RunBlock],
-    words: &mut Words,
+    word_blocks: &[WordBlock],
     sums: *mut f32,
 ) {
     /// Rows of weights side by side, and registers of a block's lanes.
     const R: usize = 4;
     const N: usize = 2;
     type V = Avx2;
-    words.panels.resize(panels.len(), Pairs::ZERO);
-    words.blocks.resize(panels.len(), Pairs::ZERO);
-    for (panel, words) in panels.iter().zip(&mut words.panels) {
+    words.resize(panels.len(), WordPanel([[0; RUN]; ROWS]));
+    for (panel, words) in panels.iter().zip(words.iter_mut()) {
         for (codes, words) in panel.codes.iter().zip(&mut words.0) {
             for (codes, words) in codes.as_chunks::<16>().0.iter().zip(words.as_chunks_mut::<16>().0) {
                 let widened = _mm256_cvtepi8_epi16(_mm_loadu_si128(codes.as_ptr().cast()));
@@ -291,35 +280,14 @@ pub(super) unsafe fn signed_runs_avx2(
             }
         }
     }
-    for (index, block) in blocks.chunks_exact(panels.len()).enumerate() {
-        for (block, words) in block.iter().zip(&mut words.blocks) {
-            for (quad, codes) in block.codes.iter().enumerate() {
-                for n in 0..N {
-                    let codes = _mm256_loadu_si256(codes.as_ptr().add(n * TOKENS / N).cast());
-                    // The first two codes of each lane, and the last two, in the upper halves of words.
-                    let first = _mm256_unpacklo_epi8(_mm256_setzero_si256(), codes);
-                    let last = _mm256_unpackhi_epi8(_mm256_setzero_si256(), codes);
-                    let (first, last) = (_mm256_srai_epi16::<8>(first), _mm256_srai_epi16::<8>(last));
-                    let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(
-                        _mm256_castsi256_ps(first),
-                        _mm256_castsi256_ps(last),
-                    ));
-                    let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(
-                        _mm256_castsi256_ps(first),
-                        _mm256_castsi256_ps(last),
-                    ));
-                    let to = words.0.as_mut_ptr().cast::<i32>().add(2 * quad * TOKENS + n * TOKENS / N);
-                    _mm256_storeu_si256(to.cast(), even);
-                    _mm256_storeu_si256(to.add(TOKENS).cast(), odd);
-                }
-            }
-        }
+    let blocks = blocks.chunks_exact(panels.len()).zip(word_blocks.chunks_exact(panels.len()));
+    for (index, (block, word_block)) in blocks.enumerate() {
         let sums = sums.add(index * SUMS);
         for first in (0..ROWS).step_by(R) {
             let mut lanes = [[V::zero_floats(); N]; R];
             for (at, (panel, block)) in panels.iter().zip(block).enumerate() {
-                let w = words.panels[at].0.as_ptr().add(first).cast::<i32>();
-                let x = words.blocks[at].0.as_ptr().cast::<i32>();
+                let w = words[at].0.as_ptr().add(first).cast::<i32>();
+                let x = word_block[at].0.as_ptr().cast::<i32>();
                 let mut totals = [[V::zero(); N]; R];
                 for pair in 0..RUN / 2 {
                     let xs = [V::load(x.add(pair * TOKENS)), V::load(x.add(pair * TOKENS + TOKENS / N))];
