@@ -28,7 +28,7 @@ fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed:
             Format::BF16 => block.copy_from_slice(&random.float().to_le_bytes()[2..]),
             // The first two are told apart from all others.
             Format::MXFP4 => {
-                block[0] = [0, 1, 2, 120, 121, 122, 123, 124, 125, 126][random.next() as usize % 10]
+                block[0] = [0, 1, 2, 120, 121, 122, 123, 124, 125, 126][random.next() as usize % 10];
             }
             _ => {}
         }
