@@ -60,6 +60,10 @@ pub struct Args {
     /// Where computed static text is kept.
     #[command(flatten)]
     pub cache: cache::SizedArgs,
+
+    /// Nobody watches tokens come.
+    #[arg(skip)]
+    pub unwatched: bool,
 }
 
 impl Args {
@@ -199,6 +203,7 @@ impl Args {
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
             drafts: self.drafts,
+            steady: !self.unwatched,
             offload: self.device.offload(),
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,

@@ -407,8 +407,13 @@ impl Bench<'_> {
 
     /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request after the other.
     fn replay(&self, tasks: &[Vec<&Request>], agents: usize) -> alara_engine::Result<Parallel> {
-        let options =
-            Options { parallel: agents, disk: None, context: self.context, ..self.config.options.clone() };
+        let options = Options {
+            parallel: agents,
+            steady: false,
+            disk: None,
+            context: self.context,
+            ..self.config.options.clone()
+        };
         let engine = Engine::load(self.gguf, &options)?;
         let next = AtomicUsize::new(0);
         let work = || -> alara_engine::Result<usize> {

@@ -366,7 +366,9 @@ impl Loaded {
     /// The model, loaded when it is first asked for; `None` = the gold solutions.
     fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
         if self.model.is_none() && !args.gold {
-            self.model = Some(args.model.named(job.model.as_deref()).load(None, args.parallel.get())?);
+            let mut model = args.model.named(job.model.as_deref());
+            model.unwatched = true;
+            self.model = Some(model.load(None, args.parallel.get())?);
         }
         Ok(self.model.clone())
     }

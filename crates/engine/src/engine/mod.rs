@@ -87,6 +87,9 @@ pub struct Options {
     /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the CPU only,
     /// which gives a token the same logits whatever is computed beside it.
     pub drafts: bool,
+    /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps have few rows. Default true. Who
+    /// waits for whole answers only, as a benchmark does, gets them sooner without.
+    pub steady: bool,
     /// Keeps static text on disk too, so that a later run need not compute it again. `None`, the default: not.
     pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
@@ -109,6 +112,7 @@ impl Default for Options {
             chat_template: None,
             thinking: None,
             drafts: true,
+            steady: true,
             disk: None,
             memory: None,
         }
@@ -448,7 +452,8 @@ impl Start<'_> {
             let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, invariant);
             Disk::new(disk.clone(), gguf.name(), fingerprint)
         });
-        let thread = start(Pool::new(decoder, room).on_disk(disk).beside(host_bytes), queue);
+        let pool = Pool::new(decoder, room).on_disk(disk).beside(host_bytes).steadily(options.steady);
+        let thread = start(pool, queue);
         let thread = thread.map_err(|error| Error::Backend {
             operation: "start the engine's thread".into(),
             message: error.to_string(),

@@ -48,6 +48,8 @@ pub struct Pool<B: Backend> {
     /// How many runs have finished.
     finished: u64,
     pace: Pace,
+    /// Whether a step is short while somebody waits for a token.
+    steady: bool,
     odds: Odds,
     /// The tier on disk, if there is one, and the file that is being written.
     disk: Option<Disk>,
@@ -66,11 +68,19 @@ impl<B: Backend> Pool<B> {
             prefixes: Prefixes::default(),
             finished: 0,
             pace: Pace::default(),
+            steady: true,
             odds: Odds::default(),
             disk: None,
             export: None,
             host: HostMemory::default(),
         }
+    }
+
+    /// The same, whose sequences' tokens come steadily beside others' prompts, or not.
+    #[must_use]
+    pub fn steadily(mut self, steady: bool) -> Self {
+        self.steady = steady;
+        self
     }
 
     /// The same, with static text that is given up on the device moved to `bytes` of the host's memory.

@@ -162,11 +162,11 @@ fn runs_nothing(run: &Run) -> bool {
 }
 
 impl<B: Backend> Pool<B> {
-    /// How many rows the next step of `runs` may have, at most `most`: few while one of several decodes, so that its tokens come
+    /// How many rows the next step of `runs` may have, at most `most`: few while one of several decodes, if its tokens are to come
     /// steadily beside a long prompt.
     pub fn budget(&self, runs: &[&mut Run], most: usize) -> usize {
         let several = runs.iter().filter(|run| !run.finished).count() > 1;
-        self.pace.budget(several && runs.iter().any(|run| run.decodes()), most)
+        self.pace.budget(self.steady && several && runs.iter().any(|run| run.decodes()), most)
     }
 
     /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute

@@ -73,6 +73,19 @@ fn check_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
     assert!(largest <= limit, "{what}: {largest} > {limit}");
 }
 
+/// Nothing is known of the machine's speed yet.
+#[test]
+fn a_prompt_gets_few_rows_while_others_wait_for_tokens_that_are_to_come_steadily() {
+    let mut pool = pool("qwen3", 256, KvType::F32);
+    let mut first = Run::new(tokens(1, 3), Prefix::default());
+    pool.step(&mut [&mut first], 64).unwrap();
+    first.tokens.push(7);
+    let mut second = Run::new(tokens(2, 100), Prefix::default());
+    assert_eq!(pool.budget(&[&mut first], 64), 64);
+    assert_eq!(pool.budget(&[&mut first, &mut second], 64), 4);
+    assert_eq!(pool.steadily(false).budget(&[&mut first, &mut second], 64), 64);
+}
+
 #[test]
 fn sequences_of_one_step_have_their_own_positions() {
     for case in ["qwen3", "llama3-ropefreqs", "olmo2"] {
