@@ -61,9 +61,9 @@ pub struct Args {
     #[command(flatten)]
     pub cache: cache::SizedArgs,
 
-    /// Nobody watches tokens come.
-    #[arg(skip)]
-    pub unwatched: bool,
+    /// As [`Options::steady`].
+    #[arg(skip = true)]
+    pub steady: bool,
 }
 
 impl Args {
@@ -203,7 +203,7 @@ impl Args {
             chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
             thinking: self.thinking,
             drafts: self.drafts,
-            steady: !self.unwatched,
+            steady: self.steady,
             offload: self.device.offload(),
             threads: compute::threads_or_default(self.threads),
             isa: compute::isa()?,

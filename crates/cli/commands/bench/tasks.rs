@@ -367,7 +367,7 @@ impl Loaded {
     fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
         if self.model.is_none() && !args.gold {
             let mut model = args.model.named(job.model.as_deref());
-            model.unwatched = true;
+            model.steady = false;
             self.model = Some(model.load(None, args.parallel.get())?);
         }
         Ok(self.model.clone())

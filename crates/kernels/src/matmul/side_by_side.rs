@@ -271,6 +271,7 @@ pub(super) unsafe fn signed_runs_avx2(
     const R: usize = 4;
     const N: usize = 2;
     type V = Avx2;
+    assert_eq!(blocks.len(), word_blocks.len(), "blocks that nobody asked for as words");
     words.resize(panels.len(), WordPanel([[0; RUN]; ROWS]));
     for (panel, words) in panels.iter().zip(words.iter_mut()) {
         for (codes, words) in panel.codes.iter().zip(&mut words.0) {
