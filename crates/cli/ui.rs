@@ -16,7 +16,7 @@ pub fn line(text: &str) {
     }
 }
 
-/// Prints a piece of the answer to stdout, at once. As for [`line`], whoever closed it wants no more.
+/// Prints a piece of the answer to stdout, at once. As for [`fn@line`], whoever closed it wants no more.
 pub fn text(text: &str) {
     let mut stdout = std::io::stdout();
     if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {

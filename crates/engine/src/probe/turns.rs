@@ -23,7 +23,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up tools](tools).
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up tools](fn@tools).
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How strongly programs are walled off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Every layer that [`enforced`](super::enforced) names. The process must have called [`enter`](super::enter) first.
+    /// Every layer that [`enforced`](fn@super::enforced) names. The process must have called [`enter`](super::enter) first.
     #[default]
     Auto,
     /// Plain execution: only the time and output limits, the clean environment and the process group hold.

@@ -47,6 +47,7 @@ pub(crate) struct Blocks {
     /// Of which rows: `None` if nothing is up to date, an empty list means all.
     taken: Option<Vec<u32>>,
     count: usize,
+    ends_in_half: bool,
     /// `[panels, count]`
     supers: Vec<SuperBlock>,
     /// `[LANES, count, panels]`
@@ -64,6 +65,11 @@ impl Blocks {
     /// The number of blocks.
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Whether only the first half of the last block has rows.
+    pub(crate) fn ends_in_half(&self) -> bool {
+        self.ends_in_half
     }
 
     /// The blocks of a panel.
@@ -113,6 +119,7 @@ impl Blocks {
         let rows = named.map_or(x.rows(), <[_]>::len);
         let from = |i: usize| named.map_or(i, |rows| rows[i] as usize);
         self.count = rows.div_ceil(TOKENS);
+        self.ends_in_half = (1..=TOKENS / 2).contains(&(rows % TOKENS));
         let (count, panels) = (self.count, x.panels());
         if x.has_supers() {
             self.supers.resize(count * panels, SuperBlock::ZERO);

@@ -44,7 +44,12 @@ const TILES: usize = 2;
 
 /// Whether products of `rows` rows of activations are worth unpacking weights for.
 pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
-    level != Level::Scalar && format.block_len() > 1 && rows > 8
+    let few = match level {
+        Level::Scalar => return false,
+        Level::Avx2 | Level::AvxVnni => 12,
+        Level::Avx512 | Level::Amx => 8,
+    };
+    format.block_len() > 1 && rows > few
 }
 
 /// As [`super::matmul`].
@@ -120,32 +125,33 @@ impl Part<'_> {
             let fresh = index < LANES;
             let sums = scratch.sums[index % LANES * lane..][..lane].as_mut_ptr();
             let x = blocks.supers(index);
+            let parts = x.split_at(x.len() - usize::from(blocks.ends_in_half()));
             match self.level {
                 Level::Scalar => {}
                 Level::Avx2 => {
                     self.fill_supers::<F, Avx2>(index, panel);
                     match (F::SIXTEENS, F::BIAS) {
                         (_, Bias::Signed) => {
-                            supers_avx2::<8, 1, true>(panel, x, false, F::MINIMA, fresh, sums);
+                            supers_avx2::<8, 1, true>(panel, parts, false, F::MINIMA, fresh, sums);
                         }
                         (true, Bias::Unsigned(32)) => {
-                            supers_avx2::<4, 2, false>(panel, x, true, F::MINIMA, fresh, sums);
+                            supers_avx2::<4, 2, false>(panel, parts, true, F::MINIMA, fresh, sums);
                         }
                         (true, Bias::Unsigned(bias)) => {
-                            supers_avx2::<4, 4, false>(panel, x, bias != 0, F::MINIMA, fresh, sums);
+                            supers_avx2::<4, 4, false>(panel, parts, bias != 0, F::MINIMA, fresh, sums);
                         }
                         (false, _) if F::MOST > 15 => {
-                            supers_avx2::<8, 4, false>(panel, x, false, F::MINIMA, fresh, sums);
+                            supers_avx2::<8, 4, false>(panel, parts, false, F::MINIMA, fresh, sums);
                         }
-                        (false, _) => supers_avx2::<8, 8, false>(panel, x, false, F::MINIMA, fresh, sums),
+                        (false, _) => supers_avx2::<8, 8, false>(panel, parts, false, F::MINIMA, fresh, sums),
                     }
                 }
                 Level::AvxVnni => {
                     self.fill_supers::<F, AvxVnni>(index, panel);
                     let lowered = !matches!(F::BIAS, Bias::Unsigned(0));
                     match F::SIXTEENS {
-                        true => supers_avxvnni::<4>(panel, x, lowered, F::MINIMA, fresh, sums),
-                        false => supers_avxvnni::<8>(panel, x, lowered, F::MINIMA, fresh, sums),
+                        true => supers_avxvnni::<4>(panel, parts, lowered, F::MINIMA, fresh, sums),
+                        false => supers_avxvnni::<8>(panel, parts, lowered, F::MINIMA, fresh, sums),
                     }
                 }
                 Level::Avx512 => {
@@ -184,15 +190,16 @@ impl Part<'_> {
         };
         for (lane, panels) in panels[..len].chunks_exact(self.panels).enumerate() {
             let x = blocks.runs(lane);
+            let parts = x.split_at(x.len() - if blocks.ends_in_half() { self.panels } else { 0 });
             let sums = sums[lane * blocks.count() * SUMS..][..blocks.count() * SUMS].as_mut_ptr();
             match self.level {
                 Level::Scalar => {}
                 Level::Avx2 => match F::BIAS {
-                    Bias::Signed => signed_runs_avx2(panels, words, x, blocks.words(lane), sums),
-                    _ if F::MOST > 15 => runs_avx2::<4>(panels, x, bias, F::OFFSET, sums),
-                    _ => runs_avx2::<8>(panels, x, bias, F::OFFSET, sums),
+                    Bias::Signed => signed_runs_avx2(panels, words, parts, blocks.words(lane), sums),
+                    _ if F::MOST > 15 => runs_avx2::<4>(panels, parts, bias, F::OFFSET, sums),
+                    _ => runs_avx2::<8>(panels, parts, bias, F::OFFSET, sums),
                 },
-                Level::AvxVnni => runs_avxvnni(panels, x, bias, F::OFFSET, sums),
+                Level::AvxVnni => runs_avxvnni(panels, parts, bias, F::OFFSET, sums),
                 Level::Avx512 => runs_avx512(panels, x, bias, F::OFFSET, sums),
                 Level::Amx => tiles::runs(panels, x, F::OFFSET, sums),
             }
@@ -246,7 +253,7 @@ impl Outputs<'_> {
         let mut turned = [[0f32; ROWS]; TOKENS];
         let mut row = 0;
         while row < self.rows {
-            for half in [0, 8] {
+            for half in (0..self.places(block).count()).step_by(8) {
                 let at = row * TOKENS + half;
                 let t = turn(each!(r => {
                     let s = each!(i => _mm256_loadu_ps(from[i].add(at + r * TOKENS)));

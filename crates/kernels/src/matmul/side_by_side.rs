@@ -10,8 +10,9 @@ use super::vector::{Avx2, Avx512, AvxVnni, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS, WordBlock};
 use crate::quant::RUN;
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold a block's lanes, R
-/// rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for HEAD * 4.
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold the lanes of a
+/// block that are computed, R rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial
+/// sums for HEAD * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn supers<
@@ -29,7 +30,6 @@ unsafe fn supers<
     fresh: bool,
     sums: *mut f32,
 ) {
-    let width = TOKENS / N;
     for (index, block) in blocks.iter().enumerate() {
         let x = block.codes.as_ptr().cast::<i32>();
         let code_sums =
@@ -55,14 +55,14 @@ unsafe fn supers<
             for r in 0..R {
                 let row = first + r;
                 for n in 0..N {
-                    let code_sums = code_sums.add(n * width);
+                    let code_sums = code_sums.add(n * V::WIDTH);
                     let mut total = totals[r][n];
                     if lowered {
                         let words = panel.lowered.as_ptr().add(row).cast();
                         total = V::sub(total, of_sums::<V, QUADS>(words, code_sums));
                     }
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * width));
-                    let at = sums.add(index * SUMS + row * TOKENS + n * width);
+                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
+                    let at = sums.add(index * SUMS + row * TOKENS + n * V::WIDTH);
                     let factor = V::mul(V::spread_float(*panel.scale.as_ptr().add(row)), scales);
                     let mut sum = V::mul_add(factor, V::float(total), V::load_unless(fresh, at));
                     if minima {
@@ -89,7 +89,7 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *
     total
 }
 
-/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with the N registers of a block.
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with N registers of a block.
 // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
@@ -108,7 +108,7 @@ unsafe fn products<
     for quad in 0..HEAD {
         let mut xs = [V::zero(); N];
         for n in 0..N {
-            xs[n] = V::load(x.add(quad * TOKENS + n * (TOKENS / N)));
+            xs[n] = V::load(x.add(quad * TOKENS + n * V::WIDTH));
         }
         for r in 0..R {
             let w = V::spread(codes.add(r * APART + quad).read_unaligned());
@@ -120,28 +120,33 @@ unsafe fn products<
     partial
 }
 
+/// Of the blocks of `half`, only the first half of their rows is computed.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn supers_avx2<const QUADS: usize, const HEAD: usize, const SIGNED: bool>(
     panel: &SuperPanel,
-    blocks: &[SuperBlock],
+    (whole, half): (&[SuperBlock], &[SuperBlock]),
     lowered: bool,
     minima: bool,
     fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, blocks, lowered, minima, fresh, sums);
+    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, whole, lowered, minima, fresh, sums);
+    let sums = sums.add(whole.len() * SUMS);
+    supers::<Avx2, 4, 1, QUADS, HEAD, SIGNED>(panel, half, lowered, minima, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn supers_avxvnni<const QUADS: usize>(
     panel: &SuperPanel,
-    blocks: &[SuperBlock],
+    (whole, half): (&[SuperBlock], &[SuperBlock]),
     lowered: bool,
     minima: bool,
     fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<AvxVnni, 2, 2, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
+    supers::<AvxVnni, 2, 2, QUADS, QUADS, false>(panel, whole, lowered, minima, fresh, sums);
+    let sums = sums.add(whole.len() * SUMS);
+    supers::<AvxVnni, 4, 1, QUADS, QUADS, false>(panel, half, lowered, minima, fresh, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -167,7 +172,6 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
     offset: bool,
     sums: *mut f32,
 ) {
-    let width = TOKENS / N;
     // A sum of a run's codes is within a word's range; the word above it counts nothing.
     let less = V::spread(i32::from(-bias as u16));
     for (index, block) in blocks.chunks_exact(panels.len()).enumerate() {
@@ -189,8 +193,8 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
                     }
                 }
                 for n in 0..N {
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * width));
-                    let code_sums = V::load(block.sums.as_ptr().add(n * width));
+                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
+                    let code_sums = V::load(block.sums.as_ptr().add(n * V::WIDTH));
                     for r in 0..R {
                         let total = if bias == 0 {
                             totals[r][n]
@@ -210,7 +214,10 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
             }
             for r in 0..R {
                 for n in 0..N {
-                    V::store_floats(sums.add(index * SUMS + (first + r) * TOKENS + n * width), lanes[r][n]);
+                    V::store_floats(
+                        sums.add(index * SUMS + (first + r) * TOKENS + n * V::WIDTH),
+                        lanes[r][n],
+                    );
                 }
             }
             first += R;
@@ -221,23 +228,27 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn runs_avx2<const HEAD: usize>(
     panels: &[RunPanel],
-    blocks: &[RunBlock],
+    (whole, half): (&[RunBlock], &[RunBlock]),
     bias: i16,
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 4, 2, HEAD>(panels, blocks, bias, offset, sums);
+    runs::<Avx2, 4, 2, HEAD>(panels, whole, bias, offset, sums);
+    let sums = sums.add(whole.len() / panels.len() * SUMS);
+    runs::<Avx2, 8, 1, HEAD>(panels, half, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn runs_avxvnni(
     panels: &[RunPanel],
-    blocks: &[RunBlock],
+    (whole, half): (&[RunBlock], &[RunBlock]),
     bias: i16,
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<AvxVnni, 2, 2, 8>(panels, blocks, bias, offset, sums);
+    runs::<AvxVnni, 2, 2, 8>(panels, whole, bias, offset, sums);
+    let sums = sums.add(whole.len() / panels.len() * SUMS);
+    runs::<AvxVnni, 4, 1, 8>(panels, half, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -258,20 +269,15 @@ pub(super) struct WordPanel([[i16; RUN]; ROWS]);
 
 /// As [`runs_avx2`], of codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so that each
 /// would be widened. Here codes are, once for all blocks and all rows.
-#[allow(clippy::needless_range_loop)] // See `products`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn signed_runs_avx2(
     panels: &[RunPanel],
     words: &mut Vec<WordPanel>,
-    blocks: &[RunBlock],
+    (whole, half): (&[RunBlock], &[RunBlock]),
     word_blocks: &[WordBlock],
     sums: *mut f32,
 ) {
-    /// Rows of weights side by side, and registers of a block's lanes.
-    const R: usize = 4;
-    const N: usize = 2;
-    type V = Avx2;
-    assert_eq!(blocks.len(), word_blocks.len(), "blocks that nobody asked for as words");
+    assert_eq!(whole.len() + half.len(), word_blocks.len(), "blocks that nobody asked for as words");
     words.resize(panels.len(), WordPanel([[0; RUN]; ROWS]));
     for (panel, words) in panels.iter().zip(words.iter_mut()) {
         for (codes, words) in panel.codes.iter().zip(&mut words.0) {
@@ -281,6 +287,22 @@ pub(super) unsafe fn signed_runs_avx2(
             }
         }
     }
+    let (whole_words, half_words) = word_blocks.split_at(whole.len());
+    signed_runs::<Avx2, 4, 2>(panels, words, whole, whole_words, sums);
+    let sums = sums.add(whole.len() / panels.len() * SUMS);
+    signed_runs::<Avx2, 8, 1>(panels, words, half, half_words, sums);
+}
+
+/// As [`runs`], of codes as words.
+#[allow(clippy::needless_range_loop)] // See `products`.
+#[inline(always)]
+unsafe fn signed_runs<V: Vector, const R: usize, const N: usize>(
+    panels: &[RunPanel],
+    words: &[WordPanel],
+    blocks: &[RunBlock],
+    word_blocks: &[WordBlock],
+    sums: *mut f32,
+) {
     let blocks = blocks.chunks_exact(panels.len()).zip(word_blocks.chunks_exact(panels.len()));
     for (index, (block, word_block)) in blocks.enumerate() {
         let sums = sums.add(index * SUMS);
@@ -291,7 +313,10 @@ pub(super) unsafe fn signed_runs_avx2(
                 let x = word_block[at].0.as_ptr().cast::<i32>();
                 let mut totals = [[V::zero(); N]; R];
                 for pair in 0..RUN / 2 {
-                    let xs = [V::load(x.add(pair * TOKENS)), V::load(x.add(pair * TOKENS + TOKENS / N))];
+                    let mut xs = [V::zero(); N];
+                    for n in 0..N {
+                        xs[n] = V::load(x.add(pair * TOKENS + n * V::WIDTH));
+                    }
                     for r in 0..R {
                         let w = V::spread(*w.add(r * RUN / 2 + pair));
                         for n in 0..N {
@@ -300,7 +325,7 @@ pub(super) unsafe fn signed_runs_avx2(
                     }
                 }
                 for n in 0..N {
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * TOKENS / N));
+                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
                     for r in 0..R {
                         let factor = V::mul(V::spread_float(panel.scales[first + r]), scales);
                         lanes[r][n] = V::mul_add(factor, V::float(totals[r][n]), lanes[r][n]);
@@ -309,7 +334,7 @@ pub(super) unsafe fn signed_runs_avx2(
             }
             for r in 0..R {
                 for n in 0..N {
-                    V::store_floats(sums.add((first + r) * TOKENS + n * TOKENS / N), lanes[r][n]);
+                    V::store_floats(sums.add((first + r) * TOKENS + n * V::WIDTH), lanes[r][n]);
                 }
             }
         }

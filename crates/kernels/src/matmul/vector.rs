@@ -11,6 +11,8 @@ use std::arch::x86_64::*;
 /// # Safety
 /// The functions may only be called where the instruction set is available, and pointers are to whole registers.
 pub(crate) trait Vector {
+    /// The lanes of a register.
+    const WIDTH: usize;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
     /// Lanes of floats.
@@ -48,6 +50,7 @@ pub(crate) trait Vector {
 /// What AVX2 and AVX-VNNI share.
 macro_rules! common_256 {
     () => {
+        const WIDTH: usize = 8;
         type I = __m256i;
         type F = __m256;
 
@@ -202,6 +205,7 @@ impl Vector for AvxVnni {
 pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
+    const WIDTH: usize = 16;
     type I = __m512i;
     type F = __m512;
 

@@ -14,9 +14,9 @@ use crate::gguf::{TensorData, TensorType};
 pub enum Matrix {
     /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float weights.
     Candle(QMatMul),
-    /// In blocks of 32, see [`Blocks32`].
+    /// In blocks of 32.
     Blocks32(Blocks32),
-    /// Of a type or width that candle doesn't take, see [`Foreign`].
+    /// Of a type or width that candle doesn't take.
     Foreign(Foreign),
     /// On a CUDA device: of a type or width that candle doesn't take, or all matrices of a stack, by this project's kernels.
     #[cfg(feature = "cuda")]

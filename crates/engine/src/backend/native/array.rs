@@ -13,7 +13,7 @@ pub struct Arena {
     contents: Arc<AtomicU64>,
 }
 
-/// Rows of f32 in a buffer of an [`Arena`], to which it goes back when this is dropped.
+/// Rows of f32 in a buffer of an `Arena`, to which it goes back when this is dropped.
 #[derive(Debug)]
 pub struct Array {
     buffer: Aligned<f32>,

@@ -1,6 +1,6 @@
 //! Tool-call formats: how a family of models writes reasoning, text and calls.
 //!
-//! A [`Format`] is data, one a family, in [`families`]. The grammar of a turn, the streaming parser and the rendering of a
+//! A [`Format`] is data, one a family, in `families`. The grammar of a turn, the streaming parser and the rendering of a
 //! call are all made from it, so that the three can't disagree. Knows nothing of tokens but whether a marker is one.
 
 mod families;

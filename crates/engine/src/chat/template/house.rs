@@ -3,7 +3,7 @@
 //! A template that prints no tools gets them in its system text, each with an example call; one that prints no calls gets
 //! them as the assistant's text; one that prints no results gets them as the user's. Works on messages as templates read them, after
 //! control tokens in them were made harmless: the marks that are written here are the format's own. Knows nothing of
-//! templates but what [`Dialect`](super::messages::Dialect) says of them.
+//! templates but what [`Dialect`] says of them.
 
 use std::collections::HashSet;
 

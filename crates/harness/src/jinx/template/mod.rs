@@ -1,7 +1,7 @@
 //! The one expression language: conditions, values and texts of steps, over the names of a [`Scope`].
 //!
 //! An *expression* is minijinja's; a *template* is JSON whose texts may contain `{{ expression }}`. Values are never rendered a
-//! second time. This module must not know steps, models or programs; [`code`] is how values reach programs.
+//! second time. This module must not know steps, models or programs; `code` is how values reach programs.
 
 mod code;
 mod quotes;
