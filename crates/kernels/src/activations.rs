@@ -30,6 +30,9 @@ pub struct Activations {
     sums: Vec<i16>,
     /// `[rows, panels * 8]` or `[rows, panels]`.
     scales: Vec<f32>,
+    /// See [`Activations::interleaved`]; empty if nobody asked for it yet.
+    #[cfg(target_arch = "x86_64")]
+    interleaved: Vec<i8>,
     /// The same for products with many rows, made when one asks for it.
     #[cfg(target_arch = "x86_64")]
     blocks: Blocks,
@@ -68,7 +71,10 @@ impl Activations {
         assert!(width > 0 && x.len().is_multiple_of(width), "{} activations in rows of {width}", x.len());
         assert!(width.is_multiple_of(format.block_len()), "rows of {width} numbers in {}", format.name());
         #[cfg(target_arch = "x86_64")]
-        self.blocks.forget();
+        {
+            self.interleaved.clear();
+            self.blocks.forget();
+        }
         self.form = Form::of(format);
         self.rows = x.len() / width;
         self.width = width;
@@ -132,6 +138,30 @@ impl Activations {
         }
         self.blocks = blocks;
         &self.blocks
+    }
+
+    /// Makes what [`Activations::interleaved`] gives.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn interleave(&mut self) {
+        if self.interleaved.len() == self.codes.len() {
+            return;
+        }
+        self.interleaved.resize(self.codes.len(), 0);
+        let panels =
+            self.interleaved.as_chunks_mut::<128>().0.iter_mut().zip(self.codes.as_chunks::<128>().0);
+        for (to, from) in panels {
+            let from = from.as_chunks::<16>().0;
+            for (to, at) in to.as_chunks_mut::<16>().0.iter_mut().zip([0, 4, 1, 5, 2, 6, 3, 7]) {
+                *to = from[at];
+            }
+        }
+    }
+
+    /// The codes of a row, of four runs of 32 each in this order: sixteen of the first and of the third, what is left of both, and
+    /// the same of the second and the fourth. Nibbles of superblocks lie so that a register takes them in this order.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn interleaved(&self, row: usize) -> &[i8] {
+        &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]
     }
 
     /// The number of panels in a row.

@@ -101,6 +101,12 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
             blocked::multiply(cpu, product.w, x, product.x, &product.y);
         }
     }
+    #[cfg(target_arch = "x86_64")]
+    if products.iter().any(|product| {
+        !product.is_blocked(cpu, x) && few::avx2::interleaves(cpu.isa.level(), product.w.format)
+    }) {
+        x.interleave();
+    }
     few_rows(cpu, x, products);
 }
 

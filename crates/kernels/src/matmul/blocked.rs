@@ -46,6 +46,7 @@ const TILES: usize = 2;
 pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
     let few = match level {
         Level::Scalar => return false,
+        Level::Avx2 | Level::AvxVnni if format.block_len() == RUN => 14,
         Level::Avx2 | Level::AvxVnni => 12,
         Level::Avx512 | Level::Amx => 8,
     };

@@ -12,19 +12,25 @@ use std::ops::Range;
 
 use super::{Few, Panel, ROWS, SuperHeads, each_row, halves, super_totals};
 use crate::Format;
+use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::matmul::Ahead;
-use crate::quant::Super;
-use crate::quant::avx2::each;
+use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::{codebook, legacy};
 use runs::Runs;
+
+/// Two vectors of codes and their scales.
+type Two = ([__m256i; 2], [__m256i; 2]);
 
 /// Superblocks of a format that are multiplied four at a time.
 ///
 /// # Safety
 /// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
-trait Four: Super {
+trait Four: SuperBits {
+    /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors of codes have the same scales:
+    /// their products are added before they are scaled.
+    const ALIKE: bool;
     /// What is taken out of the blocks of four rows at once.
     type Head: Copy;
     /// What is taken out of a row's block before its runs.
@@ -34,8 +40,9 @@ trait Four: Super {
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// The codes of a run, which have no sign, and for each two of them their scale in a word.
-    unsafe fn run(row: &Self::Row, block: *const u8, run: usize) -> (__m256i, __m256i);
+    /// Half of a block: twice two vectors of codes, which have no sign, in the order in which activations are, and for each two codes
+    /// of both vectors their scale in a word.
+    unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [Two; 2];
 
     /// The sums of a row's products without what its codes are too large by.
     unsafe fn lowered(_: &Self::Row, _x: Panel, sums: __m256i) -> __m256i {
@@ -44,6 +51,11 @@ trait Four: Super {
 
     /// Adds what integers of four rows come to, to the sums of a lane.
     unsafe fn add(head: &Self::Head, totals: __m128i, x: Panel, sum: __m128) -> __m128;
+}
+
+/// Whether [`some_rows`] wants activations interleaved.
+pub(in crate::matmul) fn interleaves(level: Level, format: Format) -> bool {
+    matches!(level, Level::Avx2 | Level::AvxVnni) && matches!(format, Format::Q4_K | Format::Q5_K)
 }
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
@@ -109,9 +121,11 @@ impl<F: Four> Kind for Supers<F> {
         let bytes = F::FORMAT.block_bytes();
         let blocks = p.row_bytes / bytes;
         let x: [_; T] = std::array::from_fn(|token| {
-            let x = p.x.all_supers(p.taken.get(first + token));
-            assert!(x.0.len() == 256 * blocks && x.1.len() == 16 * blocks && x.2.len() == blocks);
-            x
+            let row = p.taken.get(first + token);
+            let (codes, sums, scales) = p.x.all_supers(row);
+            let codes = if F::ALIKE { p.x.interleaved(row) } else { codes };
+            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
+            (codes, sums, scales)
         });
         for start in rows.clone().step_by(ROWS) {
             let (w, count) = p.four(start, rows.end);
@@ -133,7 +147,8 @@ impl<F: Four> Kind for Supers<F> {
 
 /// Adds the products of blocks of four rows with T panels. Each run is taken apart once, and never leaves registers.
 ///
-/// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate.
+/// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
+/// 31 * 127 two such pairs can't.
 #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[inline(always)]
 unsafe fn add_blocks<F: Four, const T: usize>(
@@ -147,14 +162,24 @@ unsafe fn add_blocks<F: Four, const T: usize>(
         let block = w[row];
         let parts = F::row(&head, block, row);
         let mut sums = [_mm256_setzero_si256(); T];
-        each!(run => {
-            let (codes, scales) = F::run(&parts, block, run);
-            for t in 0..T {
-                let x = _mm256_loadu_si256(x[t].codes.add(32 * run).cast());
-                let products = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales);
-                sums[t] = settled(_mm256_add_epi32(sums[t], products));
-            }
-        });
+        each!(half => {
+            let twos = F::half(&parts, block, half);
+            each!(two => {
+                let (codes, scales) = twos[two];
+                for t in 0..T {
+                    let x = x[t].codes.add(128 * half + 64 * two);
+                    let a = _mm256_maddubs_epi16(codes[0], _mm256_loadu_si256(x.cast()));
+                    let b = _mm256_maddubs_epi16(codes[1], _mm256_loadu_si256(x.add(32).cast()));
+                    let products = if F::ALIKE {
+                        const { assert!(!F::ALIKE || F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
+                        _mm256_madd_epi16(_mm256_add_epi16(a, b), scales[0])
+                    } else {
+                        _mm256_add_epi32(_mm256_madd_epi16(a, scales[0]), _mm256_madd_epi16(b, scales[1]))
+                    };
+                    sums[t] = settled(_mm256_add_epi32(sums[t], products));
+                }
+            }; 0 1)
+        }; 0 1);
         for t in 0..T {
             sums[t] = F::lowered(&parts, x[t], sums[t]);
         }
@@ -193,11 +218,27 @@ unsafe fn masked(v: __m256i, mask: u8) -> __m256i {
     _mm256_and_si256(v, _mm256_set1_epi8(mask as i8))
 }
 
-/// The lower nibbles of 32 bytes, or the upper ones.
+/// The lower nibbles (0), or the upper ones (1).
 #[inline(always)]
-unsafe fn nibbles(at: *const u8, upper: bool) -> __m256i {
-    let two = load(at);
-    masked(if upper { _mm256_srli_epi16::<4>(two) } else { two }, 15)
+unsafe fn nibbles([a, b]: [__m256i; 2], which: usize) -> [__m256i; 2] {
+    match which {
+        0 => [masked(a, 15), masked(b, 15)],
+        _ => [masked(_mm256_srli_epi16::<4>(a), 15), masked(_mm256_srli_epi16::<4>(b), 15)],
+    }
+}
+
+#[inline(always)]
+unsafe fn or(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
+    [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
+}
+
+/// Of 64 bytes the first and the third sixteen, and the others.
+#[inline(always)]
+unsafe fn load_apart(at: *const u8) -> [__m256i; 2] {
+    [
+        _mm256_loadu2_m128i(at.add(32).cast(), at.cast()),
+        _mm256_loadu2_m128i(at.add(48).cast(), at.add(16).cast()),
+    ]
 }
 
 /// Each half twice.
@@ -245,31 +286,34 @@ unsafe fn add_with_minima(head: &WithMinima, totals: __m128i, x: Panel, sum: __m
 }
 
 /// The scales of a row and its neighbour, of the first four runs and of the last four, and where the row's are.
-type Scales = ([__m256i; 2], &'static [[u8; 32]; 4]);
+type Scales = ([__m256i; 2], &'static [[u8; 32]; 2]);
 
 #[inline(always)]
 unsafe fn minima_row(head: &WithMinima, row: usize) -> Scales {
     ([head.scales[0][row / 2], head.scales[1][row / 2]], &PLACES[row % 2])
 }
 
+/// In each half the scale of one of two runs, see [`crate::Activations::interleaved`].
 #[inline(always)]
-unsafe fn scale((words, places): &Scales, run: usize) -> __m256i {
-    _mm256_shuffle_epi8(words[run / 4], load(places[run % 4].as_ptr()))
+unsafe fn scales((words, places): &Scales, two: usize) -> [__m256i; 2] {
+    [_mm256_shuffle_epi8(words[two / 2], load(places[two % 2].as_ptr())); 2]
 }
 
-/// For the first and the second row of two, and for each of four runs, where the scale is among eight words.
-static PLACES: [[[u8; 32]; 4]; 2] = {
-    let mut places = [[[0; 32]; 4]; 2];
+/// For the first and the second row of two, and for two pairs of runs of four, where the scales are among eight words.
+static PLACES: [[[u8; 32]; 2]; 2] = {
+    let mut places = [[[0; 32]; 2]; 2];
     let mut i = 0;
-    while i < 256 {
-        let (row, run, byte) = (i / 128, i / 32 % 4, i % 32);
-        places[row][run][byte] = (row * 8 + run * 2 + byte % 2) as u8;
+    while i < 128 {
+        let (row, pair, byte) = (i / 64, i / 32 % 2, i % 32);
+        let run = pair + byte / 16 * 2;
+        places[row][pair][byte] = (row * 8 + run * 2 + byte % 2) as u8;
         i += 1;
     }
     places
 };
 
 impl Four for Q4_K {
+    const ALIKE: bool = true;
     type Head = WithMinima;
     type Row = Scales;
 
@@ -284,8 +328,9 @@ impl Four for Q4_K {
     }
 
     #[inline(always)]
-    unsafe fn run(row: &Scales, block: *const u8, run: usize) -> (__m256i, __m256i) {
-        (nibbles(block.add(16 + run / 2 * 32), run % 2 == 1), scale(row, run))
+    unsafe fn half(row: &Scales, block: *const u8, half: usize) -> [Two; 2] {
+        let codes = load_apart(block.add(16 + 64 * half));
+        each!(two => (nibbles(codes, two), scales(row, 2 * half + two)); 0 1)
     }
 
     #[inline(always)]
@@ -294,10 +339,29 @@ impl Four for Q4_K {
     }
 }
 
+/// A number in the lanes of the first half, and one in those of the other.
+#[inline(always)]
+unsafe fn by(a: i32, b: i32) -> __m256i {
+    _mm256_setr_epi32(a, a, a, a, b, b, b, b)
+}
+
+/// In each half the fifth bits of one of two runs, see [`crate::Activations::interleaved`].
+#[inline(always)]
+unsafe fn fifth(bits: __m256i, two: usize) -> __m256i {
+    let bits = match two {
+        0 => _mm256_sllv_epi32(bits, by(4, 2)),
+        1 => _mm256_sllv_epi32(bits, by(3, 1)),
+        2 => _mm256_srlv_epi32(bits, by(0, 2)),
+        _ => _mm256_srlv_epi32(bits, by(1, 3)),
+    };
+    masked(bits, 16)
+}
+
 impl Four for Q5_K {
+    const ALIKE: bool = true;
     type Head = WithMinima;
-    /// Scales, and the fifth bits: bit `run` of each byte.
-    type Row = (Scales, __m256i);
+    /// Scales, and the fifth bits, bit `run` of each byte: of the first sixteen codes of a run in both halves, and of the others.
+    type Row = (Scales, [__m256i; 2]);
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
@@ -306,23 +370,17 @@ impl Four for Q5_K {
 
     #[inline(always)]
     unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Self::Row {
-        (minima_row(head, row), load(block.add(16)))
+        (minima_row(head, row), spread(load(block.add(16))))
     }
 
     #[inline(always)]
-    unsafe fn run((scales, fifths): &Self::Row, block: *const u8, run: usize) -> (__m256i, __m256i) {
-        let low = nibbles(block.add(48 + run / 2 * 32), run % 2 == 1);
-        let fifth = match run {
-            0 => _mm256_slli_epi16::<4>(*fifths),
-            1 => _mm256_slli_epi16::<3>(*fifths),
-            2 => _mm256_slli_epi16::<2>(*fifths),
-            3 => _mm256_slli_epi16::<1>(*fifths),
-            4 => *fifths,
-            5 => _mm256_srli_epi16::<1>(*fifths),
-            6 => _mm256_srli_epi16::<2>(*fifths),
-            _ => _mm256_srli_epi16::<3>(*fifths),
-        };
-        (_mm256_or_si256(low, masked(fifth, 16)), scale(scales, run))
+    unsafe fn half((of_row, fifths): &Self::Row, block: *const u8, half: usize) -> [Two; 2] {
+        let codes = load_apart(block.add(48 + 64 * half));
+        each!(two => {
+            let (low, two) = (nibbles(codes, two), 2 * half + two);
+            let fifths = [fifth(fifths[0], two), fifth(fifths[1], two)];
+            (or(low, fifths), scales(of_row, two))
+        }; 0 1)
     }
 
     #[inline(always)]
@@ -332,6 +390,7 @@ impl Four for Q5_K {
 }
 
 impl Four for Q6_K {
+    const ALIKE: bool = false;
     /// What the scales of four rows are multiplied by.
     type Head = __m128;
     /// The scales of sixteens, in words and in their order.
@@ -348,18 +407,24 @@ impl Four for Q6_K {
     }
 
     #[inline(always)]
-    unsafe fn run(words: &__m256i, block: *const u8, run: usize) -> (__m256i, __m256i) {
-        let low = nibbles(block.add(run / 4 * 64 + run % 2 * 32), run % 4 >= 2);
-        let four = load(block.add(128 + run / 4 * 32));
-        let high = match run % 4 {
-            0 => _mm256_slli_epi16::<4>(four),
-            1 => _mm256_slli_epi16::<2>(four),
-            2 => four,
-            _ => _mm256_srli_epi16::<2>(four),
-        };
-        let half = spread(*words)[run / 4];
-        let scales = _mm256_shuffle_epi8(half, load(SIXTEENS[run % 4].as_ptr()));
-        (_mm256_or_si256(low, masked(high, 0x30)), scales)
+    unsafe fn half(words: &__m256i, block: *const u8, half: usize) -> [Two; 2] {
+        let at = block.add(64 * half);
+        let codes = [load(at), load(at.add(32))];
+        let four = load(block.add(128 + 32 * half));
+        let words = spread(*words)[half];
+        each!(two => {
+            let high = match two {
+                0 => [_mm256_slli_epi16::<4>(four), _mm256_slli_epi16::<2>(four)],
+                _ => [four, _mm256_srli_epi16::<2>(four)],
+            };
+            let high = [masked(high[0], 0x30), masked(high[1], 0x30)];
+            let places = &SIXTEENS[two];
+            let scales = [
+                _mm256_shuffle_epi8(words, load(places[0].as_ptr())),
+                _mm256_shuffle_epi8(words, load(places[1].as_ptr())),
+            ];
+            (or(nibbles(codes, two), high), scales)
+        }; 0 1)
     }
 
     #[inline(always)]
@@ -375,12 +440,12 @@ impl Four for Q6_K {
     }
 }
 
-/// For each of four runs, where the scales of its two sixteens, a half each, are among eight words.
-static SIXTEENS: [[u8; 32]; 4] = {
-    let mut places = [[0; 32]; 4];
+/// For each of two times two runs, where the scales of its two sixteens, a half each, are among eight words.
+static SIXTEENS: [[[u8; 32]; 2]; 2] = {
+    let mut places = [[[0; 32]; 2]; 2];
     let mut i = 0;
     while i < 128 {
-        places[i / 32][i % 32] = (i / 16 * 2 + i % 2) as u8;
+        places[i / 64][i / 32 % 2][i % 32] = (i / 16 * 2 + i % 2) as u8;
         i += 1;
     }
     places
