@@ -157,8 +157,8 @@ impl Activations {
         }
     }
 
-    /// The codes of a row, of four runs of 32 each in this order: sixteen of the first and of the third, what is left of both, and
-    /// the same of the second and the fourth. Nibbles of superblocks lie so that a register takes them in this order.
+    /// The codes of a row, after [`Activations::interleave`]: of four runs of 32 each sixteen of the first and of the third, what is
+    /// left of both, and the same of the second and the fourth. Nibbles of superblocks lie so that a register takes them in this order.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleaved(&self, row: usize) -> &[i8] {
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]

@@ -99,13 +99,9 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     for product in products {
         if product.is_blocked(cpu, x) {
             blocked::multiply(cpu, product.w, x, product.x, &product.y);
+        } else if few::avx2::interleaves(cpu.isa.level(), product.w.format) {
+            x.interleave();
         }
-    }
-    #[cfg(target_arch = "x86_64")]
-    if products.iter().any(|product| {
-        !product.is_blocked(cpu, x) && few::avx2::interleaves(cpu.isa.level(), product.w.format)
-    }) {
-        x.interleave();
     }
     few_rows(cpu, x, products);
 }

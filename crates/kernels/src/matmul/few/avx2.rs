@@ -55,7 +55,13 @@ trait Four: SuperBits {
 
 /// Whether [`some_rows`] wants activations interleaved.
 pub(in crate::matmul) fn interleaves(level: Level, format: Format) -> bool {
-    matches!(level, Level::Avx2 | Level::AvxVnni) && matches!(format, Format::Q4_K | Format::Q5_K)
+    let alike = match format {
+        Format::Q4_K => Q4_K::ALIKE,
+        Format::Q5_K => Q5_K::ALIKE,
+        Format::Q6_K => Q6_K::ALIKE,
+        _ => false,
+    };
+    alike && matches!(level, Level::Avx2 | Level::AvxVnni)
 }
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
