@@ -76,20 +76,29 @@ impl Improve<'_> {
                 self.block(otherwise, beside);
             }
             Action::For { steps, parallel, .. } => {
-                let (before, count) = (steps.clone(), self.made.len());
-                self.block(steps, beside || *parallel);
                 // A loop whose steps give results gives a list, even if none of them runs.
-                if step.name.is_empty() && simplify::gives(&before) != simplify::gives(steps) {
-                    *steps = before;
-                    self.made.truncate(count);
-                }
+                let same = |before: &Steps, after: &Steps| simplify::gives(before) == simplify::gives(after);
+                let named = !step.name.is_empty();
+                self.block_if(steps, beside || *parallel, |before, after| named || same(before, after));
             }
             Action::Try { steps, catch, finally } => {
                 self.block(steps, beside);
-                self.block(catch, beside);
-                self.block(finally, beside);
+                // Whether a failure is caught depends on whether there are steps, though none of them may do anything.
+                let same = |before: &Steps, after: &Steps| before.is_empty() == after.is_empty();
+                self.block_if(catch, beside, same);
+                self.block_if(finally, beside, same);
             }
             _ => {}
+        }
+    }
+
+    /// As [`Improve::block`], unless what comes of it is not `allowed`: before, after.
+    fn block_if(&mut self, steps: &mut Steps, beside: bool, allowed: impl Fn(&Steps, &Steps) -> bool) {
+        let (before, count) = (steps.clone(), self.made.len());
+        self.block(steps, beside);
+        if !allowed(&before, steps) {
+            *steps = before;
+            self.made.truncate(count);
         }
     }
 
