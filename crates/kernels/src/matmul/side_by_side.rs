@@ -10,9 +10,31 @@ use super::vector::{Avx2, Avx512, AvxVnni, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS, WordBlock};
 use crate::quant::RUN;
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold the lanes of a
-/// block that are computed, R rows of weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial
-/// sums for HEAD * 4.
+/// The blocks that N registers hold the rows of, or the first half of them.
+const fn span<V: Vector>(n: usize) -> usize {
+    (n * V::WIDTH).div_ceil(TOKENS)
+}
+
+/// In which of several blocks the lanes of a register are, and from which row on.
+const fn place<V: Vector>(register: usize) -> (usize, usize) {
+    let lane = register * V::WIDTH;
+    (lane / TOKENS, lane % TOKENS)
+}
+
+/// Where in the sums of these blocks, `[blocks, ROWS, TOKENS]`, those of a row of weights and a register are.
+const fn sum_at<V: Vector>(row: usize, register: usize) -> usize {
+    let (block, lane) = place::<V>(register);
+    block * SUMS + row * TOKENS + lane
+}
+
+/// As many blocks of `panels` each as make pairs, and what is left.
+fn in_pairs<T>(blocks: &[T], panels: usize) -> (&[T], &[T]) {
+    blocks.split_at(blocks.len() / (2 * panels) * 2 * panels)
+}
+
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold the lanes that
+/// are computed together, of one or several blocks, R rows of weights are worked through side by side; a scale holds for
+/// QUADS * 4 codes, and partial sums for HEAD * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn supers<
@@ -30,10 +52,12 @@ unsafe fn supers<
     fresh: bool,
     sums: *mut f32,
 ) {
-    for (index, block) in blocks.iter().enumerate() {
-        let x = block.codes.as_ptr().cast::<i32>();
-        let code_sums =
-            if QUADS == 4 { block.sums.as_ptr().cast() } else { block.wide_sums.as_ptr().cast::<i32>() };
+    for (index, blocks) in blocks.chunks_exact(span::<V>(N)).enumerate() {
+        let sums = sums.add(index * blocks.len() * SUMS);
+        let x = std::array::from_fn(|n| {
+            let (block, lane) = place::<V>(n);
+            blocks[block].codes.as_ptr().cast::<i32>().add(lane)
+        });
         let mut first = 0;
         while first < ROWS {
             let codes = panel.codes.as_ptr().add(first).cast::<i32>();
@@ -42,8 +66,7 @@ unsafe fn supers<
             for scale in 0..64 / QUADS {
                 for part in 0..QUADS / HEAD {
                     let start = scale * QUADS + part * HEAD;
-                    let partial =
-                        products::<V, 64, R, N, HEAD, SIGNED>(codes.add(start), x.add(start * TOKENS));
+                    let partial = products::<V, 64, R, N, HEAD, SIGNED>(codes.add(start), x, start);
                     for r in 0..R {
                         let scale = V::spread(*scale_words.add((first + r) * 16 + scale));
                         for n in 0..N {
@@ -55,14 +78,20 @@ unsafe fn supers<
             for r in 0..R {
                 let row = first + r;
                 for n in 0..N {
-                    let code_sums = code_sums.add(n * V::WIDTH);
+                    let (block, lane) = place::<V>(n);
+                    let block = &blocks[block];
+                    let code_sums = if QUADS == 4 {
+                        block.sums.as_ptr().cast::<i32>().add(lane)
+                    } else {
+                        block.wide_sums.as_ptr().cast::<i32>().add(lane)
+                    };
                     let mut total = totals[r][n];
                     if lowered {
                         let words = panel.lowered.as_ptr().add(row).cast();
                         total = V::sub(total, of_sums::<V, QUADS>(words, code_sums));
                     }
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
-                    let at = sums.add(index * SUMS + row * TOKENS + n * V::WIDTH);
+                    let scales = V::load_floats(block.scales.as_ptr().add(lane));
+                    let at = sums.add(sum_at::<V>(row, n));
                     let factor = V::mul(V::spread_float(*panel.scale.as_ptr().add(row)), scales);
                     let mut sum = V::mul_add(factor, V::float(total), V::load_unless(fresh, at));
                     if minima {
@@ -89,7 +118,8 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *
     total
 }
 
-/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with N registers of a block.
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with N registers, each of which is
+/// at its place in a block's quads, from quad `start` on.
 // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
@@ -102,13 +132,14 @@ unsafe fn products<
     const SIGNED: bool,
 >(
     codes: *const i32,
-    x: *const i32,
+    x: [*const i32; N],
+    start: usize,
 ) -> [[V::I; N]; R] {
     let mut partial = [[V::zero(); N]; R];
     for quad in 0..HEAD {
         let mut xs = [V::zero(); N];
         for n in 0..N {
-            xs[n] = V::load(x.add(quad * TOKENS + n * V::WIDTH));
+            xs[n] = V::load(x[n].add((start + quad) * TOKENS));
         }
         for r in 0..R {
             let w = V::spread(codes.add(r * APART + quad).read_unaligned());
@@ -130,8 +161,11 @@ pub(super) unsafe fn supers_avx2<const QUADS: usize, const HEAD: usize, const SI
     fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, whole, lowered, minima, fresh, sums);
-    let sums = sums.add(whole.len() * SUMS);
+    let (pairs, single) = in_pairs(whole, 1);
+    supers::<Avx2, 1, 4, QUADS, HEAD, SIGNED>(panel, pairs, lowered, minima, fresh, sums);
+    let sums = sums.add(pairs.len() * SUMS);
+    supers::<Avx2, 2, 2, QUADS, HEAD, SIGNED>(panel, single, lowered, minima, fresh, sums);
+    let sums = sums.add(single.len() * SUMS);
     supers::<Avx2, 4, 1, QUADS, HEAD, SIGNED>(panel, half, lowered, minima, fresh, sums);
 }
 
@@ -161,68 +195,151 @@ pub(super) unsafe fn supers_avx512<const QUADS: usize>(
     supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
 }
 
+/// Runs whose activations stay in a core's first cache while all rows of weights go over them.
+const PASS: usize = 8;
+
+/// The codes of a lane's runs and of their activations: `[panels]` and `[blocks, panels]`.
+trait Codes: Copy {
+    /// The sums of products: of the rows of weights from `first` on, of panel `at`, with registers of these runs' activations.
+    unsafe fn totals<V: Vector, const R: usize, const N: usize>(
+        self,
+        first: usize,
+        at: usize,
+        runs: [usize; N],
+    ) -> [[V::I; N]; R];
+}
+
+/// Sums of HEAD * 4 products have room where [`Vector::add_quads`] adds them.
+#[derive(Clone, Copy)]
+struct Bytes<'a, const HEAD: usize>(&'a [RunPanel], &'a [RunBlock]);
+
+impl<const HEAD: usize> Codes for Bytes<'_, HEAD> {
+    #[allow(clippy::needless_range_loop)] // See `products`.
+    #[inline(always)]
+    unsafe fn totals<V: Vector, const R: usize, const N: usize>(
+        self,
+        first: usize,
+        at: usize,
+        runs: [usize; N],
+    ) -> [[V::I; N]; R] {
+        let codes = self.0[at].codes.as_ptr().add(first).cast::<i32>();
+        let x = std::array::from_fn(|n| self.1[runs[n]].codes.as_ptr().cast::<i32>().add(place::<V>(n).1));
+        let mut totals = [[V::zero(); N]; R];
+        for part in 0..8 / HEAD {
+            let start = part * HEAD;
+            let partial = products::<V, 8, R, N, HEAD, false>(codes.add(start), x, start);
+            for r in 0..R {
+                for n in 0..N {
+                    totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
+                }
+            }
+        }
+        totals
+    }
+}
+
+/// Codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so that each would be widened.
+/// Here codes are, once for all blocks and all rows.
+#[derive(Clone, Copy)]
+struct Words<'a>(&'a [WordPanel], &'a [WordBlock]);
+
+impl Codes for Words<'_> {
+    #[allow(clippy::needless_range_loop)] // See `products`.
+    #[inline(always)]
+    unsafe fn totals<V: Vector, const R: usize, const N: usize>(
+        self,
+        first: usize,
+        at: usize,
+        runs: [usize; N],
+    ) -> [[V::I; N]; R] {
+        let w = self.0[at].0.as_ptr().add(first).cast::<i32>();
+        let x: [*const i32; N] =
+            std::array::from_fn(|n| self.1[runs[n]].0.as_ptr().cast::<i32>().add(place::<V>(n).1));
+        let mut totals = [[V::zero(); N]; R];
+        for pair in 0..RUN / 2 {
+            let mut xs = [V::zero(); N];
+            for n in 0..N {
+                xs[n] = V::load(x[n].add(pair * TOKENS));
+            }
+            for r in 0..R {
+                let w = V::spread(*w.add(r * RUN / 2 + pair));
+                for n in 0..N {
+                    totals[r][n] = V::add_pairs(totals[r][n], w, xs[n]);
+                }
+            }
+        }
+        totals
+    }
+}
+
 /// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into `sums: [blocks, ROWS, TOKENS]`.
 /// `bias` was added to codes.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
-unsafe fn runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
+unsafe fn runs<V: Vector, const R: usize, const N: usize>(
+    panels: &[RunPanel],
+    blocks: &[RunBlock],
+    bias: i16,
+    offset: bool,
+    sums: *mut f32,
+    codes: impl Codes,
+) {
+    // A sum of a run's codes is within a word's range; the word above it counts nothing.
+    let less = V::spread(i32::from(-bias as u16));
+    let span = span::<V>(N);
+    for index in (0..blocks.len() / panels.len()).step_by(span) {
+        let sums = sums.add(index * SUMS);
+        for start in (0..panels.len()).step_by(PASS) {
+            for first in (0..ROWS).step_by(R) {
+                let mut lanes = [[V::zero_floats(); N]; R];
+                for r in 0..R {
+                    for n in 0..N {
+                        lanes[r][n] = V::load_unless(start == 0, sums.add(sum_at::<V>(first + r, n)));
+                    }
+                }
+                for at in start..panels.len().min(start + PASS) {
+                    let panel = &panels[at];
+                    let runs = std::array::from_fn(|n| (index + place::<V>(n).0) * panels.len() + at);
+                    let totals = codes.totals::<V, R, N>(first, at, runs);
+                    for n in 0..N {
+                        let (block, lane) = (&blocks[runs[n]], place::<V>(n).1);
+                        let scales = V::load_floats(block.scales.as_ptr().add(lane));
+                        let code_sums = V::load(block.sums.as_ptr().add(lane));
+                        for r in 0..R {
+                            let total = if bias == 0 {
+                                totals[r][n]
+                            } else {
+                                V::add_pairs(totals[r][n], code_sums, less)
+                            };
+                            let factor = V::mul(V::spread_float(panel.scales[first + r]), scales);
+                            lanes[r][n] = V::mul_add(factor, V::float(total), lanes[r][n]);
+                            if offset {
+                                let factor = V::mul(V::spread_float(panel.offsets[first + r]), scales);
+                                lanes[r][n] = V::mul_add(factor, V::float(code_sums), lanes[r][n]);
+                            }
+                        }
+                    }
+                }
+                for r in 0..R {
+                    for n in 0..N {
+                        V::store_floats(sums.add(sum_at::<V>(first + r, n)), lanes[r][n]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// [`runs`] of codes as bytes.
+#[inline(always)]
+unsafe fn byte_runs<V: Vector, const R: usize, const N: usize, const HEAD: usize>(
     panels: &[RunPanel],
     blocks: &[RunBlock],
     bias: i16,
     offset: bool,
     sums: *mut f32,
 ) {
-    // A sum of a run's codes is within a word's range; the word above it counts nothing.
-    let less = V::spread(i32::from(-bias as u16));
-    for (index, block) in blocks.chunks_exact(panels.len()).enumerate() {
-        let mut first = 0;
-        while first < ROWS {
-            let mut lanes = [[V::zero_floats(); N]; R];
-            for (panel, block) in panels.iter().zip(block) {
-                let (codes, x) =
-                    (panel.codes.as_ptr().add(first).cast::<i32>(), block.codes.as_ptr().cast::<i32>());
-                let mut totals = [[V::zero(); N]; R];
-                for part in 0..8 / HEAD {
-                    let start = part * HEAD;
-                    let partial =
-                        products::<V, 8, R, N, HEAD, false>(codes.add(start), x.add(start * TOKENS));
-                    for r in 0..R {
-                        for n in 0..N {
-                            totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
-                        }
-                    }
-                }
-                for n in 0..N {
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
-                    let code_sums = V::load(block.sums.as_ptr().add(n * V::WIDTH));
-                    for r in 0..R {
-                        let total = if bias == 0 {
-                            totals[r][n]
-                        } else {
-                            V::add_pairs(totals[r][n], code_sums, less)
-                        };
-                        let scale = *panel.scales.as_ptr().add(first + r);
-                        let factor = V::mul(V::spread_float(scale), scales);
-                        lanes[r][n] = V::mul_add(factor, V::float(total), lanes[r][n]);
-                        if offset {
-                            let offset = *panel.offsets.as_ptr().add(first + r);
-                            let factor = V::mul(V::spread_float(offset), scales);
-                            lanes[r][n] = V::mul_add(factor, V::float(code_sums), lanes[r][n]);
-                        }
-                    }
-                }
-            }
-            for r in 0..R {
-                for n in 0..N {
-                    V::store_floats(
-                        sums.add(index * SUMS + (first + r) * TOKENS + n * V::WIDTH),
-                        lanes[r][n],
-                    );
-                }
-            }
-            first += R;
-        }
-    }
+    runs::<V, R, N>(panels, blocks, bias, offset, sums, Bytes::<HEAD>(panels, blocks));
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -233,9 +350,12 @@ pub(super) unsafe fn runs_avx2<const HEAD: usize>(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx2, 4, 2, HEAD>(panels, whole, bias, offset, sums);
-    let sums = sums.add(whole.len() / panels.len() * SUMS);
-    runs::<Avx2, 8, 1, HEAD>(panels, half, bias, offset, sums);
+    let (pairs, single) = in_pairs(whole, panels.len());
+    byte_runs::<Avx2, 1, 4, HEAD>(panels, pairs, bias, offset, sums);
+    let sums = sums.add(pairs.len() / panels.len() * SUMS);
+    byte_runs::<Avx2, 4, 2, HEAD>(panels, single, bias, offset, sums);
+    let sums = sums.add(single.len() / panels.len() * SUMS);
+    byte_runs::<Avx2, 8, 1, HEAD>(panels, half, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -246,9 +366,9 @@ pub(super) unsafe fn runs_avxvnni(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<AvxVnni, 2, 2, 8>(panels, whole, bias, offset, sums);
+    byte_runs::<AvxVnni, 2, 2, 8>(panels, whole, bias, offset, sums);
     let sums = sums.add(whole.len() / panels.len() * SUMS);
-    runs::<AvxVnni, 4, 1, 8>(panels, half, bias, offset, sums);
+    byte_runs::<AvxVnni, 4, 1, 8>(panels, half, bias, offset, sums);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -259,7 +379,7 @@ pub(super) unsafe fn runs_avx512(
     offset: bool,
     sums: *mut f32,
 ) {
-    runs::<Avx512, 8, 1, 8>(panels, blocks, bias, offset, sums);
+    byte_runs::<Avx512, 8, 1, 8>(panels, blocks, bias, offset, sums);
 }
 
 /// The codes of a [`RunPanel`] as words.
@@ -287,56 +407,11 @@ pub(super) unsafe fn signed_runs_avx2(
             }
         }
     }
-    let (whole_words, half_words) = word_blocks.split_at(whole.len());
-    signed_runs::<Avx2, 4, 2>(panels, words, whole, whole_words, sums);
-    let sums = sums.add(whole.len() / panels.len() * SUMS);
-    signed_runs::<Avx2, 8, 1>(panels, words, half, half_words, sums);
-}
-
-/// As [`runs`], of codes as words.
-#[allow(clippy::needless_range_loop)] // See `products`.
-#[inline(always)]
-unsafe fn signed_runs<V: Vector, const R: usize, const N: usize>(
-    panels: &[RunPanel],
-    words: &[WordPanel],
-    blocks: &[RunBlock],
-    word_blocks: &[WordBlock],
-    sums: *mut f32,
-) {
-    let blocks = blocks.chunks_exact(panels.len()).zip(word_blocks.chunks_exact(panels.len()));
-    for (index, (block, word_block)) in blocks.enumerate() {
-        let sums = sums.add(index * SUMS);
-        for first in (0..ROWS).step_by(R) {
-            let mut lanes = [[V::zero_floats(); N]; R];
-            for (at, (panel, block)) in panels.iter().zip(block).enumerate() {
-                let w = words[at].0.as_ptr().add(first).cast::<i32>();
-                let x = word_block[at].0.as_ptr().cast::<i32>();
-                let mut totals = [[V::zero(); N]; R];
-                for pair in 0..RUN / 2 {
-                    let mut xs = [V::zero(); N];
-                    for n in 0..N {
-                        xs[n] = V::load(x.add(pair * TOKENS + n * V::WIDTH));
-                    }
-                    for r in 0..R {
-                        let w = V::spread(*w.add(r * RUN / 2 + pair));
-                        for n in 0..N {
-                            totals[r][n] = V::add_pairs(totals[r][n], w, xs[n]);
-                        }
-                    }
-                }
-                for n in 0..N {
-                    let scales = V::load_floats(block.scales.as_ptr().add(n * V::WIDTH));
-                    for r in 0..R {
-                        let factor = V::mul(V::spread_float(panel.scales[first + r]), scales);
-                        lanes[r][n] = V::mul_add(factor, V::float(totals[r][n]), lanes[r][n]);
-                    }
-                }
-            }
-            for r in 0..R {
-                for n in 0..N {
-                    V::store_floats(sums.add((first + r) * TOKENS + n * V::WIDTH), lanes[r][n]);
-                }
-            }
-        }
-    }
+    let words = &words[..panels.len()];
+    let (pairs, single) = in_pairs(whole, panels.len());
+    runs::<Avx2, 1, 4>(panels, pairs, 0, false, sums, Words(words, word_blocks));
+    let (sums, word_blocks) = (sums.add(pairs.len() / panels.len() * SUMS), &word_blocks[pairs.len()..]);
+    runs::<Avx2, 4, 2>(panels, single, 0, false, sums, Words(words, word_blocks));
+    let (sums, word_blocks) = (sums.add(single.len() / panels.len() * SUMS), &word_blocks[single.len()..]);
+    runs::<Avx2, 8, 1>(panels, half, 0, false, sums, Words(words, word_blocks));
 }

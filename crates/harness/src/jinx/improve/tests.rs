@@ -65,7 +65,8 @@ fn what_never_runs_is_left_out() {
     let list = "[{for: i, in: q, do: [{when: false, then: [{engine: text, text: x}]}]}]";
     check(list, list, &[]);
     // The failure would be passed on, or be caught.
-    let caught = "[{try: [{engine: look, x: 1}], catch: [{when: false, then: []}], finally: [{set: {a: 1}}]}]";
+    let caught =
+        "[{try: [{engine: look, x: 1}], catch: [{when: false, then: []}], finally: [{set: {a: 1}}]}]";
     check(caught, caught, &[]);
     let passed = "[{try: [{engine: look, x: 1}], finally: [{when: false, then: []}]}]";
     check(passed, passed, &[]);
