@@ -5,8 +5,8 @@
 Three agents that share skills ({a, b}, {a, c}, {a, b, d}) take turns, 20 each: 60 requests by HTTP, one after the other. Both
 servers get the same file, threads, context and messages. llama.cpp's has one slot an agent, to which the agent's requests are pinned,
 and flash attention or none, whichever was faster for two requests of the first agent.
-How long answers are is forced: llama.cpp ignores the end of a turn, alara writes a JSON text that may not end before. What is said in
-the next request is fixed too, so that both read the same: so neither can use again what it generated itself.
+How long answers are is forced: both ignore the end of a turn, and draw from the same choice of tokens. What is said in the next request
+is fixed too, so that both read the same: so neither can use again what it generated itself.
 
 The server is built once, from the source that the Python package llama-cpp-python carries, with cmake, ninja or make, and clang
 (gcc 12 miscompiles its AMX code), in llama.cpp below alara's cache folder. --build builds it and measures nothing.
@@ -116,14 +116,13 @@ def measure(name, server, trace, args):
         slots = {agent: slot for slot, agent in enumerate(AGENTS)}
         total, prompt, cached, firsts = 0.0, 0, 0, []
         for at, (agent, messages) in enumerate(trace):
-            body = {"messages": messages, "max_tokens": args.generate, "temperature": 1, "seed": 1}
-            if name == "alara":
-                body |= {"model": "", "response_format": {"type": "json_schema", "json_schema": {
-                    "name": "text", "schema": {"type": "string", "minLength": 100 * args.generate}}}}
-            else:
-                body |= {"ignore_eos": True, "id_slot": slots[agent], "cache_prompt": True}
+            # The same draws on both sides: these are llama.cpp's defaults.
+            body = {"messages": messages, "max_tokens": args.generate, "ignore_eos": True, "seed": 1,
+                    "temperature": 1, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
             if name == "alara":
                 body["model"] = servers.model(port)
+            else:
+                body |= {"id_slot": slots[agent], "cache_prompt": True}
             begun = time.monotonic()
             answer = post(port, body)
             spent = time.monotonic() - begun

@@ -195,6 +195,10 @@ pub struct Request {
     /// Texts that end the turn; not part of the answer.
     #[serde(default)]
     pub stop: Vec<String>,
+    /// Goes on up to `max_tokens`, or to a text of `stop`: the model's own ends are not drawn, and going round in circles is no
+    /// reason to stop. For measurements. Not with tools or a schema, which say themselves where an answer ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_eos: bool,
     /// For models with switchable reasoning: on or off; `None` = the template's default. Templates know it as
     /// `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes off for its lowest effort.
     #[serde(default)]

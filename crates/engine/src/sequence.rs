@@ -30,6 +30,8 @@ pub struct Sequence {
     pub limit: usize,
     /// Draws tokens.
     pub sampler: Sampler,
+    /// Whether tokens that end the turn are not drawn, nor repetition ends it.
+    pub endless: bool,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
     /// What comes in place of what is drawn.
@@ -129,14 +131,14 @@ impl Sequence {
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
         self.append(token)?;
         // Asked here alone: what is forced may be monotonous.
-        if !self.run.finished && self.cycles.endless() {
+        if !self.run.finished && !self.endless && self.cycles.endless() {
             self.finish(Finish::Repetition);
         }
         Ok(())
     }
 
     fn draw_among_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
-        self.tokenizer.mask(logits);
+        self.tokenizer.mask(logits, self.endless);
         Ok(match &mut self.constraint {
             Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
             None => self.sampler.sample(logits, &self.run.tokens),
@@ -146,7 +148,7 @@ impl Sequence {
     /// The token that would be drawn among all, where the greatest logits decide that and can be had apart.
     fn draw_among_few(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(count) = self.sampler.deciding() else { return Ok(None) };
-        let drawable = self.tokenizer.drawable();
+        let drawable = self.tokenizer.drawable(self.endless);
         match &mut self.constraint {
             Some(constraint) => constraint
                 .draw_among_few(&mut self.sampler, drawable, &mut |among| logits.greatest(row, count, among)),

@@ -44,6 +44,7 @@ impl Stage {
             limit: 4000,
             lookup: None,
             sampler: Sampler::new(&Sampling::default()),
+            endless: false,
             constraint,
             answer: Vec::new().into_iter(),
             parser: Parser::new(turn),
@@ -196,6 +197,14 @@ fn a_cycle_without_end_ends_the_turn() {
     }
     assert_eq!(play.draws, 256);
     assert_eq!(finish(play.outcome().3), Finish::Repetition);
+
+    // Unless nothing but the limit shall.
+    let mut play = stage.play(&free(), None);
+    play.sequence.endless = true;
+    while !play.sequence.run.finished {
+        play.draw(100 + play.draws as u32 % 4);
+    }
+    assert_eq!((play.draws, finish(play.outcome().3)), (3997, Finish::Length));
 
     // Whitespace is one too, also where the grammar permits it.
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);

@@ -304,6 +304,10 @@ impl Engine {
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
         }
+        if request.ignore_eos && !(request.tools.is_empty() && request.schema.is_none()) {
+            let reason = "ignore_eos can't be honoured with tools or a schema: they say where an answer ends";
+            return Err(Error::InvalidRequest { reason: reason.into() });
+        }
         if tokens.len() >= self.context {
             return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
         }
@@ -325,12 +329,14 @@ impl Engine {
                 limit,
                 lookup: self.guesses.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling),
+                endless: request.ignore_eos,
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 answer: Vec::new().into_iter(),
                 parser: Parser::new(turn),
                 stop: match &turn.schema {
                     // JSON says itself where it ends, and may contain any text.
                     Some(_) => StopTexts::new(&[]),
+                    None if request.ignore_eos => StopTexts::new(&request.stop),
                     None => StopTexts::new(&[request.stop.as_slice(), &self.stops].concat()),
                 },
                 // Visible control tokens: some files mark the tags of calls as such.

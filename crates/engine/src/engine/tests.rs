@@ -135,6 +135,26 @@ fn an_answer_that_is_brought_along_is_said_and_kept() {
 }
 
 #[test]
+fn an_answer_goes_on_if_its_end_is_ignored() {
+    let engine = engine(512, 1);
+    let ask = |temperature, seed, ignore_eos| {
+        let sampling = Sampling { temperature, seed, ..Sampling::default() };
+        turn(&engine, &Request { sampling, ignore_eos, ..request("the house", 300) })
+    };
+    let ends = |ignore| -> Vec<_> { (0..8).map(|seed| ask(1.5, seed, ignore).finish).collect() };
+    assert!(ends(false).contains(&Finish::Stop), "so few tokens, and none of them an end");
+    assert_eq!(ends(true), [const { Finish::Length }; 8]);
+    // The most likely tokens are found another way.
+    assert_eq!(ask(0.0, 0, false).finish, Finish::Stop);
+    let greedy = ask(0.0, 0, true);
+    assert_eq!((greedy.finish, greedy.usage.completion_tokens), (Finish::Length, 300));
+
+    let schema = Some(json!({"type": "object"}));
+    let refused = engine.generate(&Request { ignore_eos: true, schema, ..request("the house", 5) });
+    assert!(matches!(refused, Err(Error::InvalidRequest { .. })));
+}
+
+#[test]
 fn a_miss_is_explained() {
     let engine = engine(512, 1);
     let first = turn(&engine, &request("tell me about the house", 4)).usage;

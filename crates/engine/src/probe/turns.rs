@@ -50,7 +50,7 @@ impl Turns {
     /// # Errors
     /// If the constraint fails or no token has a finite logit.
     pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
-        self.tokenizer.mask(logits);
+        self.tokenizer.mask(logits, false);
         let drawn = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
         self.constraint.accept(drawn)?;
         let mut tokens = vec![drawn];

@@ -66,6 +66,8 @@ struct Core {
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
     drawable: Vec<u32>,
+    /// The same without tokens that end a turn.
+    endless: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
@@ -125,16 +127,19 @@ impl Tokenizer {
                 problem: format!("special tokens: {e}"),
             })
         };
+        let roles = Roles::read(gguf, &vocabulary, spelling)?;
+        let drawable = drawable(&vocabulary);
         let core = Core {
             control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
             user_defined: finder(&[TokenKind::UserDefined])?,
-            roles: Roles::read(gguf, &vocabulary, spelling)?,
             unused: vocabulary
                 .iter()
                 .filter(|token| token.2 == TokenKind::Unused)
                 .map(|token| token.0)
                 .collect(),
-            drawable: drawable(&vocabulary),
+            endless: without(&drawable, &roles.ends),
+            drawable,
+            roles,
             bos: special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
             add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos),
@@ -239,12 +244,14 @@ impl Tokenizer {
         self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
     }
 
-    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding without a token.
-    pub fn mask(&self, logits: &mut [f32]) {
+    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding without a token; if `endless`, also
+    /// those that end a turn.
+    pub fn mask(&self, logits: &mut [f32], endless: bool) {
         if let Some(padding) = logits.get_mut(self.len()..) {
             padding.fill(f32::NEG_INFINITY);
         }
-        for &id in &self.core.unused {
+        let ends = if endless { self.ends_of_turn() } else { &[] };
+        for &id in self.core.unused.iter().chain(ends) {
             if let Some(logit) = logits.get_mut(id as usize) {
                 *logit = f32::NEG_INFINITY;
             }
@@ -252,8 +259,8 @@ impl Tokenizer {
     }
 
     /// The tokens that [`Tokenizer::mask`] leaves: bit `id % 32` of word `id / 32`.
-    pub fn drawable(&self) -> &[u32] {
-        &self.core.drawable
+    pub fn drawable(&self, endless: bool) -> &[u32] {
+        if endless { &self.core.endless } else { &self.core.drawable }
     }
 
     /// What a token is for. [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than tokens,
@@ -364,6 +371,15 @@ impl Core {
             _ => bytes,
         }
     }
+}
+
+/// The bits without those of these tokens.
+fn without(bits: &[u32], tokens: &[u32]) -> Vec<u32> {
+    let mut bits = bits.to_vec();
+    for token in tokens {
+        bits[*token as usize / 32] &= !(1 << (token % 32));
+    }
+    bits
 }
 
 /// A bit for each token that means something.

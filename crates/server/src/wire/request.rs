@@ -21,8 +21,15 @@ const HARMLESS: [&str; 8] = [
     "keep_alive",
 ];
 /// Fields that an NPC has its own of.
-const NOT_FOR_NPCS: [&str; 6] =
-    ["tools", "tool_choice", "parallel_tool_calls", "stop", "chat_template_kwargs", "reasoning_effort"];
+const NOT_FOR_NPCS: [&str; 7] = [
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "stop",
+    "ignore_eos",
+    "chat_template_kwargs",
+    "reasoning_effort",
+];
 /// Most texts that end a turn.
 const STOPS: usize = 16;
 /// Most characters of a tool's name, as with OpenAI.
@@ -84,11 +91,16 @@ impl Asked {
         asked.request.max_tokens = limit(&mut fields)?;
         asked.request.schema = schema(&mut fields)?;
         asked.request.stop = stop(&mut fields)?;
+        asked.request.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
         if asked.request.schema.is_some() && !asked.request.stop.is_empty() {
             return Err(fields.refuse(
                 "stop",
                 "can't be honoured in an answer by a schema: JSON says itself where it ends",
             ));
+        }
+        let ended = !asked.request.tools.is_empty() || asked.request.schema.is_some();
+        if asked.request.ignore_eos && ended {
+            return Err(fields.refuse("ignore_eos", "can't be honoured with tools or a schema"));
         }
         asked.request.thinking = thinking(&mut fields)?;
         fields.only("n", &[json!(1)], "must be 1: one answer is given")?;

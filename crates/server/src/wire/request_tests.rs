@@ -20,6 +20,8 @@ fn what_is_honoured() {
     };
     check(json!({"max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
     check(json!({"max_completion_tokens": 5, "max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
+    check(json!({"ignore_eos": true}), Request { ignore_eos: true, ..plain() });
+    check(json!({"ignore_eos": false}), plain());
     check(json!({"cache_salt": "me"}), Request { salt: "me".into(), ..plain() });
     check(json!({"stop": "x"}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"stop": ["x", "y"]}), Request { stop: vec!["x".into(), "y".into()], ..plain() });
@@ -124,6 +126,8 @@ fn what_is_refused_is_named() {
     check(json!({"cache_salt": "x".repeat(257)}), "cache_salt");
     check(json!({"cache_salt": 5}), "cache_salt");
     check(json!({"stop": "x", "response_format": {"type": "json_object"}}), "stop");
+    check(json!({"ignore_eos": 1}), "ignore_eos");
+    check(json!({"ignore_eos": true, "response_format": {"type": "json_object"}}), "ignore_eos");
     check(json!({"stream_options": {}}), "stream_options");
     check(json!({"reasoning_effort": "high"}), "reasoning_effort");
     check(json!({"chat_template_kwargs": {"x": 1}}), "chat_template_kwargs.x");

@@ -162,9 +162,14 @@ fn tokens_and_rows() {
     };
     let mut logits = vec![0.0; 300];
     let t = load(&embedding(300)).unwrap();
-    t.mask(&mut logits);
-    let drawable: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
-    assert_eq!(drawable, (0..266).chain([267]).collect::<Vec<_>>());
+    for endless in [false, true] {
+        t.mask(&mut logits, endless);
+        let drawable: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
+        let end = |id: &usize| endless && t.is_end_of_turn(*id as u32);
+        assert_eq!(drawable, (0..266).chain([267]).filter(|id| !end(id)).collect::<Vec<_>>());
+        let bit = |id: &usize| t.drawable(endless)[id / 32] >> (id % 32) & 1 == 1;
+        assert_eq!(drawable, (0..t.len()).filter(bit).collect::<Vec<_>>());
+    }
 
     // Lists are cut to the rows of the embedding.
     let t = load(&embedding(266)).unwrap();
