@@ -230,7 +230,7 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
     });
 }
 
-/// Asks for memory that is read soon, if there is any: the CPU foresees one stream, not those of several rows.
+/// Asks for memory that is read soon, if there is any: the CPU foresees long streams, not those of a few rows each.
 #[inline(always)]
 pub(crate) fn fetch(at: *const u8, bytes: usize) {
     #[cfg(not(target_arch = "x86_64"))]

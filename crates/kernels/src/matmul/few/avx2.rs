@@ -14,7 +14,7 @@ use super::{Few, Panel, ROWS, SuperHeads, each_row, halves, super_totals};
 use crate::Format;
 use crate::isa::Level;
 use crate::lanes::LANES;
-use crate::matmul::Ahead;
+use crate::matmul::fetch;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::{codebook, legacy};
@@ -87,28 +87,46 @@ pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<us
 
 /// How rows of weights of a kind are multiplied.
 trait Kind {
-    /// The rows of weights that are worked through side by side.
-    const ROWS: usize;
-
-    /// The products with T rows of activations from `first` on.
+    /// The products of these groups ([`Few::group`]) with T rows of activations from `first` on.
     ///
     /// # Safety
     /// As [`some_rows`], from functions with these features.
-    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead);
+    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize);
 }
+
+impl Few<'_> {
+    /// The rows of weights of a group, one of each quarter of them all; those beyond the end aren't there. Who goes from group to group
+    /// reads four long streams, and each is foreseen; of four rows that follow each other, the next four would not be.
+    #[inline(always)]
+    fn group(&self, group: usize) -> [usize; ROWS] {
+        let quarter = self.out.div_ceil(ROWS);
+        each_row!(row => row * quarter + group)
+    }
+
+    /// Where a row begins.
+    #[inline(always)]
+    fn row(&self, row: usize) -> *const u8 {
+        self.w[row * self.row_bytes..][..self.row_bytes].as_ptr()
+    }
+}
+
+/// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
+const AHEAD: usize = 1 << 10;
 
 /// # Safety
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
-    let mut ahead = Ahead::new(&p, &rows, K::ROWS);
+    // As many rows as the task has, but others; no other task's, because tasks begin at whole groups.
+    debug_assert!(rows.start.is_multiple_of(ROWS));
+    let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
     for first in (0..p.tokens).step_by(TOGETHER) {
-        let rows = rows.clone();
+        let groups = groups.clone();
         match p.tokens - first {
-            1 => K::together::<1>(&p, rows, first, &mut ahead),
-            2 => K::together::<2>(&p, rows, first, &mut ahead),
-            3 => K::together::<3>(&p, rows, first, &mut ahead),
-            _ => K::together::<TOGETHER>(&p, rows, first, &mut ahead),
+            1 => K::together::<1>(&p, groups, first),
+            2 => K::together::<2>(&p, groups, first),
+            3 => K::together::<3>(&p, groups, first),
+            _ => K::together::<TOGETHER>(&p, groups, first),
         }
     }
 }
@@ -120,10 +138,8 @@ const TOGETHER: usize = 4;
 struct Supers<F>(PhantomData<F>);
 
 impl<F: Four> Kind for Supers<F> {
-    const ROWS: usize = ROWS;
-
     #[inline(always)]
-    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
+    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
         let bytes = F::FORMAT.block_bytes();
         let blocks = p.row_bytes / bytes;
         let x: [_; T] = std::array::from_fn(|token| {
@@ -133,19 +149,24 @@ impl<F: Four> Kind for Supers<F> {
             assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
             (codes, sums, scales)
         });
-        for start in rows.clone().step_by(ROWS) {
-            let (w, count) = p.four(start, rows.end);
+        for group in groups {
+            let rows = p.group(group);
+            // In place of what isn't there another row is read, whose results aren't used.
+            let w = each_row!(row => p.row(if rows[row] < p.out { rows[row] } else { group }));
             let mut lanes = [[_mm_setzero_ps(); LANES]; T];
             for index in 0..blocks {
-                if first == 0 {
-                    ahead.fetch(ROWS * bytes);
-                }
                 let w = each_row!(row => w[row].add(index * bytes));
+                if first == 0 {
+                    each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
+                }
                 add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
             }
             for (token, lanes) in lanes.iter().enumerate() {
-                let y = p.y.slice((first + token) * p.out + start, count);
-                y.copy_from_slice(&super_totals(lanes)[..count]);
+                for (row, total) in rows.into_iter().zip(super_totals(lanes)) {
+                    if row < p.out {
+                        p.y.slice((first + token) * p.out + row, 1)[0] = total;
+                    }
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Products with few rows of activations by AVX2, of runs of 32 codes. They are many numbers in little arithmetic, so that
-//! memory is the limit: one row of weights after the other, as they lie.
+//! memory is the limit: one row of weights after the other, as they lie, of each quarter in turn.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -9,8 +9,9 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Ahead, Few, Kind};
+use super::{AHEAD, Few, Kind};
 use crate::lanes::{self, LANES};
+use crate::matmul::fetch;
 use crate::quant::avx2::{Bias, RunBits, pairs};
 use crate::quant::{MAX_BYTES, PANEL};
 
@@ -40,10 +41,8 @@ impl Panel {
 pub(super) struct Runs<F>(PhantomData<F>);
 
 impl<F: RunBits> Kind for Runs<F> {
-    const ROWS: usize = 1;
-
     #[inline(always)]
-    unsafe fn together<const T: usize>(p: &Few, rows: Range<usize>, first: usize, ahead: &mut Ahead) {
+    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
         let bytes = LANES * F::FORMAT.block_bytes();
         let (panels, rest) = (p.row_bytes / bytes, p.row_bytes % bytes);
         let x: [_; T] = std::array::from_fn(|token| {
@@ -61,13 +60,16 @@ impl<F: RunBits> Kind for Runs<F> {
         let used = _mm256_cmpgt_epi32(runs, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
         let used = _mm256_castsi256_ps(used);
         let mut padded = [0; MAX_BYTES];
-        for row in rows {
+        for row in groups.flat_map(|group| p.group(group)).filter(|row| *row < p.out) {
             let w = &p.w[row * p.row_bytes..];
+            let ask = |at: usize, bytes: usize| {
+                if first == 0 {
+                    fetch(w.as_ptr().wrapping_add(at + AHEAD), bytes);
+                }
+            };
             let mut lanes = [_mm256_setzero_ps(); T];
             for index in 0..panels {
-                if first == 0 {
-                    ahead.fetch(bytes);
-                }
+                ask(index * bytes, bytes);
                 add_panel::<F, T>(
                     w.as_ptr().add(index * bytes),
                     &x.map(|x| Panel::new(x, index)),
@@ -75,9 +77,7 @@ impl<F: RunBits> Kind for Runs<F> {
                 );
             }
             if rest > 0 {
-                if first == 0 {
-                    ahead.fetch(rest);
-                }
+                ask(panels * bytes, rest);
                 // Read with what follows it, the next row's, whose lanes aren't used; where nothing follows, padded.
                 let last = &w[panels * bytes..];
                 let last = if last.len() < bytes {
