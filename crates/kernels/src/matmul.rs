@@ -161,11 +161,11 @@ impl Ahead {
     /// How far ahead of what is read, at least.
     const DISTANCE: usize = 4 << 10;
 
-    /// For rows of which up to `together` are worked through side by side.
+    /// For rows of which up to [`MAX_GROUP`] are worked through side by side.
     #[inline(always)]
-    fn new(p: &Few, rows: &std::ops::Range<usize>, together: usize) -> Self {
+    fn new(p: &Few, rows: &std::ops::Range<usize>) -> Self {
         // The last of the rows is read from its start on, when little of the first was.
-        let distance = Self::DISTANCE.max(together * p.row_bytes);
+        let distance = Self::DISTANCE.max(MAX_GROUP * p.row_bytes);
         Ahead { next: p.w.as_ptr().wrapping_add(rows.start * p.row_bytes + distance) }
     }
 
@@ -261,7 +261,7 @@ unsafe fn some_rows_avx2<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
 unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
     let mut lanes = [[0.0; LANES]; TILE];
     let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
-    let mut ahead = Ahead::new(&p, &rows, MAX_GROUP);
+    let mut ahead = Ahead::new(&p, &rows);
     for first in (0..p.tokens).step_by(TILE) {
         let tile = TILE.min(p.tokens - first);
         let group = (TILE / tile).min(MAX_GROUP);

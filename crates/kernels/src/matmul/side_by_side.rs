@@ -209,7 +209,7 @@ trait Codes: Copy {
     ) -> [[V::I; N]; R];
 }
 
-/// Sums of HEAD * 4 products have room where [`Vector::add_quads`] adds them.
+/// Codes as they are unpacked. Sums of HEAD * 4 products have room where [`Vector::add_quads`] adds them.
 #[derive(Clone, Copy)]
 struct Bytes<'a, const HEAD: usize>(&'a [RunPanel], &'a [RunBlock]);
 
@@ -387,8 +387,7 @@ pub(super) unsafe fn runs_avx512(
 #[repr(C, align(64))]
 pub(super) struct WordPanel([[i16; RUN]; ROWS]);
 
-/// As [`runs_avx2`], of codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so that each
-/// would be widened. Here codes are, once for all blocks and all rows.
+/// As [`runs_avx2`], of codes as [`Words`]: those of the panels are put into `words`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn signed_runs_avx2(
     panels: &[RunPanel],
