@@ -129,6 +129,46 @@ impl<B: Blocks> Source<B> for Apart<B> {
     }
 }
 
+/// The groups of a task: as many rows as it has, but others ([`Few::group`]); no other task's, because tasks begin at whole groups.
+fn groups(rows: &Range<usize>) -> Range<usize> {
+    debug_assert!(rows.start.is_multiple_of(ROWS));
+    rows.start / ROWS..rows.end.div_ceil(ROWS)
+}
+
+impl Few<'_> {
+    /// The rows of weights of a group, one of each quarter of them all; those beyond the end aren't there. Who goes from group to group
+    /// reads four long streams, and each is foreseen; of four rows that follow each other, the next four would not be.
+    #[inline(always)]
+    fn group(&self, group: usize) -> [usize; ROWS] {
+        let quarter = self.out.div_ceil(ROWS);
+        each_row!(row => row * quarter + group)
+    }
+
+    /// Where the rows of a group begin. In place of what isn't there another row is read, whose results aren't used.
+    #[inline(always)]
+    fn four(&self, group: usize) -> [*const u8; ROWS] {
+        let rows = self.group(group);
+        each_row!(row => {
+            let row = if rows[row] < self.out { rows[row] } else { group };
+            self.w[row * self.row_bytes..][..self.row_bytes].as_ptr()
+        })
+    }
+
+    /// Puts the results of a group's rows with a row of activations where they belong.
+    #[inline(always)]
+    fn put(&self, group: usize, token: usize, totals: [f32; ROWS]) {
+        for (row, total) in self.group(group).into_iter().zip(totals) {
+            if row < self.out {
+                // SAFETY: no other task has these rows.
+                unsafe { self.y.slice(token * self.out + row, 1)[0] = total };
+            }
+        }
+    }
+}
+
+/// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
+const AHEAD: usize = 1 << 10;
+
 /// The rows of activations that blocks are taken apart for at once.
 const TOGETHER: usize = 8;
 
@@ -161,14 +201,13 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
     let mut padded = [[0; MAX_BYTES]; ROWS];
     for first in (0..p.tokens).step_by(TOGETHER) {
         let tokens = TOGETHER.min(p.tokens - first);
-        for start in rows.clone().step_by(ROWS) {
-            let (w, count) = p.four(start, rows.end);
-            let ahead = ROWS * p.row_bytes;
+        for group in groups(&rows) {
+            let w = p.four(group);
             let mut lanes = [P::zeros(); TOGETHER];
             for index in 0..panels {
                 let w = each_row!(row => w[row].add(index * P::BYTES));
                 if first == 0 {
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead), P::BYTES));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(AHEAD), P::BYTES));
                 }
                 add_panel::<P>(&p, first, w, (index, P::BYTES), &mut lanes[..tokens]);
             }
@@ -179,14 +218,13 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
                     w.copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
                 }
                 if first == 0 {
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead), rest));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(AHEAD), rest));
                 }
                 let w = each_row!(row => padded[row].as_ptr());
                 add_panel::<P>(&p, first, w, (panels, rest), &mut lanes[..tokens]);
             }
             for (token, lanes) in lanes[..tokens].iter().enumerate() {
-                let y = p.y.slice((first + token) * p.out + start, count);
-                y.copy_from_slice(&P::totals(*lanes)[..count]);
+                p.put(group, first + token, P::totals(*lanes));
             }
         }
     }
@@ -210,17 +248,6 @@ unsafe fn add_panel<P: Panels>(
     let w = Apart::<P>::new(w);
     for (token, lanes) in lanes.iter_mut().enumerate() {
         P::add(&w, p.x.runs(p.taken.get(first + token), index), len, lanes);
-    }
-}
-
-impl Few<'_> {
-    /// Up to four rows from `start` on: where they are, and how many. What is missing of four is the last row once more,
-    /// whose results aren't used.
-    #[inline(always)]
-    fn four(&self, start: usize, end: usize) -> ([*const u8; ROWS], usize) {
-        let count = ROWS.min(end - start);
-        let row = |i: usize| self.w[(start + i.min(count - 1)) * self.row_bytes..][..self.row_bytes].as_ptr();
-        ([row(0), row(1), row(2), row(3)], count)
     }
 }
 

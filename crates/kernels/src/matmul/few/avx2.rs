@@ -10,7 +10,7 @@ use std::arch::{asm, x86_64::*};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Few, Panel, ROWS, SuperHeads, each_row, halves, super_totals};
+use super::{AHEAD, Few, Panel, ROWS, SuperHeads, each_row, groups, halves, super_totals};
 use crate::Format;
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -94,32 +94,11 @@ trait Kind {
     unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize);
 }
 
-impl Few<'_> {
-    /// The rows of weights of a group, one of each quarter of them all; those beyond the end aren't there. Who goes from group to group
-    /// reads four long streams, and each is foreseen; of four rows that follow each other, the next four would not be.
-    #[inline(always)]
-    fn group(&self, group: usize) -> [usize; ROWS] {
-        let quarter = self.out.div_ceil(ROWS);
-        each_row!(row => row * quarter + group)
-    }
-
-    /// Where a row begins.
-    #[inline(always)]
-    fn row(&self, row: usize) -> *const u8 {
-        self.w[row * self.row_bytes..][..self.row_bytes].as_ptr()
-    }
-}
-
-/// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
-const AHEAD: usize = 1 << 10;
-
 /// # Safety
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
-    // As many rows as the task has, but others; no other task's, because tasks begin at whole groups.
-    debug_assert!(rows.start.is_multiple_of(ROWS));
-    let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
+    let groups = groups(&rows);
     for first in (0..p.tokens).step_by(TOGETHER) {
         let groups = groups.clone();
         match p.tokens - first {
@@ -150,9 +129,7 @@ impl<F: Four> Kind for Supers<F> {
             (codes, sums, scales)
         });
         for group in groups {
-            let rows = p.group(group);
-            // In place of what isn't there another row is read, whose results aren't used.
-            let w = each_row!(row => p.row(if rows[row] < p.out { rows[row] } else { group }));
+            let w = p.four(group);
             let mut lanes = [[_mm_setzero_ps(); LANES]; T];
             for index in 0..blocks {
                 let w = each_row!(row => w[row].add(index * bytes));
@@ -162,11 +139,7 @@ impl<F: Four> Kind for Supers<F> {
                 add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
             }
             for (token, lanes) in lanes.iter().enumerate() {
-                for (row, total) in rows.into_iter().zip(super_totals(lanes)) {
-                    if row < p.out {
-                        p.y.slice((first + token) * p.out + row, 1)[0] = total;
-                    }
-                }
+                p.put(group, first + token, super_totals(lanes));
             }
         }
     }

@@ -7,8 +7,8 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::{
-    Apart, Blocks, Few, Lying, Panel, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, halves, pair,
-    super_totals,
+    AHEAD, Apart, Blocks, Few, Lying, Panel, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, groups,
+    halves, pair, super_totals,
 };
 use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
@@ -43,16 +43,14 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
             let (codes, sums, scales) = *x;
             assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
         }
-        for start in rows.clone().step_by(ROWS) {
-            let (w, count) = p.four(start, rows.end);
-            let ahead = ROWS * p.row_bytes;
+        for group in groups(&rows) {
+            let w = p.four(group);
             let mut lanes = [[_mm_setzero_ps(); LANES]; TOGETHER];
             for index in 0..blocks {
-                let at = index * bytes;
+                let w = each_row!(row => w[row].add(index * bytes));
                 if first == 0 {
-                    w.iter().for_each(|w| fetch(w.wrapping_add(ahead + at), bytes));
+                    w.iter().for_each(|w| fetch(w.wrapping_add(AHEAD), bytes));
                 }
-                let w = each_row!(row => w[row].add(at));
                 if tokens == 1 {
                     let lane = &mut lanes[0][index % LANES];
                     *lane = F::add(&Lying::<F>::new(w), Panel::new(x[0], index), *lane);
@@ -65,8 +63,7 @@ pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
                 }
             }
             for (token, lanes) in lanes[..tokens].iter().enumerate() {
-                let y = p.y.slice((first + token) * p.out + start, count);
-                y.copy_from_slice(&super_totals(lanes)[..count]);
+                p.put(group, first + token, super_totals(lanes));
             }
         }
     }
