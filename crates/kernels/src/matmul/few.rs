@@ -1,6 +1,6 @@
 //! Products with few rows of activations by AVX-512, of runs and of the superblocks that models are mostly made of: four
 //! rows of weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
-//! `avx2` has the like for AVX2.
+//! `avx2` has the like for AVX2, and goes through a matrix in the same way.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -155,12 +155,14 @@ impl Few<'_> {
     }
 
     /// Puts the results of a group's rows with a row of activations where they belong.
+    ///
+    /// # Safety
+    /// No other task has this group.
     #[inline(always)]
-    fn put(&self, group: usize, token: usize, totals: [f32; ROWS]) {
+    unsafe fn put(&self, group: usize, token: usize, totals: [f32; ROWS]) {
         for (row, total) in self.group(group).into_iter().zip(totals) {
             if row < self.out {
-                // SAFETY: no other task has these rows.
-                unsafe { self.y.slice(token * self.out + row, 1)[0] = total };
+                self.y.slice(token * self.out + row, 1)[0] = total;
             }
         }
     }
