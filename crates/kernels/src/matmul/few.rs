@@ -177,7 +177,7 @@ const TOGETHER: usize = 8;
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
-/// The CPU has AVX-512, and no other task has these rows of weights.
+/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
         Format::Q4_K => supers::some_rows::<k::Q4_K>(p, rows),

@@ -67,7 +67,7 @@ pub(in crate::matmul) fn interleaves(level: Level, format: Format) -> bool {
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
-/// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
+/// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a whole group.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
         Format::Q4_K => multiply::<Supers<Q4_K>>(p, rows),

@@ -30,7 +30,7 @@ pub(super) trait Four: Super + Blocks {
 /// The products of some rows of weights in superblocks.
 ///
 /// # Safety
-/// The CPU has AVX-512, and no other task has these rows of weights.
+/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
     let bytes = F::FORMAT.block_bytes();
