@@ -49,6 +49,29 @@ enum Form {
     Supers,
 }
 
+/// An order of the sixteens of a superblock in which a register takes the nibbles of superblocks, and two registers after each other
+/// have the same scales.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(crate) enum Interleaved {
+    /// For registers of 32 bytes, of each four runs: the first halves of the first and the third, what is left of both, and
+    /// the same of the second and the fourth.
+    Halves,
+    /// For registers of 64 bytes: the first halves of runs 0, 2, 4 and 6, what is left of them, and the same of the others.
+    Whole,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Interleaved {
+    /// Where the sixteens are in their own order.
+    fn sixteens(self) -> [usize; 16] {
+        match self {
+            Interleaved::Halves => [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15],
+            Interleaved::Whole => [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15],
+        }
+    }
+}
+
 impl Form {
     fn of(format: Format) -> Form {
         match format.block_len() {
@@ -140,25 +163,24 @@ impl Activations {
         &self.blocks
     }
 
-    /// Makes what [`Activations::interleaved`] gives.
+    /// Makes what [`Activations::interleaved`] gives. On a CPU it is always the same order.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn interleave(&mut self) {
+    pub(crate) fn interleave(&mut self, order: Interleaved) {
         if self.interleaved.len() == self.codes.len() {
             return;
         }
         self.interleaved.resize(self.codes.len(), 0);
         let panels =
-            self.interleaved.as_chunks_mut::<128>().0.iter_mut().zip(self.codes.as_chunks::<128>().0);
+            self.interleaved.as_chunks_mut::<PANEL>().0.iter_mut().zip(self.codes.as_chunks::<PANEL>().0);
         for (to, from) in panels {
             let from = from.as_chunks::<16>().0;
-            for (to, at) in to.as_chunks_mut::<16>().0.iter_mut().zip([0, 4, 1, 5, 2, 6, 3, 7]) {
+            for (to, at) in to.as_chunks_mut::<16>().0.iter_mut().zip(order.sixteens()) {
                 *to = from[at];
             }
         }
     }
 
-    /// The codes of a row, after [`Activations::interleave`]: of four runs of 32 each sixteen of the first and of the third, what is
-    /// left of both, and the same of the second and the fourth. Nibbles of superblocks lie so that a register takes them in this order.
+    /// The codes of a row, after [`Activations::interleave`].
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleaved(&self, row: usize) -> &[i8] {
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]

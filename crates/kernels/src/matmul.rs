@@ -99,8 +99,8 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     for product in products {
         if product.is_blocked(cpu, x) {
             blocked::multiply(cpu, product.w, x, product.x, &product.y);
-        } else if few::avx2::interleaves(cpu.isa.level(), product.w.format) {
-            x.interleave();
+        } else if let Some(order) = few::interleaves(cpu.isa.level(), product.w.format) {
+            x.interleave(order);
         }
     }
     few_rows(cpu, x, products);

@@ -11,15 +11,19 @@ mod runs;
 mod supers;
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Few, fetch};
 use crate::Format;
+use crate::activations::Interleaved;
+use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::each;
 use crate::quant::{MAX_BYTES, codebook, k, legacy};
 use nibbles::Halves;
 use runs::Runs;
+use supers::Fours;
 
 /// `[f(0), f(1), f(2), f(3)]`. Not a function, because a closure that isn't inlined loses the features.
 macro_rules! each_row {
@@ -171,8 +175,20 @@ impl Few<'_> {
 /// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
 const AHEAD: usize = 1 << 10;
 
-/// The rows of activations that blocks are taken apart for at once.
+/// The rows of activations that panels are taken apart for at once.
 const TOGETHER: usize = 8;
+
+/// The rows of activations that superblocks are taken apart for at once: as many as have sums in registers.
+const SUPERS_TOGETHER: usize = 5;
+
+/// How [`some_rows`] of this file or of `avx2` wants activations interleaved, if it does.
+pub(super) fn interleaves(level: Level, format: Format) -> Option<Interleaved> {
+    match (level, format) {
+        (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Halves),
+        (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Whole),
+        _ => None,
+    }
+}
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
@@ -180,9 +196,9 @@ const TOGETHER: usize = 8;
 /// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
-        Format::Q4_K => supers::some_rows::<k::Q4_K>(p, rows),
-        Format::Q5_K => supers::some_rows::<k::Q5_K>(p, rows),
-        Format::Q6_K => supers::some_rows::<k::Q6_K>(p, rows),
+        Format::Q4_K => multiply::<Supers<Fours<k::Q4_K>>>(p, rows),
+        Format::Q5_K => multiply::<Supers<Fours<k::Q5_K>>>(p, rows),
+        Format::Q6_K => multiply::<Supers<Fours<k::Q6_K>>>(p, rows),
         Format::Q4_0 => in_panels::<Halves<legacy::Q4_0>>(p, rows),
         Format::Q4_1 => in_panels::<Halves<legacy::Q4_1>>(p, rows),
         Format::Q5_0 => in_panels::<Runs<legacy::Q5_0>>(p, rows),
@@ -193,6 +209,87 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         _ => return false,
     }
     true
+}
+
+/// How rows of weights of a kind are multiplied.
+trait Kind {
+    /// The products of these groups ([`Few::group`]) with T rows of activations from `first` on.
+    ///
+    /// # Safety
+    /// As [`some_rows`], from functions with these features.
+    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize);
+}
+
+/// Superblocks that an instruction set multiplies four at a time.
+trait Superblocks {
+    /// The format.
+    const FORMAT: Format;
+    /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors of codes have the same scales: their
+    /// products are added before they are scaled.
+    const ALIKE: bool;
+
+    /// Adds the products of blocks of four rows with T panels to the sums of a lane.
+    ///
+    /// # Safety
+    /// The instruction set is there; pointers are to whole blocks and panels.
+    unsafe fn add<const T: usize>(
+        w: [*const u8; ROWS],
+        x: &[Panel; T],
+        lanes: &mut [[__m128; LANES]; T],
+        lane: usize,
+    );
+}
+
+/// [`Superblocks`], one after the other.
+struct Supers<B>(PhantomData<B>);
+
+impl<B: Superblocks> Kind for Supers<B> {
+    #[inline(always)]
+    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
+        let bytes = B::FORMAT.block_bytes();
+        let blocks = p.row_bytes / bytes;
+        let x: [_; T] = std::array::from_fn(|token| {
+            let row = p.taken.get(first + token);
+            let (codes, sums, scales) = p.x.all_supers(row);
+            let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
+            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
+            (codes, sums, scales)
+        });
+        for group in groups {
+            let w = p.four(group);
+            let mut lanes = [[_mm_setzero_ps(); LANES]; T];
+            for index in 0..blocks {
+                let w = each_row!(row => w[row].add(index * bytes));
+                if first == 0 {
+                    each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
+                }
+                B::add(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
+            }
+            for (token, lanes) in lanes.iter().enumerate() {
+                p.put(group, first + token, super_totals(lanes));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`some_rows`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
+    let groups = groups(&rows);
+    // As even parts as there can be.
+    let parts = p.tokens.div_ceil(SUPERS_TOGETHER);
+    for part in 0..parts {
+        let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
+        let groups = groups.clone();
+        match end - first {
+            1 => K::together::<1>(&p, groups, first),
+            2 => K::together::<2>(&p, groups, first),
+            3 => K::together::<3>(&p, groups, first),
+            4 => K::together::<4>(&p, groups, first),
+            _ => K::together::<SUPERS_TOGETHER>(&p, groups, first),
+        }
+    }
 }
 
 /// # Safety

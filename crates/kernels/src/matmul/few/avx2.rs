@@ -10,11 +10,9 @@ use std::arch::{asm, x86_64::*};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{AHEAD, Few, Panel, ROWS, SuperHeads, each_row, groups, halves, super_totals};
+use super::{AHEAD, Few, Kind, Panel, ROWS, SuperHeads, Superblocks, Supers, each_row, groups, halves};
 use crate::Format;
-use crate::isa::Level;
 use crate::lanes::LANES;
-use crate::matmul::fetch;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::{codebook, legacy};
@@ -28,8 +26,7 @@ type Two = ([__m256i; 2], [__m256i; 2]);
 /// # Safety
 /// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
 trait Four: SuperBits {
-    /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors of codes have the same scales:
-    /// their products are added before they are scaled.
+    /// See [`Superblocks::ALIKE`].
     const ALIKE: bool;
     /// What is taken out of the blocks of four rows at once.
     type Head: Copy;
@@ -53,26 +50,15 @@ trait Four: SuperBits {
     unsafe fn add(head: &Self::Head, totals: __m128i, x: Panel, sum: __m128) -> __m128;
 }
 
-/// Whether [`some_rows`] wants activations interleaved.
-pub(in crate::matmul) fn interleaves(level: Level, format: Format) -> bool {
-    let alike = match format {
-        Format::Q4_K => Q4_K::ALIKE,
-        Format::Q5_K => Q5_K::ALIKE,
-        Format::Q6_K => Q6_K::ALIKE,
-        _ => false,
-    };
-    alike && matches!(level, Level::Avx2 | Level::AvxVnni)
-}
-
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a whole group.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
-        Format::Q4_K => multiply::<Supers<Q4_K>>(p, rows),
-        Format::Q5_K => multiply::<Supers<Q5_K>>(p, rows),
-        Format::Q6_K => multiply::<Supers<Q6_K>>(p, rows),
+        Format::Q4_K => multiply::<Supers<Fours<Q4_K>>>(p, rows),
+        Format::Q5_K => multiply::<Supers<Fours<Q5_K>>>(p, rows),
+        Format::Q6_K => multiply::<Supers<Fours<Q6_K>>>(p, rows),
         Format::Q4_0 => multiply::<Runs<legacy::Q4_0>>(p, rows),
         Format::Q4_1 => multiply::<Runs<legacy::Q4_1>>(p, rows),
         Format::Q5_0 => multiply::<Runs<legacy::Q5_0>>(p, rows),
@@ -83,15 +69,6 @@ pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<us
         _ => return false,
     }
     true
-}
-
-/// How rows of weights of a kind are multiplied.
-trait Kind {
-    /// The products of these groups ([`Few::group`]) with T rows of activations from `first` on.
-    ///
-    /// # Safety
-    /// As [`some_rows`], from functions with these features.
-    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize);
 }
 
 /// # Safety
@@ -114,79 +91,55 @@ unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
 const TOGETHER: usize = 4;
 
 /// Superblocks of a format.
-struct Supers<F>(PhantomData<F>);
+struct Fours<F>(PhantomData<F>);
 
-impl<F: Four> Kind for Supers<F> {
+impl<F: Four> Superblocks for Fours<F> {
+    const FORMAT: Format = F::FORMAT;
+    const ALIKE: bool = F::ALIKE;
+
+    /// Each run is taken apart once, and never leaves registers.
+    ///
+    /// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
+    /// 31 * 127 two such pairs can't.
+    #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
-    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
-        let bytes = F::FORMAT.block_bytes();
-        let blocks = p.row_bytes / bytes;
-        let x: [_; T] = std::array::from_fn(|token| {
-            let row = p.taken.get(first + token);
-            let (codes, sums, scales) = p.x.all_supers(row);
-            let codes = if F::ALIKE { p.x.interleaved(row) } else { codes };
-            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
-            (codes, sums, scales)
+    unsafe fn add<const T: usize>(
+        w: [*const u8; ROWS],
+        x: &[Panel; T],
+        lanes: &mut [[__m128; LANES]; T],
+        lane: usize,
+    ) {
+        let head = F::head(w);
+        let sums = each_row!(row => {
+            let block = w[row];
+            let parts = F::row(&head, block, row);
+            let mut sums = [_mm256_setzero_si256(); T];
+            each!(half => {
+                let twos = F::half(&parts, block, half);
+                each!(two => {
+                    let (codes, scales) = twos[two];
+                    for t in 0..T {
+                        let x = x[t].codes.add(128 * half + 64 * two);
+                        let a = _mm256_maddubs_epi16(codes[0], _mm256_loadu_si256(x.cast()));
+                        let b = _mm256_maddubs_epi16(codes[1], _mm256_loadu_si256(x.add(32).cast()));
+                        let products = if F::ALIKE {
+                            const { assert!(!F::ALIKE || F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
+                            _mm256_madd_epi16(_mm256_add_epi16(a, b), scales[0])
+                        } else {
+                            _mm256_add_epi32(_mm256_madd_epi16(a, scales[0]), _mm256_madd_epi16(b, scales[1]))
+                        };
+                        sums[t] = settled(_mm256_add_epi32(sums[t], products));
+                    }
+                }; 0 1)
+            }; 0 1);
+            for t in 0..T {
+                sums[t] = F::lowered(&parts, x[t], sums[t]);
+            }
+            sums
         });
-        for group in groups {
-            let w = p.four(group);
-            let mut lanes = [[_mm_setzero_ps(); LANES]; T];
-            for index in 0..blocks {
-                let w = each_row!(row => w[row].add(index * bytes));
-                if first == 0 {
-                    each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
-                }
-                add_blocks::<F, T>(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
-            }
-            for (token, lanes) in lanes.iter().enumerate() {
-                p.put(group, first + token, super_totals(lanes));
-            }
-        }
-    }
-}
-
-/// Adds the products of blocks of four rows with T panels. Each run is taken apart once, and never leaves registers.
-///
-/// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
-/// 31 * 127 two such pairs can't.
-#[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
-#[inline(always)]
-unsafe fn add_blocks<F: Four, const T: usize>(
-    w: [*const u8; ROWS],
-    x: &[Panel; T],
-    lanes: &mut [[__m128; LANES]; T],
-    lane: usize,
-) {
-    let head = F::head(w);
-    let sums = each_row!(row => {
-        let block = w[row];
-        let parts = F::row(&head, block, row);
-        let mut sums = [_mm256_setzero_si256(); T];
-        each!(half => {
-            let twos = F::half(&parts, block, half);
-            each!(two => {
-                let (codes, scales) = twos[two];
-                for t in 0..T {
-                    let x = x[t].codes.add(128 * half + 64 * two);
-                    let a = _mm256_maddubs_epi16(codes[0], _mm256_loadu_si256(x.cast()));
-                    let b = _mm256_maddubs_epi16(codes[1], _mm256_loadu_si256(x.add(32).cast()));
-                    let products = if F::ALIKE {
-                        const { assert!(!F::ALIKE || F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
-                        _mm256_madd_epi16(_mm256_add_epi16(a, b), scales[0])
-                    } else {
-                        _mm256_add_epi32(_mm256_madd_epi16(a, scales[0]), _mm256_madd_epi16(b, scales[1]))
-                    };
-                    sums[t] = settled(_mm256_add_epi32(sums[t], products));
-                }
-            }; 0 1)
-        }; 0 1);
         for t in 0..T {
-            sums[t] = F::lowered(&parts, x[t], sums[t]);
+            lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
         }
-        sums
-    });
-    for t in 0..T {
-        lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
     }
 }
 

@@ -3,98 +3,105 @@
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-use std::arch::x86_64::*;
-use std::ops::Range;
+use std::arch::{asm, x86_64::*};
+use std::marker::PhantomData;
 
-use super::{
-    AHEAD, Apart, Blocks, Few, Lying, Panel, ROWS, Source, SuperHeads, TOGETHER, each_row, fetch, groups,
-    halves, pair, super_totals,
-};
+use super::{Panel, ROWS, SuperHeads, Superblocks, each_row, halves, pair};
+use crate::Format;
 use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
-use crate::quant::Super;
-use crate::quant::avx2::each;
+use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 
-/// A format whose superblocks are multiplied four at a time.
-///
-/// # Safety
-/// As [`Blocks`], and with pointers to whole panels.
-pub(super) trait Four: Super + Blocks {
-    /// Adds what superblocks of four rows give to the sums of a lane, a row each.
-    unsafe fn add(w: &impl Source<Self>, x: Panel, sum: __m128) -> __m128
-    where
-        Self: Sized;
-}
+/// Two vectors of codes, which have no sign, and for each two codes of both their scale in a word.
+type Two = ([__m512i; 2], [__m512i; 2]);
 
-/// The products of some rows of weights in superblocks.
+/// Superblocks of a format that are multiplied four at a time.
 ///
 /// # Safety
-/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn some_rows<F: Four>(p: Few, rows: Range<usize>) {
-    let bytes = F::FORMAT.block_bytes();
-    let blocks = p.row_bytes / bytes;
-    for first in (0..p.tokens).step_by(TOGETHER) {
-        let tokens = TOGETHER.min(p.tokens - first);
-        let mut x = [(&[][..], &[][..], &[][..]); TOGETHER];
-        for (token, x) in x[..tokens].iter_mut().enumerate() {
-            *x = p.x.all_supers(p.taken.get(first + token));
-            let (codes, sums, scales) = *x;
-            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
-        }
-        for group in groups(&rows) {
-            let w = p.four(group);
-            let mut lanes = [[_mm_setzero_ps(); LANES]; TOGETHER];
-            for index in 0..blocks {
-                let w = each_row!(row => w[row].add(index * bytes));
-                if first == 0 {
-                    w.iter().for_each(|w| fetch(w.wrapping_add(AHEAD), bytes));
-                }
-                if tokens == 1 {
-                    let lane = &mut lanes[0][index % LANES];
-                    *lane = F::add(&Lying::<F>::new(w), Panel::new(x[0], index), *lane);
-                    continue;
-                }
-                let w = Apart::<F>::new(w);
-                for (x, lanes) in x[..tokens].iter().zip(&mut lanes) {
-                    let lane = &mut lanes[index % LANES];
-                    *lane = F::add(&w, Panel::new(*x, index), *lane);
-                }
-            }
-            for (token, lanes) in lanes[..tokens].iter().enumerate() {
-                p.put(group, first + token, super_totals(lanes));
-            }
-        }
+/// The functions may only be called where AVX-512 is available, and with pointers to whole blocks and panels.
+pub(super) trait Four: SuperBits {
+    /// See [`Superblocks::ALIKE`].
+    const ALIKE: bool;
+    /// What is taken out of the blocks of four rows at once.
+    type Head: Copy;
+    /// What is taken out of a row's block at once.
+    type Row: Copy;
+
+    unsafe fn head(blocks: [*const u8; ROWS]) -> Self::Head;
+
+    unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
+
+    /// Half of the codes, in the order in which activations are.
+    unsafe fn two(row: &Self::Row, block: *const u8, half: usize) -> Two;
+
+    /// The sums of a row's products without what its codes are too large by.
+    unsafe fn lowered(_: &Self::Row, _x: Panel, sums: __m512i) -> __m512i {
+        sums
     }
+
+    /// Adds what integers of four rows come to, to the sums of a lane.
+    unsafe fn add(head: &Self::Head, totals: __m128i, x: Panel, sum: __m128) -> __m128;
 }
 
-/// Codes in vectors of two runs.
-trait Wide: Super {
-    /// The runs that each vector holds.
-    const RUNS: [(usize, usize); 4];
+/// Superblocks of a format.
+pub(super) struct Fours<F>(PhantomData<F>);
 
-    /// The codes of a block, biased, which never have a sign.
-    unsafe fn wide(block: *const u8) -> [__m512i; 4];
+impl<F: Four> Superblocks for Fours<F> {
+    const FORMAT: Format = F::FORMAT;
+    const ALIKE: bool = F::ALIKE;
 
-    /// The activations that go with vector `i`.
+    /// What is taken out of a block never leaves registers.
+    ///
+    /// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
+    /// 31 * 127 two such pairs can't.
+    #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
-    unsafe fn x(codes: *const i8, i: usize) -> __m512i {
-        let (first, second) = Self::RUNS[i];
-        let codes = codes.cast::<__m256i>();
-        pair(_mm256_loadu_si256(codes.add(first)), _mm256_loadu_si256(codes.add(second)))
+    unsafe fn add<const T: usize>(
+        w: [*const u8; ROWS],
+        x: &[Panel; T],
+        lanes: &mut [[__m128; LANES]; T],
+        lane: usize,
+    ) {
+        let head = F::head(w);
+        let sums = each_row!(row => {
+            let parts = F::row(&head, w[row], row);
+            let mut sums = [_mm512_setzero_si512(); T];
+            each!(half => {
+                let (codes, scales) = F::two(&parts, w[row], half);
+                for t in 0..T {
+                    let x = x[t].codes.add(128 * half).cast::<u8>();
+                    let a = _mm512_maddubs_epi16(codes[0], load(x));
+                    let b = _mm512_maddubs_epi16(codes[1], load(x.add(64)));
+                    sums[t] = if F::ALIKE {
+                        const { assert!(!F::ALIKE || F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
+                        Avx512::add_pairs(sums[t], _mm512_add_epi16(a, b), scales[0])
+                    } else {
+                        Avx512::add_pairs(Avx512::add_pairs(sums[t], a, scales[0]), b, scales[1])
+                    };
+                    if T > 1 {
+                        sums[t] = settled(sums[t]);
+                    }
+                }
+            }; 0 1);
+            for t in 0..T {
+                sums[t] = F::lowered(&parts, x[t], sums[t]);
+            }
+            sums
+        });
+        for t in 0..T {
+            lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
+        }
     }
 }
 
-/// The sums of products of codes and activations times a word for each pair: sums of two products are words, and with at
-/// most 63 * 127 each they can't saturate.
-#[inline(always)]
-unsafe fn products(w: [__m512i; 4], x: [__m512i; 4], scales: [__m512i; 4]) -> __m512i {
-    let a = _mm512_madd_epi16(_mm512_maddubs_epi16(w[0], x[0]), scales[0]);
-    let b = _mm512_madd_epi16(_mm512_maddubs_epi16(w[1], x[1]), scales[1]);
-    let a = Avx512::add_pairs(a, _mm512_maddubs_epi16(w[2], x[2]), scales[2]);
-    let b = Avx512::add_pairs(b, _mm512_maddubs_epi16(w[3], x[3]), scales[3]);
-    _mm512_add_epi32(a, b)
+/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the compiler puts off what
+/// needs the same number until it has no registers left.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn settled(mut v: __m512i) -> __m512i {
+    asm!("/* {} */", inout(zmm_reg) v, options(nostack, preserves_flags));
+    v
 }
 
 /// The halves of a vector added.
@@ -126,57 +133,63 @@ unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
 /// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 pub(super) struct WithMinima {
-    /// Words, of the first and of the last four runs: scales of rows 0 and 1 in every quarter, and of 2 and 3.
-    scales: [[__m512i; ROWS / 2]; 2],
+    /// Words: the scales of eight runs, a quarter for each row.
+    scales: __m512i,
     /// Words: four minima of each row, then the other four of each.
     minima: __m512i,
     /// What the scales of four rows are multiplied by, and what their minima are.
     factors: __m256,
 }
 
-/// Codes of a row, and for each of them its scale in a word for two.
-#[derive(Clone, Copy)]
-pub(super) struct Scaled {
-    codes: [__m512i; 4],
-    scales: [__m512i; 4],
-}
-
 #[inline(always)]
 unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
     let SuperHeads { scales: [first, last], minima, factors } = SuperHeads::new(blocks);
-    let scales = _mm512_cvtepu8_epi16(_mm256_set_m128i(last, first));
+    let scales = _mm256_set_m128i(_mm_unpackhi_epi32(first, last), _mm_unpacklo_epi32(first, last));
     WithMinima {
-        scales: [
-            [_mm512_shuffle_i64x2::<0x00>(scales, scales), _mm512_shuffle_i64x2::<0x55>(scales, scales)],
-            [_mm512_shuffle_i64x2::<0xaa>(scales, scales), _mm512_shuffle_i64x2::<0xff>(scales, scales)],
-        ],
+        scales: _mm512_cvtepu8_epi16(scales),
         minima: _mm512_cvtepu8_epi16(_mm256_set_m128i(minima[1], minima[0])),
         factors,
     }
 }
 
-#[inline(always)]
-unsafe fn minima_row<F: Wide>(head: &WithMinima, block: *const u8, row: usize) -> Scaled {
-    Scaled {
-        codes: F::wide(block),
-        scales: each_row!(i => {
-            _mm512_shuffle_epi8(head.scales[i / 2][row / 2], load(PLACES[row % 2][i % 2].as_ptr()))
-        }),
-    }
+/// A row's codes: the first halves of pairs of runs, a quarter for each pair, and the second ones; and its scales in every quarter.
+#[derive(Clone, Copy)]
+pub(super) struct Quarters {
+    codes: [__m512i; 2],
+    scales: __m512i,
 }
 
 #[inline(always)]
-unsafe fn add_with_minima<F: Wide + Blocks<Head = WithMinima, Row = Scaled>>(
-    w: &impl Source<F>,
-    x: Panel,
-    sum: __m128,
-) -> __m128 {
-    let xs = [F::x(x.codes, 0), F::x(x.codes, 1), F::x(x.codes, 2), F::x(x.codes, 3)];
-    let total = totals(each_row!(row => {
-        let Scaled { codes, scales } = w.row(row);
-        products(codes, xs, scales)
-    }));
+unsafe fn quarters(head: &WithMinima, codes: *const u8, row: usize) -> Quarters {
+    let (first, second) = (load(codes), load(codes.add(64)));
+    let words = head.scales;
+    Quarters {
+        codes: [
+            _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second),
+            _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
+        ],
+        scales: match row {
+            0 => _mm512_shuffle_i64x2::<0x00>(words, words),
+            1 => _mm512_shuffle_i64x2::<0x55>(words, words),
+            2 => _mm512_shuffle_i64x2::<0xaa>(words, words),
+            _ => _mm512_shuffle_i64x2::<0xff>(words, words),
+        },
+    }
+}
 
+/// The lower nibbles, of the first runs of pairs, or the upper ones, of the second runs, and for each quarter its scale.
+#[inline(always)]
+unsafe fn nibbles(row: &Quarters, which: usize) -> Two {
+    let [a, b] = row.codes;
+    let codes = match which {
+        0 => [field::<0>(a, 15), field::<0>(b, 15)],
+        _ => [field::<4>(a, 15), field::<4>(b, 15)],
+    };
+    (codes, [_mm512_shuffle_epi8(row.scales, load(PLACES[which].as_ptr())); 2])
+}
+
+#[inline(always)]
+unsafe fn add_with_minima(head: &WithMinima, total: __m128i, x: Panel, sum: __m128) -> __m128 {
     // The sums of runs: of the first four for each row, then of the last four.
     let sums = _mm256_madd_epi16(_mm256_loadu_si256(x.sums.cast()), _mm256_set1_epi16(1));
     let sums = _mm256_cvtepi32_epi16(sums);
@@ -184,7 +197,7 @@ unsafe fn add_with_minima<F: Wide + Blocks<Head = WithMinima, Row = Scaled>>(
         _mm512_castsi256_si512(_mm256_broadcastq_epi64(sums)),
         _mm256_broadcastq_epi64(_mm_unpackhi_epi64(sums, sums)),
     );
-    let WithMinima { minima, factors, .. } = *w.head();
+    let WithMinima { minima, factors, .. } = *head;
     let of_minima = fold(_mm512_madd_epi16(minima, sums));
     let of_minima =
         _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
@@ -194,68 +207,79 @@ unsafe fn add_with_minima<F: Wide + Blocks<Head = WithMinima, Row = Scaled>>(
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
 
-/// For the first and the second row of two, and for each of two vectors of two runs, where the scales of a quarter's words are.
-static PLACES: [[[u8; 64]; 2]; 2] = {
-    let mut places = [[[0; 64]; 2]; 2];
+/// For the first and the second runs of pairs, where each quarter's scale is among eight words.
+static PLACES: [[u8; 64]; 2] = {
+    let mut places = [[0; 64]; 2];
     let mut i = 0;
-    while i < 256 {
-        let (row, vector, byte) = (i / 128, i / 64 % 2, i % 64);
-        let (first, second) = Q4_K::RUNS[vector];
-        let run = if byte < 32 { first } else { second };
-        places[row][vector][byte] = (row * 8 + run * 2 + byte % 2) as u8;
+    while i < 128 {
+        let (which, byte) = (i / 64, i % 64);
+        let run = 2 * (byte / 16) + which;
+        places[which][byte] = (run * 2 + byte % 2) as u8;
         i += 1;
     }
     places
 };
 
-impl Wide for Q4_K {
-    const RUNS: [(usize, usize); 4] = [(0, 2), (1, 3), (4, 6), (5, 7)];
+impl Four for Q4_K {
+    const ALIKE: bool = true;
+    type Head = WithMinima;
+    type Row = Quarters;
 
     #[inline(always)]
-    unsafe fn wide(block: *const u8) -> [__m512i; 4] {
-        let (first, second) = (load(block.add(16)), load(block.add(80)));
-        [field::<0>(first, 15), field::<4>(first, 15), field::<0>(second, 15), field::<4>(second, 15)]
+    unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
+        minima_head(blocks)
+    }
+
+    #[inline(always)]
+    unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Quarters {
+        quarters(head, block.add(16), row)
+    }
+
+    #[inline(always)]
+    unsafe fn two(row: &Quarters, _: *const u8, half: usize) -> Two {
+        nibbles(row, half)
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        add_with_minima(head, totals, x, sum)
     }
 }
 
-impl Wide for Q5_K {
-    const RUNS: [(usize, usize); 4] = Q4_K::RUNS;
+impl Four for Q5_K {
+    const ALIKE: bool = true;
+    type Head = WithMinima;
+    /// With the fifth bits, bit `run` of each byte: in every quarter those of the first sixteen codes of runs, and of the others.
+    type Row = (Quarters, [__m512i; 2]);
 
     #[inline(always)]
-    unsafe fn wide(block: *const u8) -> [__m512i; 4] {
-        let (first, second) = (load(block.add(48)), load(block.add(112)));
-        let fifth = _mm512_broadcast_i64x4(_mm256_loadu_si256(block.add(16).cast()));
-        [
-            _mm512_or_si512(field::<0>(first, 15), flag(fifth, 1, 4)),
-            _mm512_or_si512(field::<4>(first, 15), flag(fifth, 2, 8)),
-            _mm512_or_si512(field::<0>(second, 15), flag(fifth, 16, 64)),
-            _mm512_or_si512(field::<4>(second, 15), flag(fifth, 32, 128)),
-        ]
+    unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
+        minima_head(blocks)
     }
-}
-
-impl Wide for Q6_K {
-    const RUNS: [(usize, usize); 4] = [(0, 1), (2, 3), (4, 5), (6, 7)];
 
     #[inline(always)]
-    unsafe fn wide(block: *const u8) -> [__m512i; 4] {
-        let (first, second) = (load(block), load(block.add(64)));
-        // Fields of two bits of the same 32 bytes, for two runs each.
-        let (high_first, high_second) = (two_fields(block.add(128)), two_fields(block.add(160)));
-        [
-            _mm512_or_si512(field::<0>(first, 15), _mm512_slli_epi16::<4>(field::<0>(high_first, 3))),
-            _mm512_or_si512(field::<4>(first, 15), _mm512_slli_epi16::<4>(field::<4>(high_first, 3))),
-            _mm512_or_si512(field::<0>(second, 15), _mm512_slli_epi16::<4>(field::<0>(high_second, 3))),
-            _mm512_or_si512(field::<4>(second, 15), _mm512_slli_epi16::<4>(field::<4>(high_second, 3))),
-        ]
+    unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Self::Row {
+        let fifths = [16, 32].map(|at| _mm512_broadcast_i32x4(_mm_loadu_si128(block.add(at).cast())));
+        (quarters(head, block.add(48), row), fifths)
     }
-}
 
-/// Sixteen in every byte that has the bit `low` (of the first half) or `high` (of the second) set.
-#[inline(always)]
-unsafe fn flag(v: __m512i, low: u8, high: u8) -> __m512i {
-    let bits = pair(_mm256_set1_epi8(low as i8), _mm256_set1_epi8(high as i8));
-    _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(v, bits), 16)
+    #[inline(always)]
+    unsafe fn two((row, fifths): &Self::Row, _: *const u8, half: usize) -> Two {
+        let ([a, b], scales) = nibbles(row, half);
+        // Of run 2 q + half in quarter q.
+        let bit = |q: usize| 0x0101_0101_0101_0101 << (2 * q + half);
+        let bits = _mm512_setr_epi64(bit(0), bit(0), bit(1), bit(1), bit(2), bit(2), bit(3), bit(3));
+        let with = |v, fifths| {
+            let set = _mm512_test_epi8_mask(fifths, bits);
+            _mm512_mask_add_epi8(v, set, v, _mm512_set1_epi8(16))
+        };
+        ([with(a, fifths[0]), with(b, fifths[1])], scales)
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        add_with_minima(head, totals, x, sum)
+    }
 }
 
 /// 32 bytes, and the same shifted down by two.
@@ -265,40 +289,12 @@ unsafe fn two_fields(at: *const u8) -> __m512i {
     pair(bytes, _mm256_srli_epi16::<2>(bytes))
 }
 
-/// Q4_K and Q5_K.
-macro_rules! with_minima {
-    ($($format:ident)*) => {$(
-        impl Blocks for $format {
-            type Head = WithMinima;
-            type Row = Scaled;
-
-            #[inline(always)]
-            unsafe fn head(blocks: [*const u8; ROWS]) -> WithMinima {
-                minima_head(blocks)
-            }
-
-            #[inline(always)]
-            unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Scaled {
-                minima_row::<$format>(head, block, row)
-            }
-        }
-
-        impl Four for $format {
-            #[inline(always)]
-            unsafe fn add(w: &impl Source<$format>, x: Panel, sum: __m128) -> __m128 {
-                add_with_minima(w, x, sum)
-            }
-        }
-    )*};
-}
-
-with_minima!(Q4_K Q5_K);
-
-impl Blocks for Q6_K {
+impl Four for Q6_K {
+    const ALIKE: bool = false;
     /// What the scales of four rows are multiplied by.
     type Head = __m128;
-    /// Codes with scales, and the scales of sixteens in their order.
-    type Row = (Scaled, __m256i);
+    /// The scales of sixteens, in words and in their order.
+    type Row = __m256i;
 
     #[inline(always)]
     unsafe fn head(blocks: [*const u8; ROWS]) -> __m128 {
@@ -306,30 +302,38 @@ impl Blocks for Q6_K {
     }
 
     #[inline(always)]
-    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> (Scaled, __m256i) {
-        let words = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()));
-        let halves = [
-            _mm512_broadcast_i32x4(_mm256_castsi256_si128(words)),
-            _mm512_broadcast_i32x4(_mm256_extracti128_si256::<1>(words)),
-        ];
-        let scales = each_row!(i => _mm512_shuffle_epi8(halves[i / 2], load(SIXTEENS[i % 2].as_ptr())));
-        (Scaled { codes: Q6_K::wide(block), scales }, words)
+    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> __m256i {
+        _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()))
     }
-}
 
-impl Four for Q6_K {
     #[inline(always)]
-    unsafe fn add(w: &impl Source<Q6_K>, x: Panel, sum: __m128) -> __m128 {
-        let xs = [Q6_K::x(x.codes, 0), Q6_K::x(x.codes, 1), Q6_K::x(x.codes, 2), Q6_K::x(x.codes, 3)];
-        let sums = _mm256_loadu_si256(x.sums.cast());
-        let total = totals(each_row!(row => {
-            let (Scaled { codes, scales }, words) = w.row(row);
-            // Codes are 32 too large.
-            let excess = _mm256_slli_epi32::<5>(_mm256_madd_epi16(words, sums));
-            _mm512_sub_epi32(products(codes, xs, scales), _mm512_zextsi256_si512(excess))
-        }));
-        let factors = _mm_mul_ps(*w.head(), _mm_set1_ps(x.scale));
-        _mm_fmadd_ps(factors, _mm_cvtepi32_ps(total), sum)
+    unsafe fn two(words: &__m256i, block: *const u8, half: usize) -> Two {
+        let low = load(block.add(64 * half));
+        // Fields of two bits of the same 32 bytes, for two runs each.
+        let high = two_fields(block.add(128 + 32 * half));
+        let codes = [
+            _mm512_or_si512(field::<0>(low, 15), _mm512_slli_epi16::<4>(field::<0>(high, 3))),
+            _mm512_or_si512(field::<4>(low, 15), _mm512_slli_epi16::<4>(field::<4>(high, 3))),
+        ];
+        let words = match half {
+            0 => _mm512_broadcast_i32x4(_mm256_castsi256_si128(*words)),
+            _ => _mm512_broadcast_i32x4(_mm256_extracti128_si256::<1>(*words)),
+        };
+        let scales = |i: usize| _mm512_shuffle_epi8(words, load(SIXTEENS[i].as_ptr()));
+        (codes, [scales(0), scales(1)])
+    }
+
+    #[inline(always)]
+    unsafe fn lowered(words: &__m256i, x: Panel, sums: __m512i) -> __m512i {
+        // Codes are 32 too large.
+        let code_sums = _mm256_madd_epi16(*words, _mm256_loadu_si256(x.sums.cast()));
+        _mm512_sub_epi32(sums, _mm512_zextsi256_si512(_mm256_slli_epi32::<5>(code_sums)))
+    }
+
+    #[inline(always)]
+    unsafe fn add(head: &__m128, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
+        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale));
+        _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sum)
     }
 }
 
