@@ -6,6 +6,7 @@ mod blocks;
 
 use crate::Cpu;
 use crate::Format;
+use crate::elementwise::over_rows;
 use crate::quant::{FLOATS, PANEL};
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
@@ -120,18 +121,19 @@ impl Activations {
         self.scales.resize(self.rows * scales, 0.0);
         let all =
             (Disjoint::new(&mut self.codes), Disjoint::new(&mut self.sums), Disjoint::new(&mut self.scales));
-        #[allow(unsafe_code)]
-        cpu.threads.run(self.rows, &|row| {
-            let x = &x[row * width..][..width];
-            // SAFETY: each task has its own row.
-            let (codes, sums, scales) = unsafe {
-                (
-                    all.0.slice(row * padded, padded),
-                    all.1.slice(row * sums, sums),
-                    all.2.slice(row * scales, scales),
-                )
-            };
-            quantize(cpu.isa, x, run, codes, sums, scales);
+        over_rows(cpu, self.rows, width, &|rows| {
+            for row in rows {
+                let x = &x[row * width..][..width];
+                // SAFETY: no two tasks have the same row.
+                let (codes, sums, scales) = unsafe {
+                    (
+                        all.0.slice(row * padded, padded),
+                        all.1.slice(row * sums, sums),
+                        all.2.slice(row * scales, scales),
+                    )
+                };
+                quantize(cpu.isa, x, run, codes, sums, scales);
+            }
         });
     }
 
