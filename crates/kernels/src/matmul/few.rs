@@ -1,6 +1,7 @@
-//! Products with few rows of activations by AVX-512, of runs and of the superblocks that models are mostly made of: four
-//! rows of weights are worked through side by side, so that scales, sums and floats are those of four rows at once.
-//! `avx2` has the like for AVX2, and goes through a matrix in the same way.
+//! Products with few rows of activations, of runs and of the superblocks that models are mostly made of: four rows of weights
+//! are worked through side by side, so that scales, sums and floats are those of four rows at once. Here are the ways through
+//! a matrix, which AVX2 and AVX-512 share for superblocks; what AVX-512 multiplies is in `supers`, `runs` and `nibbles`, what
+//! AVX2 does in `avx2`.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -181,7 +182,8 @@ const TOGETHER: usize = 8;
 /// The rows of activations that superblocks are taken apart for at once: as many as have sums in registers.
 const SUPERS_TOGETHER: usize = 5;
 
-/// How [`some_rows`] of this file or of `avx2` wants activations interleaved, if it does.
+/// How [`some_rows`] of this file or of `avx2` wants activations interleaved, if it does: for the formats that are
+/// [alike](Superblocks::ALIKE).
 pub(super) fn interleaves(level: Level, format: Format) -> Option<Interleaved> {
     match (level, format) {
         (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Halves),
