@@ -129,6 +129,7 @@ pub fn measure(
 ) -> alara_engine::Result<Report> {
     let engine = |drafts| Engine::load(gguf, &Options { drafts, ..config.options.clone() });
     let engines = [engine(false)?, engine(true)?];
+    engines.iter().for_each(Engine::settle);
     let mut sets = Vec::new();
     for (name, mut requests) in [("tool calls", with_tools), ("free text", free())] {
         for request in &mut requests {
@@ -219,7 +220,7 @@ fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::R
     Ok(pass)
 }
 
-fn median(numbers: &[f64]) -> f64 {
+pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {

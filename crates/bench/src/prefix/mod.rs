@@ -16,8 +16,12 @@ use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Usage};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::drafts::median;
 use requests::{AGENTS, Text, segment, trace};
 pub use requests::{Recorded, recorded};
+
+/// How often the throughput of made-up agents is measured.
+const ROUNDS: usize = 5;
 
 /// What is measured.
 #[derive(Clone, Debug)]
@@ -106,7 +110,8 @@ pub struct Parallel {
     pub agents: usize,
     /// Tokens that they generated, all together.
     pub tokens: usize,
-    /// Tokens a second while they were at it, prompts included.
+    /// Tokens a second while they were at it, prompts included. Of made-up agents the median of some rounds, and the next
+    /// too.
     pub tokens_per_second: f64,
     /// Tokens a second without the prompts: what twice as long answers took more. `None` if they were not longer.
     pub decode_per_second: Option<f64>,
@@ -177,10 +182,7 @@ pub fn measure(
         }
     }
     if config.recorded.is_none() {
-        for &agents in &config.parallel {
-            note(&format!("{agents} agents at once"));
-            parallel.push(bench.parallel(agents)?);
-        }
+        parallel = bench.parallel(&config.parallel, note)?;
     }
     let mut beside = None;
     if config.beside > 0 {
@@ -199,6 +201,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// An engine that has the processor for itself.
+    fn load(&self, options: &Options) -> alara_engine::Result<Engine> {
+        let engine = Engine::load(self.gguf, options)?;
+        engine.settle();
+        Ok(engine)
+    }
+
     /// An engine with room for `tokens` tokens of each of `parallel` sequences; `None` if the model's context is smaller. It
     /// has computed something, so that what only the first request pays is paid.
     fn engine(&self, tokens: usize, parallel: usize, disk: bool) -> alara_engine::Result<Option<Engine>> {
@@ -208,7 +217,7 @@ impl Bench<'_> {
             disk: disk.then(|| self.config.disk.clone()),
             ..self.config.options.clone()
         };
-        let engine = match Engine::load(self.gguf, &options) {
+        let engine = match self.load(&options) {
             Err(alara_engine::Error::InvalidRequest { .. }) => return Ok(None),
             engine => engine?,
         };
@@ -367,21 +376,25 @@ impl Bench<'_> {
         })
     }
 
-    fn parallel(&self, agents: usize) -> alara_engine::Result<Parallel> {
+    /// Each number of agents in turn, and that [`ROUNDS`] times: a machine's speed changes by the minute, and the same
+    /// change should meet all of them.
+    fn parallel(&self, agents: &[usize], note: &mut dyn FnMut(&str)) -> alara_engine::Result<Vec<Parallel>> {
+        let Some(&most) = agents.iter().max() else { return Ok(Vec::new()) };
         let trace = trace(self.config.words);
         let options =
-            Options { parallel: agents, disk: None, context: self.context, ..self.config.options.clone() };
-        let engine = Engine::load(self.gguf, &options)?;
+            Options { parallel: most, disk: None, context: self.context, ..self.config.options.clone() };
+        let engine = self.load(&options)?;
         // Their static text is known, as it is in the course of work.
-        for request in trace.iter().take(agents.min(AGENTS.len())) {
+        for request in trace.iter().take(most.min(AGENTS.len())) {
             run(&engine, &Request { max_tokens: Some(1), ..request.clone() })?;
         }
-        // What all of them generate, and how long it takes.
-        let write = |asked: u64, generate: usize| -> alara_engine::Result<(usize, f64)> {
+        let mut question = 7;
+        // What so many of them generate, and how long it takes.
+        let mut write = |agents: usize, generate: usize| -> alara_engine::Result<(usize, f64)> {
             let ask = |agent: usize| {
                 let mut request = trace[agent % AGENTS.len()].clone();
                 request.messages.push(Message::assistant("so", Vec::new()));
-                request.messages.push(Message::user(Text(asked + agent as u64).words(12)));
+                request.messages.push(Message::user(Text(question + agent as u64).words(12)));
                 request.max_tokens = Some(generate);
                 engine.generate(&request)
             };
@@ -391,18 +404,31 @@ impl Bench<'_> {
             for turn in turns {
                 tokens += done(turn)?.completion_tokens;
             }
+            question += agents as u64;
             Ok((tokens, begun.elapsed().max(Duration::from_micros(1)).as_secs_f64()))
         };
-        let (tokens, seconds) = write(7, self.config.generate)?;
-        let (more, longer) = write(7 + agents as u64, 2 * self.config.generate)?;
-        let decodes = more > tokens && longer > seconds;
-        Ok(Parallel {
-            agents,
-            tokens,
-            tokens_per_second: tokens as f64 / seconds,
-            decode_per_second: decodes.then(|| (more - tokens) as f64 / (longer - seconds)),
-            tasks_per_minute: None,
-        })
+        let mut measured = vec![(0, Vec::new(), Vec::new()); agents.len()];
+        for round in 1..=ROUNDS {
+            for (&agents, (all, rates, decode_rates)) in agents.iter().zip(&mut measured) {
+                note(&format!("{agents} agents at once, {round} of {ROUNDS}"));
+                let (tokens, seconds) = write(agents, self.config.generate)?;
+                let (more, longer) = write(agents, 2 * self.config.generate)?;
+                *all = tokens;
+                rates.push(tokens as f64 / seconds);
+                if more > tokens && longer > seconds {
+                    decode_rates.push((more - tokens) as f64 / (longer - seconds));
+                }
+            }
+        }
+        let row =
+            |(&agents, (tokens, rates, decode_rates)): (&usize, (usize, Vec<f64>, Vec<f64>))| Parallel {
+                agents,
+                tokens,
+                tokens_per_second: median(&rates),
+                decode_per_second: (!decode_rates.is_empty()).then(|| median(&decode_rates)),
+                tasks_per_minute: None,
+            };
+        Ok(agents.iter().zip(measured).map(row).collect())
     }
 
     /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request after the other.
@@ -414,7 +440,7 @@ impl Bench<'_> {
             context: self.context,
             ..self.config.options.clone()
         };
-        let engine = Engine::load(self.gguf, &options)?;
+        let engine = self.load(&options)?;
         let next = AtomicUsize::new(0);
         let work = || -> alara_engine::Result<usize> {
             let mut tokens = 0;

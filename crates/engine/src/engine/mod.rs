@@ -217,6 +217,12 @@ impl Engine {
         })
     }
 
+    /// Returns when what [`load`](Self::load) left to other threads is done. Requests wait for it only where they need it;
+    /// whoever takes times should, or it takes part of the processor.
+    pub fn settle(&self) {
+        self.grammar.prepare();
+    }
+
     /// What the model in `gguf` takes of the host when it is loaded with these options.
     ///
     /// # Errors

@@ -103,10 +103,15 @@ impl Grammar {
         let (factory, compiled) = Default::default();
         let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled };
         let beside = grammar.clone();
-        let prepare = move || drop(beside.factory().map(|_| ()));
+        let prepare = move || beside.prepare();
         // Without a thread it is prepared when it is needed.
         drop(std::thread::Builder::new().name("grammar".into()).spawn(prepare));
         grammar
+    }
+
+    /// Returns when the vocabulary is prepared, or is known not to be fit.
+    pub fn prepare(&self) {
+        let _ = self.factory();
     }
 
     fn factory(&self) -> Result<&ParserFactory, GrammarError> {

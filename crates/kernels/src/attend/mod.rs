@@ -16,7 +16,7 @@ mod tile;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::kv::{F32, KvRows, RUN, View, widen};
+use crate::kv::{F32, KvRows, RUN, View, ask, widen};
 use crate::threads::Disjoint;
 use crate::wide::LANES;
 use crate::{Aligned, Cpu, Isa};
@@ -24,7 +24,7 @@ use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
 use plan::{DIRECT, Plan, Spans, UNIT, Unit, together};
 use softmax::{Found, divide};
-use tile::{AHEAD, Rows, TILE};
+use tile::{AHEAD, Rows, Slots, TILE};
 
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 128;
@@ -150,7 +150,7 @@ struct Call<'a> {
     partials: &'a Disjoint<'a, f32>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// Takes a unit through splits, or several units through one.
     fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Aligned<f32>) {
         let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
@@ -243,7 +243,9 @@ impl Call<'_> {
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
         let direct = whole && (!pass.many || exact);
         let width = key_width.max(value_width);
-        let near_direct = near(width * unit.kv_heads.len());
+        // Where few queries wait for memory, fewer positions bring its reading nearer to the order of addresses.
+        let least = if pass.of_head > 2 { 8 } else { 4 };
+        let near_direct = 1 << (4096 / (width * unit.kv_heads.len())).clamp(least, TILE).ilog2();
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
 
@@ -259,15 +261,18 @@ impl Call<'_> {
                 let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
                 *range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
             }
-            let keys = self.rows(unit, self.keys, key_width, &seen);
-            let values = self.values.map(|values| self.rows(unit, values, value_width, &seen));
+            let slots = self.slots(unit, &seen);
+            let rows = |kv: &'a KvRows, width| Rows {
+                numbers: kv.numbers(),
+                slots: &slots,
+                slot: (kv.width(), unit.kv_heads.start * width),
+                width,
+            };
+            let keys = rows(self.keys, key_width);
+            let values = self.values.map(|values| rows(values, value_width));
             if direct {
-                pass.take(
-                    0..unit.kv_heads.len(),
-                    &keys,
-                    &values.unwrap_or(keys.up_to(value_width)),
-                    near_direct,
-                );
+                let values = values.unwrap_or(keys.up_to(value_width));
+                pass.take(0..unit.kv_heads.len(), &keys, &values, near_direct);
                 continue;
             }
             for kv_head in 0..unit.kv_heads.len() {
@@ -278,27 +283,21 @@ impl Call<'_> {
         }
     }
 
-    /// The rows of a unit's key heads in a tile, of which `seen` positions are seen, and where the next tile's first are.
-    fn rows<'a>(&self, unit: &Unit, kv: &'a KvRows, width: usize, seen: &Range<usize>) -> Rows<'a> {
+    /// Where the positions of a tile are kept, of which a unit sees some, and the first of the next.
+    fn slots(&self, unit: &Unit, seen: &Range<usize>) -> Slots {
         let Spans { block_tokens: size, spans, .. } = self.spans;
         let blocks = spans[unit.span].blocks;
-        let mut starts = [usize::MAX; TILE + AHEAD];
+        let slot = |position: usize| blocks[position / size] as usize * size + position % size;
         let first = seen.start / TILE * TILE;
         let end = unit.seen.end.min(first + TILE + AHEAD);
+        let mut slots = Slots::all(slot(seen.start));
         let mut position = seen.start;
         while position < end {
-            let within = position % size;
-            let count = (size - within).min(end - position);
-            let slot = blocks[position / size] as usize * size + within;
-            assert!(slot + count <= kv.slots(), "attend: slot {slot} of {}", kv.slots());
-            for (i, start) in starts[position - first..][..count].iter_mut().enumerate() {
-                *start = (slot + i) * kv.width() + unit.kv_heads.start * width;
-            }
+            let count = (size - position % size).min(end - position);
+            slots.set(position - first, count, slot(position));
             position += count;
         }
-        let some = starts[seen.start - first];
-        starts.iter_mut().filter(|start| **start == usize::MAX).for_each(|start| *start = some);
-        Rows::new(kv.numbers(), starts, width)
+        slots
     }
 
     /// Joins what tasks found in the splits of a unit.
@@ -316,7 +315,7 @@ impl Call<'_> {
     }
 
     /// What is known before the first position.
-    fn begin<'a>(&self, unit: &Unit, room: &'a mut [f32]) -> Found<'a> {
+    fn begin<'b>(&self, unit: &Unit, room: &'b mut [f32]) -> Found<'b> {
         let mut found = Found::within(room, unit.len());
         found.clear();
         if let Some(sinks) = self.sinks {
@@ -344,14 +343,18 @@ impl Call<'_> {
 /// The rows of one key head, widened to `tile`: whole runs, filled up with zeros.
 fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile: &'a mut [f32]) -> Rows<'a> {
     let padded = rows.width.next_multiple_of(RUN);
+    let column = kv_head * rows.width;
     for position in seen.clone() {
         let i = position % TILE;
-        rows.numbers.ask(rows.start(i + AHEAD) + kv_head * rows.width, rows.width);
+        let ahead = rows.start(i + AHEAD) + column;
+        for at in (ahead..ahead + rows.width).step_by(RUN) {
+            ask(rows.numbers.place(at));
+        }
         let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
-        widen(isa, rows.numbers, rows.start(i) + kv_head * rows.width, row);
+        widen(isa, rows.numbers, rows.start(i) + column, row);
         pad.fill(0.0);
     }
-    Rows::new(View::F32(F32(tile)), std::array::from_fn(|i| i % TILE * padded), padded)
+    Rows { numbers: View::F32(F32(tile)), slots: &Slots::ALONE, slot: (padded, 0), width: padded }
 }
 
 #[cfg(test)]

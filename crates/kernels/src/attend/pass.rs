@@ -31,8 +31,9 @@ impl Pass<'_> {
     /// positions at a time. `keys` and `values` are those of the first of these; those of the next lie behind them.
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
-        // Most tiles are seen whole by all.
-        let whole = self.seen[..n].iter().all(|seen| *seen == (0..TILE as u8));
+        // Most tiles are seen whole by all, and the last one's part by all heads of a row.
+        let alike = self.seen[1..n].iter().all(|seen| *seen == self.seen[0]);
+        let whole = alike && self.seen[0] == (0..TILE as u8);
         let all = kv_heads.start * n..kv_heads.end * n;
         if self.many {
             for part in parts(near) {
@@ -46,18 +47,17 @@ impl Pass<'_> {
             }
         } else if let Some(seen) = self.seen_by(0..n, &(0..TILE)) {
             let queries = &self.queries[all.start * keys.width..all.end * keys.width];
-            score(isa, queries, keys, kv_heads.len(), seen, &mut self.scores[all.clone()]);
+            score(isa, queries, keys, values, kv_heads.len(), seen, &mut self.scores[all.clone()]);
         }
-        for kv_head in kv_heads.clone() {
-            let Found { most, total, .. } = &mut self.found;
-            let (of_head, seen) = (kv_head * n..(kv_head + 1) * n, &self.seen[..n]);
-            let (scores, kept) = (&mut self.scores[of_head.clone()], &mut self.kept[of_head.clone()]);
-            weigh(isa, scores, seen, &mut most[of_head.clone()], &mut total[of_head], kept);
-        }
-        if whole {
+        let Found { most, total, .. } = &mut self.found;
+        let (most, total, kept) =
+            (&mut most[all.clone()], &mut total[all.clone()], &mut self.kept[all.clone()]);
+        weigh(isa, &mut self.scores[all.clone()], &self.seen[..n], most, total, kept);
+        if alike {
+            let seen = self.seen[0].start.into()..self.seen[0].end.into();
             let sums = &mut self.found.sums[all.start * values.width..all.end * values.width];
             let (kept, weights) = (&self.kept[all.clone()], &self.scores[all]);
-            return gather(isa, sums, kept, weights, values, 0..kv_heads.len(), 0..TILE, near);
+            return gather(isa, sums, kept, weights, values, keys, 0..kv_heads.len(), seen, near);
         }
         for part in parts(near) {
             for (index, kv_head) in kv_heads.clone().enumerate() {
@@ -66,7 +66,7 @@ impl Pass<'_> {
                     let sums = &mut self.found.sums[at * values.width..][..count * values.width];
                     let (kept, weights) = (&mut self.kept[at..at + count], &self.scores[at..at + count]);
                     let ranges = ranges(&self.seen[first..first + count], &part);
-                    gather_ranges(isa, sums, kept, weights, values, index, &ranges[..count]);
+                    gather_ranges(isa, sums, kept, weights, (values, keys), index, &ranges[..count]);
                 }
             }
         }
@@ -102,7 +102,7 @@ fn gather_ranges(
     sums: &mut [f32],
     kept: &mut [f32],
     weights: &[[f32; TILE]],
-    values: &Rows,
+    (values, keys): (&Rows, &Rows),
     head: usize,
     ranges: &[Range<usize>],
 ) {
@@ -114,14 +114,14 @@ fn gather_ranges(
         for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {
             let range = of(&ranges[i]);
             if !range.is_empty() {
-                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, head..head + 1, range, TILE);
+                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, keys, head..head + 1, range, TILE);
                 kept[i] = 1.0;
             }
         }
     };
     alone(kept, sums, &|range| range.start..range.end.min(from));
     if from < to {
-        gather(isa, sums, kept, weights, values, head..head + 1, from..to, TILE);
+        gather(isa, sums, kept, weights, values, keys, head..head + 1, from..to, TILE);
         kept.fill(1.0);
         alone(kept, sums, &|range| range.start.max(to)..range.end);
     }

@@ -56,19 +56,20 @@ impl<'a> Found<'a> {
 for_each_wide! {
     /// Makes weights `e^(score - most)` of the scores of the positions of a tile that each query sees, and zeros of the
     /// others, with each one's greatest score and sum of weights so far brought up to date. `kept` becomes what weights
-    /// of earlier tiles are to be multiplied by. Queries that see nothing are left alone.
+    /// of earlier tiles are to be multiplied by. Queries that see nothing are left alone. Every `seen.len()` queries see
+    /// the same.
     pub(super) fn weigh<W>(
         scores: &mut [[f32; TILE]], seen: &[Range<u8>], most: &mut [f32], total: &mut [f32], kept: &mut [f32],
     ) {
-        let n = seen.len();
-        let (scores, most, total, kept) = (&mut scores[..n], &mut most[..n], &mut total[..n], &mut kept[..n]);
-        for i in 0..n {
+        let n = scores.len();
+        let (most, total, kept) = (&mut most[..n], &mut total[..n], &mut kept[..n]);
+        for (i, seen) in (0..n).zip(seen.iter().cycle()) {
             kept[i] = 0.0;
-            if seen[i].is_empty() {
+            if seen.is_empty() {
                 continue;
             }
-            scores[i][..seen[i].start.into()].fill(f32::NEG_INFINITY);
-            scores[i][seen[i].end.into()..].fill(f32::NEG_INFINITY);
+            scores[i][..seen.start.into()].fill(f32::NEG_INFINITY);
+            scores[i][seen.end.into()..].fill(f32::NEG_INFINITY);
             // SAFETY: this is compiled for the instruction set of `W`.
             let highest = unsafe {
                 let mut lanes = W::splat(f32::NEG_INFINITY);
@@ -82,8 +83,8 @@ for_each_wide! {
         for kept in &mut *kept {
             *kept = exp(*kept);
         }
-        for i in 0..n {
-            if seen[i].is_empty() {
+        for (i, seen) in (0..n).zip(seen.iter().cycle()) {
+            if seen.is_empty() {
                 continue;
             }
             for score in &mut scores[i] {

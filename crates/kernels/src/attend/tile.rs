@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::kv::{RUN, Source, View};
+use crate::kv::{RUN, Source, View, ask};
 use crate::wide::{LANES, Wide, for_each_wide};
 
 /// The positions that are handled together; tiles begin at multiples of it.
@@ -17,28 +17,57 @@ pub(super) const QUERIES: usize = 4;
 /// How many rows ahead are asked for, where rows are read as they are kept.
 pub(super) const AHEAD: usize = 8;
 
+/// Where the positions of a tile, and the first of the next, are kept.
+pub(super) struct Slots {
+    /// Positions that nobody sees have the slot of one that is seen.
+    of: [usize; TILE + AHEAD],
+    /// The last of them.
+    last: usize,
+}
+
+impl Slots {
+    /// Those of a tile that lies alone.
+    pub const ALONE: Slots = {
+        let mut of = [0; TILE + AHEAD];
+        let mut i = 0;
+        while i < of.len() {
+            of[i] = i % TILE;
+            i += 1;
+        }
+        Slots { of, last: TILE - 1 }
+    };
+
+    /// All of them the same, until others are set.
+    pub fn all(slot: usize) -> Slots {
+        Slots { of: [slot; TILE + AHEAD], last: slot }
+    }
+
+    /// The positions from one on are in the slots from `first` on.
+    pub fn set(&mut self, position: usize, count: usize, first: usize) {
+        for (i, slot) in self.of[position..][..count].iter_mut().enumerate() {
+            *slot = first + i;
+        }
+        self.last = self.last.max(first + count - 1);
+    }
+}
+
 /// A tile's rows of keys or values.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub numbers: View<'a>,
-    /// Where the row, or a head's part of it, of each position of the tile begins, and of the first ones of the next.
-    /// Positions that nobody sees have that of one that is seen.
-    starts: [usize; TILE + AHEAD],
+    pub slots: &'a Slots,
+    /// The numbers of a slot, and the first of them that counts.
+    pub slot: (usize, usize),
     /// The numbers of a head.
     pub width: usize,
-    /// The last of `starts`.
-    last: usize,
 }
 
-impl<'a> Rows<'a> {
-    pub fn new(numbers: View<'a>, starts: [usize; TILE + AHEAD], width: usize) -> Self {
-        Rows { numbers, starts, width, last: starts.iter().fold(0, |last, &start| last.max(start)) }
-    }
-
+impl Rows<'_> {
     /// Where the row of a position of the tile begins, or of one of the first of the next.
     #[inline(always)]
     pub fn start(&self, position: usize) -> usize {
-        self.starts[position]
+        let (numbers, first) = self.slot;
+        self.slots.of[position] * numbers + first
     }
 
     /// The first numbers of the same rows.
@@ -49,43 +78,59 @@ impl<'a> Rows<'a> {
     /// Whether the numbers of some heads are there in all rows, of `len` numbers.
     #[inline(always)]
     pub fn fit(&self, len: usize, heads: Range<usize>) -> bool {
-        let end = heads.end * self.width;
-        end <= len && self.last <= len - end
+        self.slots.last * self.slot.0 + self.slot.1 + heads.end * self.width <= len
     }
 }
 
 /// The rows that are read next are asked for in the order of their addresses, because neighbours come faster.
 struct Ahead<'a> {
     rows: &'a Rows<'a>,
-    /// The numbers of a row that are read.
-    columns: Range<usize>,
+    /// After `end` rows others are read, from one of their positions on.
+    end: usize,
+    then: (&'a Rows<'a>, usize),
+    heads: Range<usize>,
+    /// The next row, and what is left to ask for of the one before it.
     position: usize,
-    column: usize,
+    next: *const u8,
+    left: usize,
 }
 
 impl<'a> Ahead<'a> {
-    /// For some heads, whose rows are read from a position on.
+    /// For some heads, whose rows are read at some positions, and then those of others from a position on.
     #[inline(always)]
-    fn new(rows: &'a Rows<'a>, heads: &Range<usize>, position: usize) -> Self {
-        let columns = heads.start * rows.width..heads.end * rows.width;
-        Ahead { rows, column: columns.start, columns, position: position + AHEAD }
+    fn new(
+        rows: &'a Rows<'a>,
+        heads: Range<usize>,
+        positions: Range<usize>,
+        then: (&'a Rows<'a>, usize),
+    ) -> Self {
+        // Floats are most often a tile that was widened, and near.
+        let asks = !matches!(rows.numbers, View::F32(_));
+        let position = if asks { positions.start + AHEAD } else { usize::MAX };
+        Ahead { rows, end: positions.end, then, heads, position, next: std::ptr::null(), left: 0 }
     }
 
     /// Asks for some runs, unless they are [`AHEAD`] rows or more from `position`.
     #[inline(always)]
-    fn ask<S: Source>(&mut self, source: S, runs: usize, position: usize) {
-        let mut left = runs * RUN;
-        while left > 0 && self.position < position + AHEAD {
-            let count = left.min(self.columns.end - self.column);
-            let start = self.rows.start(self.position);
-            for column in (self.column..self.column + count).step_by(RUN) {
-                source.ask(start + column);
+    fn ask(&mut self, runs: usize, position: usize) {
+        let until = position.min(self.end) + AHEAD;
+        let mut runs = runs;
+        while runs > 0 && (self.left > 0 || self.position < until) {
+            if self.left == 0 {
+                let (rows, position) = match self.position.checked_sub(self.end) {
+                    None => (self.rows, self.position),
+                    Some(after) => (self.then.0, self.then.1 + after),
+                };
+                self.next = rows.numbers.place(rows.start(position) + self.heads.start * rows.width);
+                self.left = self.heads.len() * rows.width / RUN;
+                self.position += 1;
             }
-            left -= count;
-            self.column += count;
-            if self.column == self.columns.end {
-                (self.column, self.position) = (self.columns.start, self.position + 1);
+            let count = runs.min(self.left);
+            for _ in 0..count {
+                ask(self.next);
+                self.next = self.next.wrapping_add(self.rows.numbers.run_bytes());
             }
+            (runs, self.left) = (runs - count, self.left - count);
         }
     }
 }
@@ -98,14 +143,15 @@ for_each_wide! {
     /// If a row or a query is not all there.
     #[inline(never)]
     pub(super) fn score<W>(
-        queries: &[f32], keys: &Rows, heads: usize, positions: Range<usize>, scores: &mut [[f32; TILE]],
+        queries: &[f32], keys: &Rows, values: &Rows, heads: usize, positions: Range<usize>,
+        scores: &mut [[f32; TILE]],
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
             match keys.numbers {
-                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
-                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
-                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, heads, positions, scores),
+                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
+                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
+                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
             }
         }
     }
@@ -117,15 +163,15 @@ for_each_wide! {
     /// If a row or a sum is not all there.
     #[inline(never)]
     pub(super) fn gather<W>(
-        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, heads: Range<usize>,
-        positions: Range<usize>, near: usize,
+        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, keys: &Rows,
+        heads: Range<usize>, positions: Range<usize>, near: usize,
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
             match values.numbers {
-                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
-                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
-                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, heads, positions, near),
+                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
+                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
+                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
             }
         }
     }
@@ -141,6 +187,7 @@ unsafe fn score_in<W: Wide, S: Source>(
     source: S,
     queries: &[f32],
     keys: &Rows,
+    values: &Rows,
     heads: usize,
     positions: Range<usize>,
     scores: &mut [[f32; TILE]],
@@ -149,27 +196,26 @@ unsafe fn score_in<W: Wide, S: Source>(
     assert!(width.is_multiple_of(RUN) && keys.fit(source.len(), 0..heads), "attend: keys");
     assert!(scores.len() == heads * n && queries.len() == scores.len() * width, "attend: queries");
     assert!(positions.end <= TILE, "attend: positions");
-    let step = W::BLOCK.min(QUERIES);
     let from = positions.start / KEYS * KEYS;
-    let ahead = &mut Ahead::new(keys, &(0..heads), from);
+    let ahead = &mut Ahead::new(keys, 0..heads, from..positions.end, (values, positions.start));
     for first in (from..positions.end).step_by(KEYS) {
-        let of_heads = queries.chunks(n * width).zip(scores.chunks_mut(n));
-        for (head, (queries, scores)) in of_heads.enumerate() {
-            let at = (head * width, first);
-            for (queries, scores) in queries.chunks(step * width).zip(scores.chunks_mut(step)) {
+        let starts = std::array::from_fn(|key| keys.start(first + key));
+        for head in 0..heads {
+            ahead.ask(KEYS * width / RUN, first + KEYS);
+            let mut i = head * n;
+            while i < (head + 1) * n {
+                let queries = (&queries[i * width..], &mut scores[i..(head + 1) * n]);
+                let at = (head * width, first);
                 // SAFETY: rows and queries are all there, as was just checked.
-                unsafe {
-                    match (W::BLOCK, scores) {
-                        (4, [a, b, c, d]) => {
-                            score_block::<W, S, 4, 4>(source, queries, ahead, at, [a, b, c, d]);
-                        }
-                        (4, [a, b, c]) => score_block::<W, S, 3, 4>(source, queries, ahead, at, [a, b, c]),
-                        (4, [a, b]) => score_block::<W, S, 2, 4>(source, queries, ahead, at, [a, b]),
-                        (_, [a, b]) => score_block::<W, S, 2, 2>(source, queries, ahead, at, [a, b]),
-                        (_, [a]) => score_block::<W, S, 1, 4>(source, queries, ahead, at, [a]),
-                        _ => {}
+                i += unsafe {
+                    match (W::BLOCK, queries.1.len()) {
+                        (4, 4..) => score_block::<W, S, 4, 4>(source, queries, width, &starts, at),
+                        (4, 3) => score_block::<W, S, 3, 4>(source, queries, width, &starts, at),
+                        (4, 2) => score_block::<W, S, 2, 4>(source, queries, width, &starts, at),
+                        (_, 2..) => score_block::<W, S, 2, 2>(source, queries, width, &starts, at),
+                        _ => score_block::<W, S, 1, 4>(source, queries, width, &starts, at),
                     }
-                }
+                };
             }
         }
     }
@@ -183,29 +229,27 @@ unsafe fn score_in<W: Wide, S: Source>(
 #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
 unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     source: S,
-    queries: &[f32],
-    ahead: &mut Ahead,
+    (queries, scores): (&[f32], &mut [[f32; TILE]]),
+    width: usize,
+    starts: &[usize; KEYS],
     (column, first): (usize, usize),
-    scores: [&mut [f32; TILE]; Q],
-) {
-    let keys = ahead.rows;
+) -> usize {
     let queries = queries.as_ptr();
-    let end = first + KEYS;
-    for first in (first..end).step_by(K) {
+    for from in (0..KEYS).step_by(K) {
         // SAFETY: the caller's: all numbers are within rows or queries.
         unsafe {
-            ahead.ask(source, K * keys.width / RUN, end);
             let mut sums = [[W::splat(0.0); K]; Q];
-            for i in (0..keys.width).step_by(RUN) {
+            for i in (0..width).step_by(RUN) {
                 for k in 0..K {
-                    let [low, high] = source.run::<W>(keys.start(first + k) + column + i);
+                    let [low, high] = source.run::<W>(starts[from + k] + column + i);
                     for q in 0..Q {
-                        let query = queries.add(q * keys.width + i);
+                        let query = queries.add(q * width + i);
                         sums[q][k] = low.mul_add(W::load(query), sums[q][k]);
                         sums[q][k] = high.mul_add(W::load(query.add(LANES)), sums[q][k]);
                     }
                 }
             }
+            let first = first + from;
             if let (2, 2) = (Q, K) {
                 let of_four = W::sums([sums[0][0], sums[0][1], sums[1][0], sums[1][1]]);
                 scores[0][first..first + 2].copy_from_slice(&of_four[..2]);
@@ -217,6 +261,7 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
             }
         }
     }
+    Q
 }
 
 /// # Safety
@@ -229,6 +274,7 @@ unsafe fn gather_in<W: Wide, S: Source>(
     kept: &[f32],
     weights: &[[f32; TILE]],
     values: &Rows,
+    keys: &Rows,
     heads: Range<usize>,
     positions: Range<usize>,
     near: usize,
@@ -238,7 +284,7 @@ unsafe fn gather_in<W: Wide, S: Source>(
     assert!(weights.len() == heads.len() * n && sums.len() == weights.len() * width, "attend: sums");
     assert!(kept.len() == weights.len() && positions.end <= TILE, "attend: weights");
     let step = W::BLOCK.min(QUERIES);
-    let ahead = &mut Ahead::new(values, &heads, positions.start);
+    let ahead = &mut Ahead::new(values, heads.clone(), positions.start..TILE, (keys, TILE));
     let mut from = positions.start;
     while from < positions.end {
         let part = from..positions.end.min((from / near + 1) * near);
@@ -308,7 +354,7 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
     let values = ahead.rows;
     // SAFETY: the caller's: all numbers are within rows or sums.
     unsafe {
-        ahead.ask(source, C * positions.len(), positions.end);
+        ahead.ask(C * positions.len(), positions.end);
         let sums = sums.as_mut_ptr();
         let mut now = [[[W::splat(0.0); 2]; C]; Q];
         for q in 0..Q {

@@ -15,15 +15,23 @@ pub(crate) enum View<'a> {
 }
 
 impl View<'_> {
-    /// Asks for `count` numbers from `at` on to be brought near; they needn't be there.
+    /// Where a number lies; it needn't be there.
     #[inline(always)]
-    pub(crate) fn ask(self, at: usize, count: usize) {
-        for at in (at..at + count).step_by(RUN) {
-            match self {
-                View::F32(numbers) => numbers.ask(at),
-                View::F16(numbers) => numbers.ask(at),
-                View::Q8_0(numbers) => numbers.ask(at),
-            }
+    pub(crate) fn place(self, at: usize) -> *const u8 {
+        match self {
+            View::F32(F32(numbers)) => numbers.as_ptr().wrapping_add(at).cast(),
+            View::F16(F16(numbers)) => numbers.as_ptr().wrapping_add(at).cast(),
+            View::Q8_0(Q8_0 { codes, .. }) => codes.as_ptr().wrapping_add(at).cast(),
+        }
+    }
+
+    /// The bytes of a run, without its scale.
+    #[inline(always)]
+    pub(crate) fn run_bytes(self) -> usize {
+        RUN * match self {
+            View::F32(_) => 4,
+            View::F16(_) => 2,
+            View::Q8_0(_) => 1,
         }
     }
 }
@@ -47,9 +55,6 @@ pub(crate) trait Source: Copy {
     /// # Panics
     /// If they are not all there.
     unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]);
-
-    /// Asks for the run from `at` on to be brought near; it needn't be there.
-    fn ask(self, at: usize);
 }
 
 #[derive(Clone, Copy)]
@@ -84,9 +89,6 @@ impl Source for F32<'_> {
     unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]) {
         out.copy_from_slice(&self.0[at..][..out.len()]);
     }
-
-    #[inline(always)]
-    fn ask(self, _: usize) {} // Most often these are a tile that was widened, and near.
 }
 
 impl Source for F16<'_> {
@@ -119,11 +121,6 @@ impl Source for F16<'_> {
             unsafe { W::load_f16(x.as_ptr()).store(out.as_mut_ptr()) };
             out_rest.copy_from_slice(&out[..rest.len()]);
         }
-    }
-
-    #[inline(always)]
-    fn ask(self, at: usize) {
-        ask(self.0.as_ptr().wrapping_add(at));
     }
 }
 
@@ -167,23 +164,18 @@ impl Source for Q8_0<'_> {
             done += count;
         }
     }
-
-    #[inline(always)]
-    fn ask(self, at: usize) {
-        ask(self.codes.as_ptr().wrapping_add(at));
-    }
 }
 
-/// Asks for a line of the cache to be brought near.
+/// Asks for a line of the cache to be brought near; nothing needs to be there.
 #[inline(always)]
-fn ask<T>(number: *const T) {
+pub(crate) fn ask(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which reads nothing, wherever it points.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(number.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = number;
+    let _ = place;
 }
 
 for_each_wide! {
