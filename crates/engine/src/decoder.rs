@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::architecture::Architecture;
-use crate::backend::{Backend, Greatest, KvType, Part, Step};
+use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
@@ -215,10 +215,24 @@ impl<B: Backend> Decoder<B> {
     pub fn read(&mut self, logits: Option<&B::Array>) -> Result<Vec<f32>> {
         let Some(logits) = logits else { return Ok(Vec::new()) };
         let mut logits = self.backend.to_host(logits)?;
+        self.cap(&mut logits);
+        Ok(logits)
+    }
+
+    /// The same, to be worked on; where they lie they are so only once.
+    ///
+    /// # Errors
+    /// If the backend fails.
+    pub fn read_mut<'a>(&mut self, logits: &'a mut B::Array) -> Result<Numbers<'a>> {
+        let mut logits = self.backend.numbers_mut(logits)?;
+        self.cap(&mut logits);
+        Ok(logits)
+    }
+
+    fn cap(&self, logits: &mut [f32]) {
         if let Some(cap) = self.logit_cap {
             logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
         }
-        Ok(logits)
     }
 
     /// As [`Backend::greatest`] of what [`Decoder::forward`] gave. `None` too where logits are capped: a cap makes equals of different

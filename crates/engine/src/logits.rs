@@ -1,7 +1,7 @@
 //! The logits of a step, of which no more is read than a draw needs.
 
 use crate::Result;
-use crate::backend::{Backend, Greatest};
+use crate::backend::{Backend, Greatest, Numbers};
 use crate::decoder::Decoder;
 
 /// Rows of logits; a token is drawn from each.
@@ -24,15 +24,15 @@ pub trait Logits {
 /// What a decoder computed, where it is.
 pub struct Computed<'a, B: Backend> {
     decoder: &'a mut Decoder<B>,
-    /// `[rows, V]`; `None`: no rows.
-    there: Option<&'a B::Array>,
+    /// `[rows, V]`; `None`: no rows, or they are `here`.
+    there: Option<&'a mut B::Array>,
     /// The same on the host, once somebody wants a whole row.
-    here: Option<Vec<f32>>,
+    here: Option<Numbers<'a>>,
 }
 
 impl<'a, B: Backend> Computed<'a, B> {
     /// `there` are logits of `decoder`.
-    pub fn new(decoder: &'a mut Decoder<B>, there: Option<&'a B::Array>) -> Self {
+    pub fn new(decoder: &'a mut Decoder<B>, there: Option<&'a mut B::Array>) -> Self {
         Computed { decoder, there, here: None }
     }
 }
@@ -40,17 +40,17 @@ impl<'a, B: Backend> Computed<'a, B> {
 impl<B: Backend> Logits for Computed<'_, B> {
     fn row(&mut self, row: usize) -> Result<&mut [f32]> {
         let vocabulary = self.decoder.vocabulary();
-        let here = match self.here.take() {
-            Some(here) => here,
-            None => self.decoder.read(self.there)?,
-        };
-        Ok(&mut self.here.insert(here)[row * vocabulary..][..vocabulary])
+        if let Some(there) = self.there.take() {
+            self.here = Some(self.decoder.read_mut(there)?);
+        }
+        let here = self.here.as_deref_mut().unwrap_or_default();
+        Ok(&mut here[row * vocabulary..][..vocabulary])
     }
 
     fn greatest(&mut self, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
-        match self.there {
-            Some(there) if self.here.is_none() => self.decoder.greatest(there, row, count, among),
-            _ => Ok(None),
+        match &self.there {
+            Some(there) => self.decoder.greatest(there, row, count, among),
+            None => Ok(None),
         }
     }
 }

@@ -124,14 +124,21 @@ impl Sampler {
         self.candidates.clear();
         // Few get over the bar that the best k so far have set, so it is no matter how they are sorted.
         let mut bar = f32::NEG_INFINITY;
-        for (&logit, token) in logits.iter().zip(0..) {
-            if logit.total_cmp(&bar).is_gt() && logit.is_finite() {
-                self.candidates.push((logit, token));
-                if self.candidates.len() == k.saturating_mul(2) {
-                    self.keep_first(k);
-                    bar = self.candidates[k - 1].0;
+        let mut token = 0;
+        for some in logits.chunks(16) {
+            // All at once, which compilers make vectors of.
+            if some.iter().fold(false, |any, &logit| any | (logit >= bar)) {
+                for (&logit, token) in some.iter().zip(token..) {
+                    if logit.total_cmp(&bar).is_gt() && logit.is_finite() {
+                        self.candidates.push((logit, token));
+                        if self.candidates.len() == k.saturating_mul(2) {
+                            self.keep_first(k);
+                            bar = self.candidates[k - 1].0;
+                        }
+                    }
                 }
             }
+            token += some.len() as u32;
         }
         if k < usize::MAX {
             self.keep_first(k);

@@ -17,6 +17,9 @@ use std::thread::{self, JoinHandle};
 /// How often a worker looks for the next job before it sleeps: for about a tenth of a millisecond.
 const SPINS: usize = 1_500;
 
+/// After how many looks a worker leaves the core to others that want it.
+const POLITE: usize = 64;
+
 /// A fixed number of threads: the caller's and workers that are kept between jobs.
 pub struct Threads {
     crew: Arc<Crew>,
@@ -231,12 +234,17 @@ impl Crew {
 
     /// The gate, once it is that of another job than `seen` or the crew stops.
     fn await_job(&self, seen: usize) -> usize {
-        for _ in 0..SPINS {
+        for spin in 1..=SPINS {
             let gate = self.gate.load(SeqCst);
             if gate / JOB != seen || self.stop.load(SeqCst) {
                 return gate;
             }
-            std::hint::spin_loop();
+            // Who has something to compute goes first: other programs, such as those that an agent calls.
+            if spin % POLITE == 0 {
+                thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         let mut bed = lock(&self.bed);
         // Whoever opens the gate looks for sleepers after it; whoever sleeps looks at the gate after lying down.

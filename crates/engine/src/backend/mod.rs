@@ -19,7 +19,7 @@ use std::time::Duration;
 pub use alara_kernels::{AttentionShape, DeltaShape, Isa};
 pub use cores::default_threads;
 pub(crate) use operands::try_map;
-pub use operands::{DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Queries, StackShape};
+pub use operands::{DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Numbers, Queries, StackShape};
 pub use profiled::{Around, Profile, Profiled, Spent, limits};
 pub use routes::{Choice, Routes};
 pub use step::{KvType, Part, Span, Step};
@@ -380,6 +380,14 @@ pub trait Backend: std::fmt::Debug {
     /// # Errors
     /// As [`Backend::embed`].
     fn to_host(&mut self, x: &Self::Array) -> Result<Vec<f32>>;
+
+    /// The same, to be worked on: where they lie, if that is the host's memory.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn numbers_mut<'a>(&mut self, x: &'a mut Self::Array) -> Result<Numbers<'a>> {
+        self.to_host(x).map(Numbers::Copied)
+    }
 
     /// T, the number of rows of `x`.
     fn count(&self, x: &Self::Array) -> usize;

@@ -43,6 +43,35 @@ pub struct Heads<'a, A, V, G> {
 /// Numbers and their places, the greatest first; `None`: to read all numbers is as good.
 pub type Greatest = Option<Vec<(f32, u32)>>;
 
+/// Numbers on the host, to be worked on.
+#[derive(Debug)]
+pub enum Numbers<'a> {
+    /// Where they lie.
+    Here(&'a mut [f32]),
+    /// A copy.
+    Copied(Vec<f32>),
+}
+
+impl std::ops::Deref for Numbers<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Numbers::Here(numbers) => numbers,
+            Numbers::Copied(numbers) => numbers,
+        }
+    }
+}
+
+impl std::ops::DerefMut for Numbers<'_> {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match self {
+            Numbers::Here(numbers) => numbers,
+            Numbers::Copied(numbers) => numbers,
+        }
+    }
+}
+
 /// A part of a stack of equal matrices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackShape {

@@ -8,8 +8,8 @@ use alara_kernels::{Cpu, Isa, Threads};
 
 use super::native::{Angles, Array, Kv, Matrix, Native, Stack, State};
 use super::{
-    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
-    StackShape, Step,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Numbers,
+    Queries, StackShape, Step,
 };
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
@@ -265,6 +265,10 @@ impl<W: Around> Backend for Profiled<W> {
 
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
         self.inner.rows(x, rows)
+    }
+
+    fn numbers_mut<'a>(&mut self, x: &'a mut Array) -> Result<Numbers<'a>> {
+        self.inner.numbers_mut(x)
     }
 
     fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {

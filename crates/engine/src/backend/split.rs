@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads,
-    KvType, Part, Queries, StackShape, Step, try_map,
+    KvType, Numbers, Part, Queries, StackShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -503,6 +503,10 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
 
     fn greatest(&mut self, x: &Self::Array, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
         kept!(self, x, x, |backend| backend.greatest(x, row, count, among))
+    }
+
+    fn numbers_mut<'a>(&mut self, x: &'a mut Self::Array) -> Result<Numbers<'a>> {
+        kept!(self, x, x, |backend| backend.numbers_mut(x))
     }
 
     fn to_host(&mut self, x: &Self::Array) -> Result<Vec<f32>> {

@@ -100,8 +100,9 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], said: &Tenants
     }
     let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
     let budget = pool.budget(&runs, STEP_TOKENS);
-    let stepped = pool.step(&mut runs, budget)?;
-    let mut logits = pool.logits(stepped.logits.as_ref());
+    let mut stepped = pool.step(&mut runs, budget)?;
+    let mut computed = stepped.logits.take();
+    let mut logits = pool.logits(computed.as_mut());
     for (at, rows) in stepped.each() {
         running[at].advance(&mut logits, rows);
     }

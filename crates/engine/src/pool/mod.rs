@@ -216,7 +216,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// The logits of a step, to be drawn from.
-    pub fn logits<'a>(&'a mut self, there: Option<&'a B::Array>) -> Computed<'a, B> {
+    pub fn logits<'a>(&'a mut self, there: Option<&'a mut B::Array>) -> Computed<'a, B> {
         Computed::new(&mut self.decoder, there)
     }
 

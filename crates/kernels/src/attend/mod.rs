@@ -254,12 +254,17 @@ impl<'a> Call<'a> {
         for tile in of_split.start.max(of_unit.start)..of_split.end.min(of_unit.end) {
             let first = tile * TILE;
             let seen = unit.seen.start.max(first)..unit.seen.end.min(first + TILE);
-            let queries = units.iter().flat_map(|unit| (0..unit.queries()).map(move |i| (unit, i)));
-            for (range, (unit, i)) in pass.seen.iter_mut().zip(queries) {
-                let position = self.spans.spans[unit.span].past + unit.rows.start + i / unit.heads.len();
+            // The heads of a row see the same.
+            let rows = units.iter().flat_map(|unit| unit.rows.clone().map(move |row| (unit, row)));
+            let mut all = &mut pass.seen[..];
+            for (unit, row) in rows {
+                let position = self.spans.spans[unit.span].past + row;
                 let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
                 let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
-                *range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
+                let range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
+                let (of_row, rest) = all.split_at_mut(unit.heads.len());
+                of_row.fill(range);
+                all = rest;
             }
             let slots = self.slots(unit, &seen);
             let rows = |kv: &'a KvRows, width| Rows {

@@ -15,8 +15,8 @@ use alara_kernels::{
 use smallvec::SmallVec;
 
 use super::{
-    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
-    StackShape, Step,
+    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Numbers,
+    Queries, StackShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -376,6 +376,10 @@ impl Backend for Native {
             row.copy_from_slice(&x.numbers()[at * x.width()..][..x.width()]);
         }
         Ok(y)
+    }
+
+    fn numbers_mut<'a>(&mut self, x: &'a mut Array) -> Result<Numbers<'a>> {
+        Ok(Numbers::Here(x.numbers_mut()))
     }
 
     fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {
