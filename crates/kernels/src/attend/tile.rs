@@ -137,7 +137,7 @@ impl<'a> Ahead<'a> {
 
 for_each_wide! {
     /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and some positions of the
-    /// tile; scores of others beside them are of no use afterwards.
+    /// tile; scores of others beside them are of no use afterwards; `values` are read next.
     ///
     /// # Panics
     /// If a row or a query is not all there.
@@ -157,7 +157,7 @@ for_each_wide! {
     }
 
     /// `sums[h, i] = kept[h, i] sums[h, i] + Σ weights[h, i][p] row p` of some heads h over some positions of the tile, in
-    /// their order and `near` at a time, for `sums: [heads, n, width]`.
+    /// their order and `near` at a time, for `sums: [heads, n, width]`; the next tile's `keys` are read next.
     ///
     /// # Panics
     /// If a row or a sum is not all there.
