@@ -10,6 +10,8 @@ use alara_engine::{DraftUsage, Engine, Event, Message, Options, Request, Samplin
 use alara_harness::trace::{Line, Record, request};
 use serde::Serialize;
 
+use crate::report::math::median;
+
 /// Turns of the model that ships, in the first task of each category of the suite whose trace takes less than 20 kB.
 const RECORDED: &str = include_str!("../../../benches/drafts.jsonl");
 
@@ -220,23 +222,9 @@ fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::R
     Ok(pass)
 }
 
-pub(crate) fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {
-        (Some(upper), Some(lower)) => (upper + lower) / 2.0,
-        _ => 0.0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!([median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0]), median(&[])], [2.0, 2.5, 0.0]);
-    }
 
     /// The recorded turns are whole, and the shipped model says the same to them with and without drafts, some of which come.
     #[test]

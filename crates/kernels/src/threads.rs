@@ -1,8 +1,8 @@
 //! Threads that compute together.
 //!
 //! A decode step is hundreds of short jobs, each a fraction of a millisecond, so a job must start in about a
-//! microsecond: workers spin for a moment between jobs and only then sleep, and a worker that comes too late to a job
-//! is not waited for.
+//! microsecond: workers spin for a moment between jobs, as long as no other program wants the core, and only then sleep; and a
+//! worker that comes too late to a job is not waited for.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -22,6 +22,16 @@ pub fn pass_hat(solved: u64, trials: u64, k: u64) -> f64 {
     (0..k).map(|i| solved.saturating_sub(i) as f64 / (trials - i) as f64).product()
 }
 
+/// The median; 0 of none.
+pub fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {
+        (Some(upper), Some(lower)) => (upper + lower) / 2.0,
+        _ => 0.0,
+    }
+}
+
 /// The mean; `None` of nothing.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
@@ -111,6 +121,11 @@ mod tests {
 
     fn near(found: f64, expected: f64) {
         assert!((found - expected).abs() < 5e-5, "{found} instead of {expected}");
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!([median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0]), median(&[])], [2.0, 2.5, 0.0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod data;
 mod group;
 mod html;
 mod markdown;
-mod math;
+pub(crate) mod math;
 mod sections;
 mod svg;
 mod traces;

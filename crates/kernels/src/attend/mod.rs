@@ -293,13 +293,16 @@ impl<'a> Call<'a> {
         let Spans { block_tokens: size, spans, .. } = self.spans;
         let blocks = spans[unit.span].blocks;
         let slot = |position: usize| blocks[position / size] as usize * size + position % size;
+        let there = self.values.map_or(usize::MAX, KvRows::slots).min(self.keys.slots());
         let first = seen.start / TILE * TILE;
         let end = unit.seen.end.min(first + TILE + AHEAD);
         let mut slots = Slots::all(slot(seen.start));
         let mut position = seen.start;
         while position < end {
             let count = (size - position % size).min(end - position);
-            slots.set(position - first, count, slot(position));
+            let slot = slot(position);
+            assert!(slot + count <= there, "attend: slot {slot} of {there}");
+            slots.set(position - first, count, slot);
             position += count;
         }
         slots
