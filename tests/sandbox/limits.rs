@@ -58,8 +58,11 @@ fn limits_hold_without_namespaces() {
     let policy = Policy { memory_bytes: 256 << 20, processes: 64, ..Policy::default() };
     if enforced().processes {
         let Some(_) = needs("limits_hold_without_namespaces", all) else { return };
-        let ground = Ground::new(Policy { memory_bytes: 8 << 30, processes: 4000, ..Policy::default() });
-        let tests = std::env::current_exe().unwrap().display().to_string();
+        let tests = std::env::current_exe().unwrap();
+        // Wherever they were built: below a home directory they are hidden otherwise.
+        let readable = vec![tests.clone(), env!("CARGO_BIN_EXE_alara").into()];
+        let policy = Policy { memory_bytes: 8 << 30, processes: 4000, readable, ..Policy::default() };
+        let (ground, tests) = (Ground::new(policy), tests.display().to_string());
         let output =
             ground.run(&[&tests, "--exact", "sandbox::limits::limits_hold_without_namespaces"], false);
         let said = text(&output.stdout);

@@ -25,6 +25,13 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// Drops the first token that `ends` the text, and what follows it.
+    pub fn end(&mut self, ends: impl Fn(u32) -> bool) {
+        let kept = self.tokens.iter().position(|&token| ends(token)).unwrap_or(self.tokens.len());
+        self.tokens.truncate(kept);
+        self.matched.truncate(kept);
+    }
+
     /// How many of the first `rows` tokens are those that `came`.
     pub fn agreed(&self, rows: usize, came: &[u32]) -> usize {
         self.tokens[..rows].iter().zip(came).take_while(|(guessed, came)| guessed == came).count()
@@ -299,6 +306,15 @@ mod tests {
         assert_eq!(propose(&tenants, &last, &[80, 81, 999]), [999, 999, 999], "the latest are known");
         assert!(propose(&tenants, &last, &[5, 90, 91]).is_empty(), "the earliest are forgotten");
         assert!(tenants.said(&last).unwrap().tokens.len() <= Said::LIMIT);
+    }
+
+    #[test]
+    fn nothing_is_guessed_beyond_the_end() {
+        let mut draft = Draft { tokens: vec![1, 2, 3, 2], matched: vec![4, 5, 6, 7] };
+        draft.end(|token| token == 9);
+        assert_eq!(draft.tokens.len(), 4);
+        draft.end(|token| token == 2);
+        assert_eq!(draft, Draft { tokens: vec![1], matched: vec![4] });
     }
 
     #[test]

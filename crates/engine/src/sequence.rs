@@ -92,7 +92,10 @@ impl Sequence {
         if let Some(lookup) = &mut self.lookup {
             let room = self.limit.saturating_sub(self.run.tokens.len() + 1);
             let said = said.said(&self.run.prefix.salt);
-            self.run.draft = lookup.propose(&self.run.tokens, said, room.min(draft::MOST));
+            let mut draft = lookup.propose(&self.run.tokens, said, room.min(draft::MOST));
+            // What would follow the end of the turn is of no use.
+            draft.end(|token| self.tokenizer.is_end_of_turn(token));
+            self.run.draft = draft;
         }
     }
 
