@@ -4,12 +4,11 @@
 #[cfg(target_arch = "x86_64")]
 mod blocks;
 
-use crate::Cpu;
-use crate::Format;
 use crate::elementwise::over_rows;
 use crate::quant::{FLOATS, PANEL};
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
+use crate::{Aligned, Cpu, Format};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS, WordBlock};
 
@@ -24,16 +23,19 @@ pub struct Activations {
     /// Panels in a row.
     panels: usize,
     /// `[rows, panels * 64]`, for [`Form::Floats`].
-    floats: Vec<f32>,
+    floats: Aligned<f32>,
     /// `[rows, panels * 256]`: within -127..=127.
-    codes: Vec<i8>,
+    codes: Aligned<i8>,
     /// `[rows, panels * 16]`: the sums of sixteen codes each.
-    sums: Vec<i16>,
+    sums: Aligned<i16>,
     /// `[rows, panels * 8]` or `[rows, panels]`.
-    scales: Vec<f32>,
-    /// See [`Activations::interleaved`]; empty if nobody asked for it yet.
+    scales: Aligned<f32>,
+    /// See [`Activations::interleaved`].
     #[cfg(target_arch = "x86_64")]
-    interleaved: Vec<i8>,
+    interleaved: Aligned<i8>,
+    /// Whether somebody asked for it yet.
+    #[cfg(target_arch = "x86_64")]
+    is_interleaved: bool,
     /// The same for products with many rows, made when one asks for it.
     #[cfg(target_arch = "x86_64")]
     blocks: Blocks,
@@ -96,7 +98,7 @@ impl Activations {
         assert!(width.is_multiple_of(format.block_len()), "rows of {width} numbers in {}", format.name());
         #[cfg(target_arch = "x86_64")]
         {
-            self.interleaved.clear();
+            self.is_interleaved = false;
             self.blocks.forget();
         }
         self.form = Form::of(format);
@@ -105,8 +107,8 @@ impl Activations {
         if self.form == Form::Floats {
             self.panels = width.div_ceil(FLOATS);
             let padded = self.panels * FLOATS;
-            self.floats.resize(self.rows * padded, 0.0);
-            for (to, from) in self.floats.chunks_exact_mut(padded).zip(x.chunks_exact(width)) {
+            let floats = self.floats.at_least(self.rows * padded);
+            for (to, from) in floats.chunks_exact_mut(padded).zip(x.chunks_exact(width)) {
                 to[..width].copy_from_slice(from);
                 to[width..].fill(0.0);
             }
@@ -116,11 +118,11 @@ impl Activations {
         let run = format.block_len();
         let (padded, sums, scales) =
             (self.panels * PANEL, self.panels * PANEL / 16, self.panels * PANEL / run);
-        self.codes.resize(self.rows * padded, 0);
-        self.sums.resize(self.rows * sums, 0);
-        self.scales.resize(self.rows * scales, 0.0);
-        let all =
-            (Disjoint::new(&mut self.codes), Disjoint::new(&mut self.sums), Disjoint::new(&mut self.scales));
+        let all = (
+            Disjoint::new(self.codes.at_least(self.rows * padded)),
+            Disjoint::new(self.sums.at_least(self.rows * sums)),
+            Disjoint::new(self.scales.at_least(self.rows * scales)),
+        );
         over_rows(cpu, self.rows, width, &|rows| {
             for row in rows {
                 let x = &x[row * width..][..width];
@@ -168,13 +170,12 @@ impl Activations {
     /// Makes what [`Activations::interleaved`] gives. On a CPU it is always the same order.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleave(&mut self, order: Interleaved) {
-        if self.interleaved.len() == self.codes.len() {
+        if std::mem::replace(&mut self.is_interleaved, true) {
             return;
         }
-        self.interleaved.resize(self.codes.len(), 0);
-        let panels =
-            self.interleaved.as_chunks_mut::<PANEL>().0.iter_mut().zip(self.codes.as_chunks::<PANEL>().0);
-        for (to, from) in panels {
+        let interleaved = self.interleaved.at_least(self.rows * self.panels * PANEL);
+        let panels = interleaved.as_chunks_mut::<PANEL>().0;
+        for (to, from) in panels.iter_mut().zip(self.codes.as_chunks::<PANEL>().0) {
             let from = from.as_chunks::<16>().0;
             for (to, at) in to.as_chunks_mut::<16>().0.iter_mut().zip(order.sixteens()) {
                 *to = from[at];
@@ -324,7 +325,7 @@ mod tests {
                     prop_assert!((number - f64::from(x)).abs() <= 9.0 / 127.0 * 0.500_001);
                 }
             }
-            for (sixteen, sum) in scalar.codes.chunks(16).zip(&scalar.sums) {
+            for (sixteen, sum) in scalar.codes.chunks(16).zip(&*scalar.sums) {
                 prop_assert_eq!(sixteen.iter().map(|&code| i16::from(code)).sum::<i16>(), *sum);
             }
             for (codes, run) in scalar.codes.chunks(run).zip(x.chunks(run)) {
@@ -333,7 +334,7 @@ mod tests {
             }
             for isa in Isa::available() {
                 let other = prepared(isa, format, &x, 256);
-                prop_assert_eq!((&other.codes, &other.sums, &other.scales), (&scalar.codes, &scalar.sums, &scalar.scales));
+                prop_assert_eq!((&*other.codes, &*other.sums, &*other.scales), (&*scalar.codes, &*scalar.sums, &*scalar.scales));
             }
         }
     }
@@ -370,6 +371,6 @@ mod tests {
         );
         assert!(x.suits(Format::MXFP4) && !x.suits(Format::Q4_K) && !x.suits(Format::F32));
         // The padding of both rows is zero.
-        assert!(x.codes[288..512].iter().chain(&x.codes[512 + 288..]).all(|&code| code == 0));
+        assert!(x.codes[288..512].iter().chain(&x.codes[512 + 288..1024]).all(|&code| code == 0));
     }
 }

@@ -14,8 +14,13 @@ pub(super) const TILE: usize = 64;
 /// The queries that are handled together.
 pub(super) const QUERIES: usize = 4;
 
-/// How many rows ahead are asked for, where rows are read as they are kept.
-pub(super) const AHEAD: usize = 8;
+/// How many rows ahead are asked for at most, where rows are read as they are kept.
+pub(super) const AHEAD: usize = 16;
+
+/// How many rows ahead are asked for, of so many bytes: short ones are soon read.
+fn ahead(bytes: usize) -> usize {
+    if bytes <= 512 { AHEAD } else { AHEAD / 2 }
+}
 
 /// Where the positions of a tile, and the first of the next, are kept.
 pub(super) struct Slots {
@@ -85,14 +90,37 @@ impl Rows<'_> {
 /// The rows that are read next are asked for in the order of their addresses, because neighbours come faster.
 struct Ahead<'a> {
     rows: &'a Rows<'a>,
+    /// The rows that are asked for, the first after those that are read by others, and where they lie.
+    here: Stream,
     /// After `end` rows others are read, from one of their positions on.
     end: usize,
-    then: (&'a Rows<'a>, usize),
-    heads: Range<usize>,
+    then: (Stream, usize),
+    slots: [&'a Slots; 2],
+    /// The lines of a row, and their bytes.
+    lines: usize,
+    line: usize,
+    /// How many rows are asked for before they are read.
+    before: usize,
     /// The next row, and what is left to ask for of the one before it.
     position: usize,
     next: *const u8,
     left: usize,
+}
+
+/// Where rows lie that are asked for: the first byte of slot 0, and the bytes from slot to slot.
+#[derive(Clone, Copy)]
+struct Stream {
+    first: *const u8,
+    slot: usize,
+}
+
+impl Stream {
+    #[inline(always)]
+    fn new(rows: &Rows, heads: &Range<usize>) -> Self {
+        let (numbers, first) = rows.slot;
+        let first = rows.numbers.place(first + heads.start * rows.width);
+        Stream { first, slot: numbers * rows.numbers.run_bytes() / RUN }
+    }
 }
 
 impl<'a> Ahead<'a> {
@@ -106,31 +134,53 @@ impl<'a> Ahead<'a> {
     ) -> Self {
         // Floats are most often a tile that was widened, and near.
         let asks = !matches!(rows.numbers, View::F32(_));
-        let position = if asks { positions.start + AHEAD } else { usize::MAX };
-        Ahead { rows, end: positions.end, then, heads, position, next: std::ptr::null(), left: 0 }
+        let (lines, line) = (heads.len() * rows.width / RUN, rows.numbers.run_bytes());
+        let before = ahead(lines * line);
+        Ahead {
+            rows,
+            here: Stream::new(rows, &heads),
+            end: positions.end,
+            then: (Stream::new(then.0, &heads), then.1),
+            slots: [rows.slots, then.0.slots],
+            lines,
+            line,
+            before,
+            position: if asks { positions.start + before } else { usize::MAX },
+            next: std::ptr::null(),
+            left: 0,
+        }
     }
 
-    /// Asks for some runs, unless they are [`AHEAD`] rows or more from `position`.
+    /// Asks for some runs, unless they are so many rows or more from `position`.
     #[inline(always)]
     fn ask(&mut self, runs: usize, position: usize) {
-        let until = position.min(self.end) + AHEAD;
+        let until = position.min(self.end) + self.before;
         let mut runs = runs;
-        while runs > 0 && (self.left > 0 || self.position < until) {
+        while runs > 0 {
             if self.left == 0 {
-                let (rows, position) = match self.position.checked_sub(self.end) {
-                    None => (self.rows, self.position),
-                    Some(after) => (self.then.0, self.then.1 + after),
+                if self.position >= until {
+                    return;
+                }
+                let (stream, slot) = match self.position.checked_sub(self.end) {
+                    None => (self.here, self.slots[0].of[self.position]),
+                    Some(after) => (self.then.0, self.slots[1].of[self.then.1 + after]),
                 };
-                self.next = rows.numbers.place(rows.start(position) + self.heads.start * rows.width);
-                self.left = self.heads.len() * rows.width / RUN;
+                self.next = stream.first.wrapping_add(slot * stream.slot);
+                self.left = self.lines;
                 self.position += 1;
             }
             let count = runs.min(self.left);
-            for _ in 0..count {
-                ask(self.next);
-                self.next = self.next.wrapping_add(self.rows.numbers.run_bytes());
-            }
             (runs, self.left) = (runs - count, self.left - count);
+            for _ in 0..count / 4 {
+                for i in 0..4 {
+                    ask(self.next.wrapping_add(i * self.line));
+                }
+                self.next = self.next.wrapping_add(4 * self.line);
+            }
+            for _ in 0..count % 4 {
+                ask(self.next);
+                self.next = self.next.wrapping_add(self.line);
+            }
         }
     }
 }
