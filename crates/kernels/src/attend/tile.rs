@@ -90,12 +90,10 @@ impl Rows<'_> {
 /// The rows that are read next are asked for in the order of their addresses, because neighbours come faster.
 struct Ahead<'a> {
     rows: &'a Rows<'a>,
-    /// The rows that are asked for, the first after those that are read by others, and where they lie.
-    here: Stream,
-    /// After `end` rows others are read, from one of their positions on.
+    /// Those before `end` are read, and then others, from one of their positions on.
+    here: Stream<'a>,
     end: usize,
-    then: (Stream, usize),
-    slots: [&'a Slots; 2],
+    then: (Stream<'a>, usize),
     /// The lines of a row, and their bytes.
     lines: usize,
     line: usize,
@@ -107,19 +105,25 @@ struct Ahead<'a> {
     left: usize,
 }
 
-/// Where rows lie that are asked for: the first byte of slot 0, and the bytes from slot to slot.
-#[derive(Clone, Copy)]
-struct Stream {
+/// Where the rows of some heads lie.
+struct Stream<'a> {
+    slots: &'a Slots,
+    /// The first byte of slot 0, and the bytes from slot to slot.
     first: *const u8,
     slot: usize,
 }
 
-impl Stream {
+impl<'a> Stream<'a> {
     #[inline(always)]
-    fn new(rows: &Rows, heads: &Range<usize>) -> Self {
+    fn new(rows: &Rows<'a>, heads: &Range<usize>) -> Self {
         let (numbers, first) = rows.slot;
         let first = rows.numbers.place(first + heads.start * rows.width);
-        Stream { first, slot: numbers * rows.numbers.run_bytes() / RUN }
+        Stream { slots: rows.slots, first, slot: numbers * rows.numbers.run_bytes() / RUN }
+    }
+
+    #[inline(always)]
+    fn row(&self, position: usize) -> *const u8 {
+        self.first.wrapping_add(self.slots.of[position] * self.slot)
     }
 }
 
@@ -141,7 +145,6 @@ impl<'a> Ahead<'a> {
             here: Stream::new(rows, &heads),
             end: positions.end,
             then: (Stream::new(then.0, &heads), then.1),
-            slots: [rows.slots, then.0.slots],
             lines,
             line,
             before,
@@ -161,11 +164,10 @@ impl<'a> Ahead<'a> {
                 if self.position >= until {
                     return;
                 }
-                let (stream, slot) = match self.position.checked_sub(self.end) {
-                    None => (self.here, self.slots[0].of[self.position]),
-                    Some(after) => (self.then.0, self.slots[1].of[self.then.1 + after]),
+                self.next = match self.position.checked_sub(self.end) {
+                    None => self.here.row(self.position),
+                    Some(after) => self.then.0.row(self.then.1 + after),
                 };
-                self.next = stream.first.wrapping_add(slot * stream.slot);
                 self.left = self.lines;
                 self.position += 1;
             }
