@@ -184,8 +184,12 @@ impl Activations {
     }
 
     /// The codes of a row, after [`Activations::interleave`].
+    ///
+    /// # Panics
+    /// If there is no such row, or nobody asked for the order since the rows were taken.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleaved(&self, row: usize) -> &[i8] {
+        assert!(self.is_interleaved && row < self.rows, "row {row} of {} is not interleaved", self.rows);
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]
     }
 
