@@ -145,6 +145,8 @@ impl RunFile {
             .truncate(true)
             .open(&new_path)
             .map_err(error)?;
+        // Who could not read the run before can't now.
+        file.set_permissions(self.file.metadata().map_err(error)?.permissions()).map_err(error)?;
         for line in bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             let kept = match serde_json::from_slice(line) {
                 Ok(Record::Attempt(attempt)) => run.attempts.contains(&attempt),
@@ -320,6 +322,20 @@ pub(crate) mod tests {
             }
             assert_eq!(std::fs::read(&path).unwrap(), bytes, "cut at {cut}");
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_run_that_nobody_else_may_read_stays_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        write(&path, &[Record::Attempt(attempt("a-1", 1, Verdict::Failed))]);
+        let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        let (_, run) = RunFile::resume(&path, &header()).unwrap();
+        assert!(run.attempts.is_empty(), "it was cut out");
+        assert_eq!(mode(), 0o600);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The steps apply in the order of the fields of [`Sampling`]. Same seed, same logits: same tokens, on every platform.
 //! Knows nothing of vocabularies; a token whose logit is minus infinity is never drawn.
 
+use alara_kernels::{Isa, TERMS, greatest, softmax_terms};
+
 use crate::request::Sampling;
 
 /// Draws tokens for one sequence.
@@ -10,6 +12,12 @@ use crate::request::Sampling;
 pub struct Sampler {
     options: Sampling,
     random: SplitMix64,
+    isa: Isa,
+    /// The weights of all tokens, or of the candidates, and the sums of every [`TERMS`] of them; kept for their allocations.
+    weights: Vec<f32>,
+    sums: Vec<f64>,
+    /// The logits of the candidates; kept for its allocation.
+    logits: Vec<f32>,
     /// `(logit or weight, token)` of the candidates; kept for its allocation.
     candidates: Vec<(f32, u32)>,
     /// `(token, occurrences)` of the seen tokens; kept for its allocation.
@@ -22,6 +30,10 @@ impl Sampler {
         Sampler {
             options: options.clone(),
             random: SplitMix64(options.seed),
+            isa: Isa::best(),
+            weights: Vec::new(),
+            sums: Vec::new(),
+            logits: Vec::new(),
             candidates: Vec::new(),
             seen: Vec::new(),
         }
@@ -45,16 +57,32 @@ impl Sampler {
     /// Takes one random number a call, none at temperature 0.
     pub fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         if self.options.temperature <= 0.0 {
-            return most_likely(logits);
+            return greatest(self.isa, logits).map(|(_, token)| token as u32);
         }
         let random = self.random.next_f64();
-        self.top_k(logits);
-        self.draw_from_candidates(random)
+        if self.options.top_k > 0 {
+            self.top_k(logits);
+            return self.draw_from_candidates(random);
+        }
+        let (highest, _) = greatest(self.isa, logits)?;
+        let total = self.weigh(logits, highest);
+        if !self.cuts() {
+            return self.choose_among_all(random * total);
+        }
+        self.take_candidates(total);
+        self.keep_top_p(total);
+        self.choose(random)
     }
 
     /// Draws from the logits that `top_k` left. `random` in [0, 1).
     fn draw_from_candidates(&mut self, random: f64) -> Option<u32> {
-        let total = self.weigh();
+        let mut logits = std::mem::take(&mut self.logits);
+        logits.clear();
+        logits.extend(self.candidates.iter().map(|(logit, _)| *logit));
+        let total = greatest(self.isa, &logits).map(|(highest, _)| self.weigh(&logits, highest));
+        self.logits = logits;
+        let total = total?;
+        self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
         self.keep_top_p(total);
         self.keep_min_p();
         self.choose(random)
@@ -161,19 +189,30 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into weights, of which the highest is 1, and tells their sum.
-    fn weigh(&mut self) -> f64 {
-        let (highest, temperature) = (self.highest(), self.options.temperature);
-        let mut total = 0.0;
-        for (value, _) in &mut self.candidates {
-            *value = exp((*value - highest) / temperature);
-            total += f64::from(*value);
-        }
-        total
+    /// Turns logits into weights, of which the `highest` one's is 1, and tells their sum.
+    fn weigh(&mut self, logits: &[f32], highest: f32) -> f64 {
+        self.weights.resize(logits.len(), 0.0);
+        softmax_terms(self.isa, logits, highest, self.options.temperature, &mut self.weights, &mut self.sums);
+        self.sums.iter().sum()
     }
 
-    fn highest(&self) -> f32 {
-        self.candidates.iter().fold(f32::NEG_INFINITY, |highest, (value, _)| highest.max(*value))
+    /// Makes candidates of the tokens of which `top_p` and `min_p` may leave some, weights of all being `total`.
+    fn take_candidates(&mut self, total: f64) {
+        let Sampling { top_p, min_p, .. } = self.options;
+        // Tokens of less than this all together are less than what `top_p` leaves out: most of a vocabulary, which needn't be sorted.
+        let rest = (1.0 - f64::from(top_p)).max(0.0) * total / (2.0 * self.weights.len() as f64);
+        let least = min_p.min(1.0).max(rest as f32);
+        let more = |weight: f32| weight >= least && weight > 0.0;
+        self.candidates.clear();
+        let mut first = 0;
+        for some in self.weights.chunks(16) {
+            // All at once, which compilers make vectors of.
+            if some.iter().fold(false, |any, &weight| any | more(weight)) {
+                let tokens = some.iter().copied().zip(first..);
+                self.candidates.extend(tokens.filter(|(weight, _)| more(*weight)));
+            }
+            first += some.len() as u32;
+        }
     }
 
     fn keep_top_p(&mut self, total: f64) {
@@ -209,58 +248,40 @@ impl Sampler {
 
     /// `random` in [0, 1).
     fn choose(&self, random: f64) -> Option<u32> {
-        let total: f64 = self.candidates.iter().map(|(weight, _)| f64::from(*weight)).sum();
-        let mut left = random * total;
-        let drawn = self.candidates.iter().find(|(weight, _)| {
-            left -= f64::from(*weight);
-            left < 0.0
+        let weights = self.candidates.iter().map(|(weight, _)| *weight);
+        let total: f64 = weights.clone().map(f64::from).sum();
+        chosen(weights, random * total).map(|at| self.candidates[at].1)
+    }
+
+    /// `drawn` in [0, the sum of all weights).
+    fn choose_among_all(&self, drawn: f64) -> Option<u32> {
+        let mut left = drawn;
+        let piece = self.sums.iter().position(|sum| {
+            let here = left < *sum;
+            left -= if here { 0.0 } else { *sum };
+            here
         });
-        // Rounding may leave a rest behind the last candidate.
-        drawn.or(self.candidates.iter().rfind(|(weight, _)| *weight > 0.0)).map(|&(_, token)| token)
+        // Rounding may leave a rest behind the last of them.
+        let first = TERMS * piece.or_else(|| self.sums.iter().rposition(|sum| *sum > 0.0))?;
+        let weights = self.weights[first..].iter().copied().take(TERMS);
+        chosen(weights, left).map(|at| (first + at) as u32)
     }
 }
 
-/// The token of the highest logit, the lowest id of equals; NaN and infinity are never the highest.
-fn most_likely(logits: &[f32]) -> Option<u32> {
-    // Lane by lane, which compilers make vectors of.
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let (chunks, rest) = logits.as_chunks::<16>();
-    let higher =
-        |highest: f32, logit: f32| if logit > highest && logit < f32::INFINITY { logit } else { highest };
-    for chunk in chunks {
-        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
-            *lane = higher(*lane, logit);
+/// The place of the weight that, after all before it, reaches beyond `drawn`.
+fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
+    let (mut left, mut last) = (drawn, None);
+    for (at, weight) in weights.enumerate() {
+        left -= f64::from(weight);
+        if weight > 0.0 {
+            last = Some(at);
+        }
+        if left < 0.0 {
+            break;
         }
     }
-    let highest = lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, higher);
-    let found = logits.iter().position(|&logit| logit == highest && logit.is_finite());
-    found.map(|token| token as u32)
-}
-
-/// e to the power of `x`, for `x` of at most 0: within one unit of f32's last place, by additions and multiplications alone,
-/// since the platforms' own functions differ in their last bits.
-fn exp(x: f32) -> f32 {
-    /// 1 / n!: Taylor's series on half of ln 2 to either side of 0, where the term after the last is below 1e-11.
-    const TERMS: [f64; 10] = [
-        1.0 / 362_880.0,
-        1.0 / 40_320.0,
-        1.0 / 5_040.0,
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        1.0 / 2.0,
-        1.0,
-        1.0,
-    ];
-    /// Numbers this large have no fraction, and small ones added to it are its last bits.
-    const WHOLE: f64 = 1.5 * (1u64 << 52) as f64;
-    let x = f64::from(x.max(-110.0));
-    let whole = WHOLE - x * std::f64::consts::LOG2_E;
-    let rest = x + (whole - WHOLE) * std::f64::consts::LN_2;
-    let series = TERMS.into_iter().fold(0.0, |sum, term| sum * rest + term);
-    // As many halvings, as the exponent.
-    (series * f64::from_bits(1023u64.wrapping_sub(whole.to_bits()) << 52)) as f32
+    // Rounding may leave a rest behind the last of them.
+    last
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small, and the same everywhere.
@@ -296,16 +317,6 @@ mod tests {
     }
 
     #[test]
-    fn exp_agrees_with_the_platform() {
-        for n in 0..11_000 {
-            let x = -n as f32 / 100.0;
-            let (ours, theirs) = (exp(x), f64::from(x).exp() as f32);
-            assert!((ours - theirs).abs() <= theirs * 1.2e-7 + 1e-45, "exp({x}): {ours} and {theirs}");
-        }
-        assert_eq!(exp(f32::NEG_INFINITY), exp(-110.0));
-    }
-
-    #[test]
     fn zero_temperature_takes_the_most_likely() {
         let check = |logits: &[f32], expected| {
             let mut logits = logits.to_vec();
@@ -333,17 +344,24 @@ mod tests {
 
     #[test]
     fn draws_have_the_distribution_of_the_softmax() {
-        let options = Sampling { temperature: 1.0, ..Sampling::default() };
-        let mut sampler = Sampler::new(&options);
-        let mut counts = [0f64; 3];
-        let draws = 20_000;
-        for _ in 0..draws {
-            let mut logits = [1f32.ln(), 2f32.ln(), 5f32.ln(), f32::NEG_INFINITY];
-            counts[sampler.sample(&mut logits, &[]).unwrap() as usize] += 1.0;
+        // Near each other, and far apart.
+        for places in [[0, 1, 2], [3, 700, 1199]] {
+            let options = Sampling { temperature: 1.0, ..Sampling::default() };
+            let mut sampler = Sampler::new(&options);
+            let mut counts = [0f64; 3];
+            let draws = 20_000;
+            for _ in 0..draws {
+                let mut logits = vec![f32::NEG_INFINITY; places[2] + 1];
+                for (place, weight) in places.into_iter().zip([1f32, 2.0, 5.0]) {
+                    logits[place] = weight.ln();
+                }
+                let drawn = sampler.sample(&mut logits, &[]).unwrap() as usize;
+                counts[places.iter().position(|place| *place == drawn).unwrap()] += 1.0;
+            }
+            let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(draws));
+            let chi_squared: f64 = counts.iter().zip(expected).map(|(n, e)| (n - e).powi(2) / e).sum();
+            assert!(chi_squared < 13.8, "{counts:?}: chi squared {chi_squared}, 0.1 % lies above 13.8");
         }
-        let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(draws));
-        let chi_squared: f64 = counts.iter().zip(expected).map(|(n, e)| (n - e).powi(2) / e).sum();
-        assert!(chi_squared < 13.8, "{counts:?}: chi squared {chi_squared}, 0.1 % lies above 13.8");
     }
 
     /// The candidates that remain, by the definitions and without regard to speed.

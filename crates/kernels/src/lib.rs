@@ -25,6 +25,7 @@ mod matmul;
 mod norm;
 mod quant;
 mod rope;
+mod sample;
 #[cfg(test)]
 mod testing;
 mod threads;
@@ -47,5 +48,6 @@ pub use matmul::{Product, Rows, matmul};
 pub use norm::rms_norm;
 pub use quant::dequantize;
 pub use rope::rope;
+pub use sample::{TERMS, greatest, softmax_terms};
 pub use threads::Threads;
 pub use view::{ViewError, view};

@@ -5,6 +5,8 @@ use super::{Axis, Bar, Figure, Point, Selection, Series};
 
 /// Width of all figures; the page scales them.
 const WIDTH: f64 = 760.0;
+/// Width of a number beside a bar, with what keeps it apart.
+const VALUE: f64 = 46.0;
 /// How many colours the style has.
 const COLOURS: usize = 8;
 
@@ -84,7 +86,10 @@ fn barred(axis: &str, bars: &[Bar], title: &str) -> String {
             words += &format!(", published {published:.1} %");
             inside +=
                 &format!("<path class=\"published\" d=\"M{x:.1} {:.1}l6 6l-6 6l-6 -6z\"/>", middle - 6.0);
-            end = end.max(x + 6.0);
+            // Our number stays at our bar, unless the mark is in its place.
+            if x + 6.0 > end && x - 6.0 < end + VALUE {
+                end = x + 6.0;
+            }
         }
         inside += &format!(
             "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{:.1}</text>",
