@@ -39,6 +39,13 @@ impl Sampler {
         }
     }
 
+    /// The same by another instruction set than the best one; it draws the same tokens.
+    #[must_use]
+    pub fn by(mut self, isa: Isa) -> Self {
+        self.isa = isa;
+        self
+    }
+
     /// Draws a token. `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the sequence so
     /// far, the latest last. `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
@@ -64,14 +71,12 @@ impl Sampler {
             self.top_k(logits);
             return self.draw_from_candidates(random);
         }
-        let (highest, _) = greatest(self.isa, logits)?;
-        let total = self.weigh(logits, highest);
+        let total = self.weigh(logits)?;
         if !self.cuts() {
             return self.choose_among_all(random * total);
         }
         self.take_candidates(total);
-        self.keep_top_p(total);
-        self.choose(random)
+        self.cut_and_choose(total, random)
     }
 
     /// Draws from the logits that `top_k` left. `random` in [0, 1).
@@ -79,10 +84,14 @@ impl Sampler {
         let mut logits = std::mem::take(&mut self.logits);
         logits.clear();
         logits.extend(self.candidates.iter().map(|(logit, _)| *logit));
-        let total = greatest(self.isa, &logits).map(|(highest, _)| self.weigh(&logits, highest));
+        let total = self.weigh(&logits);
         self.logits = logits;
-        let total = total?;
         self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
+        self.cut_and_choose(total?, random)
+    }
+
+    /// Draws from the candidates' weights; those of all tokens that `top_k` left are `total`. `random` in [0, 1).
+    fn cut_and_choose(&mut self, total: f64, random: f64) -> Option<u32> {
         self.keep_top_p(total);
         self.keep_min_p();
         self.choose(random)
@@ -146,9 +155,9 @@ impl Sampler {
         }
     }
 
-    /// Makes candidates of the finite logits: of the highest ones, or of all.
+    /// Makes candidates of the highest finite logits.
     fn top_k(&mut self, logits: &[f32]) {
-        let k = if self.options.top_k == 0 { usize::MAX } else { self.options.top_k };
+        let k = self.options.top_k;
         self.candidates.clear();
         // Few get over the bar that the best k so far have set, so it is no matter how they are sorted.
         let mut bar = f32::NEG_INFINITY;
@@ -168,9 +177,7 @@ impl Sampler {
             }
             token += some.len() as u32;
         }
-        if k < usize::MAX {
-            self.keep_first(k);
-        }
+        self.keep_first(k);
     }
 
     /// Keeps the most likely candidates, as [`Sampler::sort_first`] sorts them.
@@ -189,14 +196,15 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into weights, of which the `highest` one's is 1, and tells their sum.
-    fn weigh(&mut self, logits: &[f32], highest: f32) -> f64 {
+    /// Turns logits into weights, of which the highest is 1, and tells their sum. `None` if no logit is finite.
+    fn weigh(&mut self, logits: &[f32]) -> Option<f64> {
+        let (highest, _) = greatest(self.isa, logits)?;
         self.weights.resize(logits.len(), 0.0);
         softmax_terms(self.isa, logits, highest, self.options.temperature, &mut self.weights, &mut self.sums);
-        self.sums.iter().sum()
+        Some(self.sums.iter().sum())
     }
 
-    /// Makes candidates of the tokens of which `top_p` and `min_p` may leave some, weights of all being `total`.
+    /// Makes candidates of the weights that `top_p` and `min_p` may leave, all together being `total`.
     fn take_candidates(&mut self, total: f64) {
         let Sampling { top_p, min_p, .. } = self.options;
         // Tokens of less than this all together are less than what `top_p` leaves out: most of a vocabulary, which needn't be sorted.
@@ -255,20 +263,20 @@ impl Sampler {
 
     /// `drawn` in [0, the sum of all weights).
     fn choose_among_all(&self, drawn: f64) -> Option<u32> {
-        let mut left = drawn;
-        let piece = self.sums.iter().position(|sum| {
-            let here = left < *sum;
-            left -= if here { 0.0 } else { *sum };
-            here
-        });
-        // Rounding may leave a rest behind the last of them.
-        let first = TERMS * piece.or_else(|| self.sums.iter().rposition(|sum| *sum > 0.0))?;
+        let last = self.sums.iter().rposition(|sum| *sum > 0.0)?;
+        let (mut left, mut piece) = (drawn, 0);
+        while piece < last && left >= self.sums[piece] {
+            left -= self.sums[piece];
+            piece += 1;
+        }
+        let first = piece * TERMS;
         let weights = self.weights[first..].iter().copied().take(TERMS);
         chosen(weights, left).map(|at| (first + at) as u32)
     }
 }
 
-/// The place of the weight that, after all before it, reaches beyond `drawn`.
+/// The place of the weight that, after all before it, reaches beyond `drawn`; of the last one where none does, for rounding may leave
+/// a rest.
 fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
     let (mut left, mut last) = (drawn, None);
     for (at, weight) in weights.enumerate() {
@@ -280,7 +288,6 @@ fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
             break;
         }
     }
-    // Rounding may leave a rest behind the last of them.
     last
 }
 
@@ -434,7 +441,7 @@ mod tests {
             prop_assume!(logits.iter().any(|logit| logit.is_finite()));
             let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
             let allowed = naive_candidates(&logits, &options);
-            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options));
+            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options).by(Isa::SCALAR));
             for _ in 0..8 {
                 let token = sampler.sample(&mut logits.clone(), &[]).unwrap();
                 prop_assert!(allowed.contains(&token), "{} not in {:?}", token, allowed);

@@ -4,8 +4,11 @@ use crate::exp::exp;
 use crate::isa::for_each_isa;
 use crate::wide::LANES;
 
-/// Floats in a row that are looked through before it is asked what was found.
+/// Numbers that are compared before it is asked whether one was found.
 const PIECE: usize = 16 * LANES;
+
+/// The terms of a softmax that are summed together.
+pub const TERMS: usize = 512;
 
 /// Adds numbers up in double precision: number i of a piece in lane i % 16, which are halved until one is left.
 #[inline(always)]
@@ -74,9 +77,6 @@ for_each_isa! {
         }
     }
 }
-
-/// The terms of a softmax that are summed together.
-pub const TERMS: usize = 512;
 
 #[cfg(test)]
 mod tests {

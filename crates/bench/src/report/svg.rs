@@ -241,3 +241,32 @@ fn shortened(text: &str, most: usize) -> String {
         false => text.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the number of a bar of 20 %, whose interval ends at 50 %, is drawn.
+    fn place(published: Option<f64>) -> f64 {
+        let bar = Bar {
+            name: "a".into(),
+            value: 20.0,
+            interval: Some((5.0, 50.0)),
+            published,
+            behind: Selection::default(),
+        };
+        let text = barred("score, %", &[bar], "Scores");
+        let (_, rest) = text.split_once("class=\"value\" x=\"").expect("a number");
+        let (x, _) = rest.split_once('"').expect("a place");
+        x.parse().expect("it is one")
+    }
+
+    #[test]
+    fn a_number_stays_at_its_bar_unless_a_mark_is_in_its_place() {
+        let free = place(None);
+        assert_eq!([Some(10.0), Some(20.0), Some(90.0)].map(place), [free; 3]);
+        for published in [50.0, 52.0, 58.0] {
+            assert!(place(Some(published)) > free, "{published}");
+        }
+    }
+}

@@ -135,6 +135,8 @@ pub struct Engine {
     /// Whether tokens are computed together, and whether they are guessed.
     drafts: bool,
     guesses: bool,
+    /// What logits are gone through by, where they are read whole.
+    isa: Isa,
     grammar: Grammar,
     segments: Segments,
     context: usize,
@@ -198,6 +200,7 @@ impl Engine {
             format,
             drafts: options.drafts,
             guesses: options.drafts && invariant,
+            isa: options.isa,
             grammar,
             tokenizer,
             template: match format {
@@ -334,7 +337,7 @@ impl Engine {
                 run,
                 limit,
                 lookup: self.guesses.then(|| Lookup::new(limit)),
-                sampler: Sampler::new(&request.sampling),
+                sampler: Sampler::new(&request.sampling).by(self.isa),
                 endless: request.ignore_eos,
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 answer: Vec::new().into_iter(),
