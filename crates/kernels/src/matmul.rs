@@ -188,7 +188,7 @@ impl Product<'_> {
     /// The rows of weights in a task, where there are few rows of activations: whole groups.
     fn chunk(&self) -> usize {
         let rows = TASK_BYTES * self.out / self.w.bytes.len().max(1);
-        rows.next_multiple_of(MAX_GROUP).clamp(MAX_GROUP, 64)
+        rows.next_multiple_of(16).clamp(16, 64)
     }
 
     fn tasks(&self, cpu: &Cpu, x: &Activations) -> usize {

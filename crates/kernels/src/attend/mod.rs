@@ -180,11 +180,11 @@ impl<'a> Call<'a> {
                 side_by_side(self.isa, some, scale, queries);
             }
         } else {
-            for (unit, i, at) in together(units) {
+            together(units, |unit, i, at| {
                 let (query, pad) = queries[at * widths[0]..][..widths[0]].split_at_mut(key_width);
                 query.iter_mut().zip(q(unit, i)).for_each(|(query, q)| *query = q * scale);
                 pad.fill(0.0);
-            }
+            });
         }
         let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
         let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
@@ -208,12 +208,12 @@ impl<'a> Call<'a> {
     /// Keeps what units found in a split until it is joined to what they found in others.
     fn keep(&self, units: &[Unit], split: usize, found: &Found) {
         let width = self.shape.value_width.next_multiple_of(RUN);
-        for (unit, i, at) in together(units) {
+        together(units, |unit, i, at| {
             // SAFETY: no two tasks have the same split of a unit.
-            let Some(partial) = (unsafe { self.partial(unit, split) }) else { continue };
+            let Some(partial) = (unsafe { self.partial(unit, split) }) else { return };
             (partial.most[i], partial.total[i]) = (found.most[at], found.total[at]);
             partial.sums[i * width..][..width].copy_from_slice(&found.sums[at * width..][..width]);
-        }
+        });
     }
 
     /// The numbers of what a unit finds.

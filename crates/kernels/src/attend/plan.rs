@@ -11,7 +11,7 @@ use crate::kv::RUN;
 pub(super) const UNIT: usize = 256;
 
 /// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
-pub(super) const DIRECT: usize = 16;
+pub(super) const DIRECT: usize = 24;
 
 /// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
 const LEAST_HEADS: usize = 8;
@@ -58,16 +58,19 @@ impl Unit {
     }
 }
 
-/// The queries of units that go through a split together, by unit and number, and where each is among all: those of the
-/// first key head, of every unit, come before those of the next.
-pub(super) fn together(units: &[Unit]) -> impl Iterator<Item = (&Unit, usize, usize)> {
+/// Calls `each` with the queries of units that go through a split together, by unit and number, and where each is among all:
+/// those of the first key head, of every unit, come before those of the next.
+pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usize, usize)) {
     let of_head: usize = units.iter().map(Unit::queries).sum();
-    let before =
-        units.iter().scan(0, |before, unit| Some(std::mem::replace(before, *before + unit.queries())));
-    units.iter().zip(before).flat_map(move |(unit, before)| {
-        let queries = unit.queries();
-        (0..unit.len()).map(move |i| (unit, i, i / queries * of_head + before + i % queries))
-    })
+    let mut before = 0;
+    for unit in units {
+        for kv_head in 0..unit.kv_heads.len() {
+            for i in 0..unit.queries() {
+                each(unit, kv_head * unit.queries() + i, kv_head * of_head + before + i);
+            }
+        }
+        before += unit.queries();
+    }
 }
 
 /// A unit, one of its splits, or a split that several units read together: they have the same key heads, and see the

@@ -16,7 +16,7 @@ use super::side_by_side::{
     supers_avxvnni,
 };
 use super::vector::{Avx2, Avx512, AvxVnni};
-use super::{Rows, Taken, tiles};
+use super::{Rows, Taken, few, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -44,13 +44,13 @@ const TILES: usize = 2;
 
 /// Whether products of `rows` rows of activations are worth unpacking weights for.
 pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
-    let few = match level {
+    let most = match level {
         Level::Scalar => return false,
         Level::Avx2 | Level::AvxVnni if format.block_len() == RUN => 14,
         Level::Avx2 | Level::AvxVnni => 12,
-        Level::Avx512 | Level::Amx => 8,
+        Level::Avx512 | Level::Amx => few::most(format),
     };
-    format.block_len() > 1 && rows > few
+    format.block_len() > 1 && rows > most
 }
 
 /// As [`super::matmul`].

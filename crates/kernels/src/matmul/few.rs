@@ -10,6 +10,7 @@ pub(super) mod avx2;
 mod nibbles;
 mod runs;
 mod supers;
+pub(super) mod turned;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -192,11 +193,19 @@ pub(super) fn interleaves(level: Level, format: Format) -> Option<Interleaved> {
     }
 }
 
+/// The most rows of activations for which [`some_rows`] is faster than what unpacks weights.
+pub(super) fn most(format: Format) -> usize {
+    turned::pays(format).map_or(TOGETHER, |pays| *pays.end())
+}
+
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
 /// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
+    if turned::some_rows(p, format, rows.clone()) {
+        return true;
+    }
     match format {
         Format::Q4_K => multiply::<Supers<Fours<k::Q4_K>>>(p, rows),
         Format::Q5_K => multiply::<Supers<Fours<k::Q5_K>>>(p, rows),
