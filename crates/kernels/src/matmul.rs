@@ -138,6 +138,8 @@ const TILE: usize = 16;
 /// Rows of weights that are worked through side by side where there are few rows of activations, so that one's sums
 /// don't wait for themselves.
 const MAX_GROUP: usize = 4;
+/// Rows of weights that AVX-512 turns, where there are several rows of activations: one for each lane.
+const TURNED: usize = 16;
 
 /// What a task of a product with few rows works with.
 #[derive(Clone, Copy)]
@@ -185,10 +187,10 @@ impl Product<'_> {
         return false;
     }
 
-    /// The rows of weights in a task, where there are few rows of activations: whole groups.
+    /// The rows of weights in a task, where there are few rows of activations: whole groups, also of those that are turned.
     fn chunk(&self) -> usize {
         let rows = TASK_BYTES * self.out / self.w.bytes.len().max(1);
-        rows.next_multiple_of(16).clamp(16, 64)
+        rows.next_multiple_of(TURNED).clamp(TURNED, 64)
     }
 
     fn tasks(&self, cpu: &Cpu, x: &Activations) -> usize {

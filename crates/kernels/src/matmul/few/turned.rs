@@ -17,7 +17,7 @@ use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::Q8_0;
 
 /// The rows of weights that are turned.
-pub(in crate::matmul) const ROWS: usize = 16;
+const ROWS: usize = crate::matmul::TURNED;
 
 /// How many rows of activations are fewest and most for which turning weights pays: what takes fewer as they lie reads memory in a
 /// better order.
@@ -357,7 +357,7 @@ impl Turned for Q6_K {
         let mut totals = [zero; T];
         each!(pair => {
             // Two of the four scales in a lane, as words.
-            let two = if pair % 2 == 0 { _mm512_slli_epi32::<16>(scales[pair / 2]) } else { scales[pair / 2] };
+            let two = if pair.is_multiple_of(2) { _mm512_slli_epi32::<16>(scales[pair / 2]) } else { scales[pair / 2] };
             let low = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(two));
             let two = _mm512_mask_blend_epi16(0xaaaa_aaaa, low, _mm512_srai_epi16::<8>(two));
             for t in 0..T {
