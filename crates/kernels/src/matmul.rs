@@ -99,7 +99,9 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     for product in products {
         if product.is_blocked(cpu, x) {
             blocked::multiply(cpu, product.w, x, product.x, &product.y);
-        } else if let Some(order) = few::interleaves(cpu.isa.level(), product.w.format) {
+        } else if let Some(order) =
+            few::interleaves(cpu.isa.level(), product.w.format, product.out, product.x.len(x))
+        {
             x.interleave(order);
         }
     }

@@ -1,7 +1,7 @@
 //! Products with few rows of activations, of runs and of the superblocks that models are mostly made of: four rows of weights
 //! are worked through side by side, so that scales, sums and floats are those of four rows at once. Here are the ways through
-//! a matrix, which AVX2 and AVX-512 share for superblocks; what AVX-512 multiplies is in `supers`, `runs` and `nibbles`, what
-//! AVX2 does in `avx2`.
+//! a matrix, which AVX2 and AVX-512 share for superblocks; what AVX-512 multiplies is in `supers`, `runs` and `nibbles`, or for
+//! several rows of activations in `turned`, what AVX2 does in `avx2`.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -10,7 +10,7 @@ pub(super) mod avx2;
 mod nibbles;
 mod runs;
 mod supers;
-pub(super) mod turned;
+mod turned;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ use crate::activations::Interleaved;
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::each;
-use crate::quant::{MAX_BYTES, codebook, k, legacy};
+use crate::quant::{MAX_BYTES, PANEL, codebook, k, legacy};
 use nibbles::Halves;
 use runs::Runs;
 use supers::Fours;
@@ -183,19 +183,21 @@ const TOGETHER: usize = 8;
 /// The rows of activations that superblocks are taken apart for at once: as many as have sums in registers.
 const SUPERS_TOGETHER: usize = 5;
 
-/// How [`some_rows`] of this file or of `avx2` wants activations interleaved, if it does: for the formats that are
-/// [alike](Superblocks::ALIKE).
-pub(super) fn interleaves(level: Level, format: Format) -> Option<Interleaved> {
+/// How [`some_rows`] of this file or of `avx2` wants activations interleaved for `out` rows of weights, if it does: for the formats that
+/// are [alike](Superblocks::ALIKE), unless weights are turned.
+pub(super) fn interleaves(level: Level, format: Format, out: usize, rows: usize) -> Option<Interleaved> {
     match (level, format) {
         (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Halves),
-        (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Whole),
+        (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) if !turned::pays(format, out, rows) => {
+            Some(Interleaved::Whole)
+        }
         _ => None,
     }
 }
 
 /// The most rows of activations for which [`some_rows`] is faster than what unpacks weights.
 pub(super) fn most(format: Format) -> usize {
-    turned::pays(format).map_or(TOGETHER, |pays| *pays.end())
+    turned::most(format).unwrap_or(TOGETHER)
 }
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
@@ -203,8 +205,8 @@ pub(super) fn most(format: Format) -> usize {
 /// # Safety
 /// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
-    if turned::some_rows(p, format, rows.clone()) {
-        return true;
+    if turned::pays(format, p.out, p.tokens) {
+        return turned::some_rows(p, format, rows);
     }
     match format {
         Format::Q4_K => multiply::<Supers<Fours<k::Q4_K>>>(p, rows),
@@ -274,7 +276,7 @@ impl<B: Superblocks> Kind for Supers<B> {
                 if first == 0 {
                     each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
                 }
-                B::add(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
+                B::add(w, &x.map(|x| Panel::new(x, index, PANEL)), &mut lanes, index % LANES);
             }
             for (token, lanes) in lanes.iter().enumerate() {
                 p.put(group, first + token, super_totals(lanes));
@@ -361,7 +363,7 @@ unsafe fn add_panel<P: Panels>(
     }
 }
 
-/// A panel of a row of activations, for superblocks.
+/// Activations that a block of weights is multiplied with.
 #[derive(Clone, Copy)]
 struct Panel {
     codes: *const i8,
@@ -371,12 +373,12 @@ struct Panel {
 }
 
 impl Panel {
-    /// Number `index` of what `Activations::all_supers` gives.
+    /// Number `index` of what `Activations::all_supers` gives, or `all_runs`, of blocks of `len` numbers.
     #[inline(always)]
-    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
+    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize, len: usize) -> Self {
         Panel {
-            codes: codes.as_ptr().wrapping_add(256 * index),
-            sums: sums.as_ptr().wrapping_add(16 * index),
+            codes: codes.as_ptr().wrapping_add(len * index),
+            sums: sums.as_ptr().wrapping_add(len / 16 * index),
             scale: scales[index],
         }
     }

@@ -126,7 +126,7 @@ unsafe fn load(at: *const u8) -> __m512i {
 
 /// Every byte shifted down, of which `mask` remains.
 #[inline(always)]
-unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
+pub(super) unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
     _mm512_and_si512(_mm512_srli_epi16::<SHIFT>(v), _mm512_set1_epi8(mask as i8))
 }
 

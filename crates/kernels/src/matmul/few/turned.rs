@@ -9,7 +9,8 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 
-use super::{Few, each_row};
+use super::supers::field;
+use super::{Few, Panel, TOGETHER, each_row};
 use crate::Format;
 use crate::lanes::LANES;
 use crate::quant::avx2::{SuperBits, each};
@@ -19,9 +20,8 @@ use crate::quant::legacy::Q8_0;
 /// The rows of weights that are turned.
 const ROWS: usize = crate::matmul::TURNED;
 
-/// How many rows of activations are fewest and most for which turning weights pays: what takes fewer as they lie reads memory in a
-/// better order.
-pub(super) fn pays(format: Format) -> Option<RangeInclusive<usize>> {
+/// How many rows of activations weights are turned for: what takes fewer as they lie reads memory in a better order.
+fn tokens(format: Format) -> Option<RangeInclusive<usize>> {
     match format {
         Format::Q8_0 | Format::Q4_K | Format::Q5_K => Some(2..=12),
         Format::Q6_K => Some(9..=12),
@@ -29,14 +29,21 @@ pub(super) fn pays(format: Format) -> Option<RangeInclusive<usize>> {
     }
 }
 
-/// The products of some rows of weights; `false` if it doesn't [pay](pays).
+/// The most of them.
+pub(super) fn most(format: Format) -> Option<usize> {
+    tokens(format).map(|tokens| *tokens.end())
+}
+
+/// Whether `out` rows of weights are turned for so many rows of activations: all of them, or none.
+pub(super) fn pays(format: Format, out: usize, rows: usize) -> bool {
+    out.is_multiple_of(ROWS) && tokens(format).is_some_and(|tokens| tokens.contains(&rows))
+}
+
+/// The products of some rows of weights with at least two rows of activations; `false` if there is nothing here for the format.
 ///
 /// # Safety
-/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
+/// The CPU has AVX-512, no other task has these rows of weights, and they are whole groups.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
-    if !p.out.is_multiple_of(ROWS) || !pays(format).is_some_and(|pays| pays.contains(&p.tokens)) {
-        return false;
-    }
     match format {
         Format::Q4_K => multiply::<Fours<Q4_K>>(p, rows),
         Format::Q5_K => multiply::<Fours<Q5_K>>(p, rows),
@@ -47,15 +54,7 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
     true
 }
 
-/// What a block of weights is multiplied with.
-#[derive(Clone, Copy)]
-struct Panel {
-    codes: *const i8,
-    /// The sums of sixteen codes each.
-    sums: *const i16,
-    scale: f32,
-}
-
+/// What all lanes have in common.
 impl Panel {
     /// Four codes in every lane.
     #[inline(always)]
@@ -143,32 +142,28 @@ impl Blocks {
 /// The function may only be called where AVX-512 is available, and with pointers to whole blocks.
 trait Turned {
     const FORMAT: Format;
-    /// The rows of activations that weights are turned for at once: as many as have sums in registers.
-    const TOGETHER: usize;
 
     /// Adds the products of a block of each row with T rows of activations to the sums of a lane.
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]);
 }
 
 /// # Safety
-/// As [`some_rows`].
-#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+/// As [`some_rows`]; there are at least two rows of activations.
 unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
-    let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
+    let groups = rows.start / ROWS..rows.end / ROWS;
     // As even parts as there can be.
-    let parts = p.tokens.div_ceil(F::TOGETHER);
+    let parts = p.tokens.div_ceil(TOGETHER);
     for part in 0..parts {
         let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
         let groups = groups.clone();
         match end - first {
-            1 => together::<F, 1>(&p, groups, first),
             2 => together::<F, 2>(&p, groups, first),
             3 => together::<F, 3>(&p, groups, first),
             4 => together::<F, 4>(&p, groups, first),
             5 => together::<F, 5>(&p, groups, first),
             6 => together::<F, 6>(&p, groups, first),
             7 => together::<F, 7>(&p, groups, first),
-            _ => together::<F, 8>(&p, groups, first),
+            _ => together::<F, TOGETHER>(&p, groups, first),
         }
     }
 }
@@ -176,8 +171,8 @@ unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
 /// The products of some groups of rows with T rows of activations from `first` on.
 ///
 /// # Safety
-/// As [`some_rows`], from functions with these features.
-#[inline(always)]
+/// As [`some_rows`].
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
     let (bytes, len) = (F::FORMAT.block_bytes(), F::FORMAT.block_len());
     let blocks = p.row_bytes / bytes;
@@ -185,7 +180,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
         let row = p.taken.get(first + token);
         let (codes, sums, scales) = if p.x.has_supers() { p.x.all_supers(row) } else { p.x.all_runs(row) };
         assert!(codes.len() >= len * blocks && sums.len() >= len / 16 * blocks && scales.len() >= blocks);
-        (codes.as_ptr(), sums.as_ptr(), scales.as_ptr())
+        (codes, sums, scales)
     });
     for group in groups {
         let row = group * ROWS;
@@ -193,11 +188,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
         let mut w = Blocks { first: w.as_ptr(), stride: p.row_bytes, next: w.as_ptr().wrapping_add(w.len()) };
         let mut lanes = [[_mm512_setzero_ps(); T]; LANES];
         for index in 0..blocks {
-            let x = x.map(|(codes, sums, scales)| Panel {
-                codes: codes.add(len * index),
-                sums: sums.add(len / 16 * index),
-                scale: *scales.add(index),
-            });
+            let x = x.map(|x| Panel::new(x, index, len));
             F::add(&mut w, &x, &mut lanes[index % LANES]);
             w.first = w.first.wrapping_add(bytes);
         }
@@ -211,12 +202,6 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
             p.y.slice((first + token) * p.out + row, ROWS).copy_from_slice(&numbers);
         }
     }
-}
-
-/// Every byte shifted down, of which `mask` remains.
-#[inline(always)]
-unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
-    _mm512_and_si512(_mm512_srli_epi16::<SHIFT>(v), _mm512_set1_epi8(mask as i8))
 }
 
 /// Adds the products of sixteen codes of each row, from one on.
@@ -250,7 +235,6 @@ unsafe fn add_scaled<const T: usize>(
 
 impl Turned for Q8_0 {
     const FORMAT: Format = Format::Q8_0;
-    const TOGETHER: usize = 8;
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
@@ -284,7 +268,6 @@ unsafe fn byte(v: __m512i, i: usize) -> __m512i {
 
 impl<F: SuperBits> Turned for Fours<F> {
     const FORMAT: Format = F::FORMAT;
-    const TOGETHER: usize = 8;
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
@@ -348,7 +331,6 @@ impl<F: SuperBits> Turned for Fours<F> {
 
 impl Turned for Q6_K {
     const FORMAT: Format = Format::Q6_K;
-    const TOGETHER: usize = 8;
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
