@@ -22,7 +22,7 @@ use crate::activations::Interleaved;
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::each;
-use crate::quant::{MAX_BYTES, PANEL, codebook, k, legacy};
+use crate::quant::{MAX_BYTES, codebook, k, legacy};
 use nibbles::Halves;
 use runs::Runs;
 use supers::Fours;
@@ -276,7 +276,7 @@ impl<B: Superblocks> Kind for Supers<B> {
                 if first == 0 {
                     each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
                 }
-                B::add(w, &x.map(|x| Panel::new(x, index, PANEL)), &mut lanes, index % LANES);
+                B::add(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
             }
             for (token, lanes) in lanes.iter().enumerate() {
                 p.put(group, first + token, super_totals(lanes));
@@ -373,12 +373,12 @@ struct Panel {
 }
 
 impl Panel {
-    /// Number `index` of what `Activations::all_supers` gives, or `all_runs`, of blocks of `len` numbers.
+    /// Number `index` of what `Activations::all_supers` gives.
     #[inline(always)]
-    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize, len: usize) -> Self {
+    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
         Panel {
-            codes: codes.as_ptr().wrapping_add(len * index),
-            sums: sums.as_ptr().wrapping_add(len / 16 * index),
+            codes: codes.as_ptr().wrapping_add(256 * index),
+            sums: sums.as_ptr().wrapping_add(16 * index),
             scale: scales[index],
         }
     }
