@@ -266,7 +266,7 @@ impl<B: Superblocks> Kind for Supers<B> {
             let (codes, sums, scales) = p.x.all_supers(row);
             let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
             assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
-            (codes, sums, scales)
+            Panel::first((codes, sums, scales))
         });
         for group in groups {
             let w = p.four(group);
@@ -276,7 +276,7 @@ impl<B: Superblocks> Kind for Supers<B> {
                 if first == 0 {
                     each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
                 }
-                B::add(w, &x.map(|x| Panel::new(x, index)), &mut lanes, index % LANES);
+                B::add(w, &Panel::at(x, index, (256, 1)), &mut lanes, index % LANES);
             }
             for (token, lanes) in lanes.iter().enumerate() {
                 p.put(group, first + token, super_totals(lanes));
@@ -363,24 +363,46 @@ unsafe fn add_panel<P: Panels>(
     }
 }
 
-/// Activations that a block of weights is multiplied with.
+/// Activations that a block of weights is multiplied with, or eight of them.
 #[derive(Clone, Copy)]
 struct Panel {
     codes: *const i8,
     /// The sums of sixteen codes each.
     sums: *const i16,
-    scale: f32,
+    scales: *const f32,
 }
 
 impl Panel {
-    /// Number `index` of what `Activations::all_supers` gives.
+    /// The first of what `Activations::all_runs` or `all_supers` gives.
     #[inline(always)]
-    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
-        Panel {
-            codes: codes.as_ptr().wrapping_add(256 * index),
-            sums: sums.as_ptr().wrapping_add(16 * index),
-            scale: scales[index],
+    fn first((codes, sums, scales): (&[i8], &[i16], &[f32])) -> Self {
+        Panel { codes: codes.as_ptr(), sums: sums.as_ptr(), scales: scales.as_ptr() }
+    }
+
+    /// Of each row number `index` of panels of so many codes and scales. A loop, because `map` would be a call for each block.
+    #[inline(always)]
+    fn at<const T: usize>(
+        mut panels: [Panel; T],
+        index: usize,
+        (codes, scales): (usize, usize),
+    ) -> [Panel; T] {
+        for panel in &mut panels {
+            *panel = Panel {
+                codes: panel.codes.wrapping_add(codes * index),
+                sums: panel.sums.wrapping_add(codes / 16 * index),
+                scales: panel.scales.wrapping_add(scales * index),
+            };
         }
+        panels
+    }
+
+    /// The only scale.
+    ///
+    /// # Safety
+    /// It is there.
+    #[inline(always)]
+    unsafe fn scale(&self) -> f32 {
+        *self.scales
     }
 }
 

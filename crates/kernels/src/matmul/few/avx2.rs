@@ -233,7 +233,7 @@ unsafe fn add_with_minima(head: &WithMinima, totals: __m128i, x: Panel, sum: __m
     let of_minima =
         _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
 
-    let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale));
+    let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale()));
     let sum = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(totals), sum);
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
@@ -388,7 +388,7 @@ impl Four for Q6_K {
 
     #[inline(always)]
     unsafe fn add(head: &__m128, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale));
+        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale()));
         _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sum)
     }
 }

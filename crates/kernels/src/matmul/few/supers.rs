@@ -99,7 +99,7 @@ impl<F: Four> Superblocks for Fours<F> {
 /// needs the same number until it has no registers left.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn settled(mut v: __m512i) -> __m512i {
+pub(super) unsafe fn settled(mut v: __m512i) -> __m512i {
     asm!("/* {} */", inout(zmm_reg) v, options(nostack, preserves_flags));
     v
 }
@@ -202,7 +202,7 @@ unsafe fn add_with_minima(head: &WithMinima, total: __m128i, x: Panel, sum: __m1
     let of_minima =
         _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
 
-    let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale));
+    let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale()));
     let sum = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(total), sum);
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
@@ -332,7 +332,7 @@ impl Four for Q6_K {
 
     #[inline(always)]
     unsafe fn add(head: &__m128, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale));
+        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale()));
         _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sum)
     }
 }

@@ -5,11 +5,11 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 
-use super::supers::field;
+use super::supers::{field, settled};
 use super::{Few, Panel, TOGETHER, each_row};
 use crate::Format;
 use crate::lanes::LANES;
@@ -24,7 +24,7 @@ const ROWS: usize = crate::matmul::TURNED;
 fn tokens(format: Format) -> Option<RangeInclusive<usize>> {
     match format {
         Format::Q8_0 | Format::Q4_K | Format::Q5_K => Some(2..=12),
-        Format::Q6_K => Some(9..=12),
+        Format::Q6_K => Some(4..=12),
         _ => None,
     }
 }
@@ -71,7 +71,8 @@ impl Panel {
 
 /// The blocks of a group of rows, and what is read for the group after it.
 struct Blocks {
-    first: *const u8,
+    /// Of the first of each four rows.
+    fourths: [*const u8; 4],
     /// The bytes from row to row.
     stride: usize,
     /// Of the next group, whose rows follow these, as much is asked for as is read of these.
@@ -83,11 +84,7 @@ impl Blocks {
     #[inline(always)]
     unsafe fn turned(&mut self, at: usize) -> [__m512i; 4] {
         self.ask(ROWS * 16);
-        let load = |row: usize| _mm_loadu_si128(self.first.add(row * self.stride + at).cast());
-        let [a, b, c, d] = each_row!(i => {
-            let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(load(i)), load(4 + i));
-            _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(v, load(8 + i)), load(12 + i))
-        });
+        let [a, b, c, d] = self.sixteen(at);
         let (a, b, c, d) = (
             _mm512_unpacklo_epi32(a, b),
             _mm512_unpackhi_epi32(a, b),
@@ -102,28 +99,39 @@ impl Blocks {
         ]
     }
 
-    /// A number of half precision of each row.
+    /// Sixteen bytes of each row: of row `4 * j + i` in quarter `j` of register `i`.
     #[inline(always)]
-    unsafe fn halves(&self, at: usize) -> __m512 {
-        let half = |row: usize| self.first.add(row * self.stride + at).cast::<i16>().read_unaligned();
-        _mm512_cvtph_ps(_mm256_setr_epi16(
-            half(0),
-            half(1),
-            half(2),
-            half(3),
-            half(4),
-            half(5),
-            half(6),
-            half(7),
-            half(8),
-            half(9),
-            half(10),
-            half(11),
-            half(12),
-            half(13),
-            half(14),
-            half(15),
-        ))
+    unsafe fn sixteen(&self, at: usize) -> [__m512i; 4] {
+        let load =
+            |row: usize, of: usize| _mm_loadu_si128(self.fourths[of].add(row * self.stride + at).cast());
+        each_row!(i => {
+            let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(load(i, 0)), load(i, 1));
+            _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(v, load(i, 2)), load(i, 3))
+        })
+    }
+
+    /// The first two of sixteen bytes of each row, a number of half precision.
+    #[inline(always)]
+    unsafe fn first_half(&self, at: usize) -> __m512 {
+        let [a, b, c, d] = self.sixteen(at);
+        let (a, c) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        float(_mm512_unpacklo_epi64(a, c))
+    }
+
+    /// The last two of sixteen bytes of each row, a number of half precision.
+    #[inline(always)]
+    unsafe fn last_half(&self, at: usize) -> __m512 {
+        let [a, b, c, d] = self.sixteen(at);
+        let (a, c) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        float(_mm512_srli_epi32::<16>(_mm512_unpackhi_epi64(a, c)))
+    }
+
+    /// On to the next blocks.
+    #[inline(always)]
+    unsafe fn step(&mut self, bytes: usize) {
+        for at in &mut self.fourths {
+            *at = kept(at.wrapping_add(bytes));
+        }
     }
 
     /// Into the second cache: the first has no room for two groups, and too few lines under way.
@@ -134,6 +142,19 @@ impl Blocks {
         }
         self.next = self.next.wrapping_add(bytes);
     }
+}
+
+/// The same pointer, in a register of its own: left to itself, the compiler makes sixteen offsets of one pointer and the stride.
+#[inline(always)]
+unsafe fn kept(mut at: *const u8) -> *const u8 {
+    asm!("/* {} */", inout(reg) at, options(nomem, nostack, preserves_flags));
+    at
+}
+
+/// The number whose half precision is in the lower half of each lane.
+#[inline(always)]
+unsafe fn float(v: __m512i) -> __m512 {
+    _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))
 }
 
 /// A format whose blocks are turned.
@@ -182,21 +203,21 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
         let row = p.taken.get(first + token);
         let (codes, sums, scales) = if p.x.has_supers() { p.x.all_supers(row) } else { p.x.all_runs(row) };
         assert!(codes.len() >= len * blocks && sums.len() >= len / 16 * blocks && scales.len() >= blocks);
-        (codes.as_ptr(), sums.as_ptr(), scales.as_ptr())
+        Panel::first((codes, sums, scales))
     });
     for group in groups {
         let row = group * ROWS;
         let w = &p.w[row * p.row_bytes..][..ROWS * p.row_bytes];
-        let mut w = Blocks { first: w.as_ptr(), stride: p.row_bytes, next: w.as_ptr().wrapping_add(w.len()) };
+        let mut w = Blocks {
+            fourths: each_row!(i => w.as_ptr().wrapping_add(4 * i * p.row_bytes)),
+            stride: p.row_bytes,
+            next: w.as_ptr().wrapping_add(w.len()),
+        };
+        w.step(0);
         let mut lanes = [[_mm512_setzero_ps(); T]; LANES];
         for index in 0..blocks {
-            let x = x.map(|(codes, sums, scales)| Panel {
-                codes: codes.add(len * index),
-                sums: sums.add(len / 16 * index),
-                scale: *scales.add(index),
-            });
-            F::add(&mut w, &x, &mut lanes[index % LANES]);
-            w.first = w.first.wrapping_add(bytes);
+            F::add(&mut w, &Panel::at(x, index, (len, 1)), &mut lanes[index % LANES]);
+            w.step(bytes);
         }
         for token in 0..T {
             // As `lanes::sum`.
@@ -223,6 +244,9 @@ unsafe fn add_codes<const T: usize>(
             totals[t] = _mm512_dpbusd_epi32(totals[t], codes[i], x[t].codes(at + 4 * i));
         }
     });
+    for t in 0..T {
+        totals[t] = settled(totals[t]);
+    }
 }
 
 /// Adds integers of each row, times a factor and the activations' scale.
@@ -234,7 +258,7 @@ unsafe fn add_scaled<const T: usize>(
     sums: &mut [__m512; T],
 ) {
     for t in 0..T {
-        let factor = _mm512_mul_ps(factor, _mm512_set1_ps(x[t].scale));
+        let factor = _mm512_mul_ps(factor, _mm512_set1_ps(x[t].scale()));
         sums[t] = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(totals[t]), sums[t]);
     }
 }
@@ -247,15 +271,19 @@ impl Turned for Q8_0 {
         // Without a sign codes are 128 too large.
         let mut totals = [_mm512_setzero_si512(); T];
         for t in 0..T {
-            totals[t] = _mm512_dpwssd_epi32(totals[t], _mm512_set1_epi16(-128), x[t].sums(0));
+            totals[t] = _mm512_madd_epi16(_mm512_set1_epi16(-128), x[t].sums(0));
         }
         each!(half => {
             let codes = w.turned(2 + 16 * half);
             let codes = each_row!(i => _mm512_xor_si512(codes[i], _mm512_set1_epi8(-128)));
-            add_codes(codes, x, 16 * half, &mut totals);
+            each_row!(i => {
+                for t in 0..T {
+                    totals[t] = _mm512_dpbusd_epi32(totals[t], codes[i], x[t].codes(16 * half + 4 * i));
+                }
+            });
         }; 0 1);
         w.ask(ROWS * 2);
-        add_scaled(w.halves(0), totals, x, sums);
+        add_scaled(w.first_half(0), totals, x, sums);
     }
 }
 
@@ -287,6 +315,35 @@ impl<F: SuperBits> Turned for Fours<F> {
         let scales = [_mm512_and_si512(scale, six), last(low, scale)];
         let minima = [_mm512_and_si512(minimum, six), last(_mm512_srli_epi32::<4>(low), minimum)];
 
+        let fifths = if Self::HAS_FIFTHS { [w.turned(16), w.turned(32)] } else { [[zero; 4]; 2] };
+        let codes_at = if Self::HAS_FIFTHS { 48 } else { 16 };
+        let mut totals = [zero; T];
+        each_row!(pair => {
+            let nibbles = [w.turned(codes_at + 32 * pair), w.turned(codes_at + 32 * pair + 16)];
+            each!(which => {
+                let mut of_run = [zero; T];
+                each!(half => {
+                    let mut codes = each_row!(i => match which {
+                        0 => field::<0>(nibbles[half][i], 15),
+                        _ => field::<4>(nibbles[half][i], 15),
+                    });
+                    if Self::HAS_FIFTHS {
+                        let bit = _mm512_set1_epi8((1u8 << (2 * pair + which)) as i8);
+                        codes = each_row!(i => {
+                            let set = _mm512_test_epi8_mask(fifths[half][i], bit);
+                            _mm512_mask_add_epi8(codes[i], set, codes[i], _mm512_set1_epi8(16))
+                        });
+                    }
+                    add_codes(codes, x, 64 * pair + 32 * which + 16 * half, &mut of_run);
+                }; 0 1);
+                let scale = byte(scales[pair / 2], pair % 2 * 2 + which);
+                for t in 0..T {
+                    totals[t] = _mm512_add_epi32(totals[t], _mm512_mullo_epi32(of_run[t], scale));
+                }
+            }; 0 1);
+        });
+        add_scaled(float(factors), totals, x, sums);
+
         let mut of_minima = [zero; T];
         each!(run => {
             // Twice in a lane, once for each sixteen.
@@ -296,41 +353,7 @@ impl<F: SuperBits> Turned for Fours<F> {
                 of_minima[t] = _mm512_dpwssd_epi32(of_minima[t], minimum, x[t].sums(2 * run));
             }
         });
-        let minimum = _mm512_sub_ps(
-            _mm512_setzero_ps(),
-            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(factors))),
-        );
-
-        let fifths = if Self::HAS_FIFTHS { [w.turned(16), w.turned(32)] } else { [[zero; 4]; 2] };
-        let codes_at = if Self::HAS_FIFTHS { 48 } else { 16 };
-        let mut totals = [zero; T];
-        each_row!(pair => {
-            let mut of_runs = [[zero; T]; 2];
-            each!(half => {
-                let nibbles = w.turned(codes_at + 32 * pair + 16 * half);
-                each!(which => {
-                    let mut codes = each_row!(i => match which {
-                        0 => field::<0>(nibbles[i], 15),
-                        _ => field::<4>(nibbles[i], 15),
-                    });
-                    if Self::HAS_FIFTHS {
-                        let bit = _mm512_set1_epi8((1u8 << (2 * pair + which)) as i8);
-                        codes = each_row!(i => {
-                            let set = _mm512_test_epi8_mask(fifths[half][i], bit);
-                            _mm512_mask_add_epi8(codes[i], set, codes[i], _mm512_set1_epi8(16))
-                        });
-                    }
-                    add_codes(codes, x, 64 * pair + 32 * which + 16 * half, &mut of_runs[which]);
-                }; 0 1);
-            }; 0 1);
-            each!(which => {
-                let scale = byte(scales[pair / 2], pair % 2 * 2 + which);
-                for t in 0..T {
-                    totals[t] = _mm512_add_epi32(totals[t], _mm512_mullo_epi32(of_runs[which][t], scale));
-                }
-            }; 0 1);
-        });
-        add_scaled(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(factors)), totals, x, sums);
+        let minimum = _mm512_sub_ps(_mm512_setzero_ps(), float(_mm512_srli_epi32::<16>(factors)));
         add_scaled(minimum, of_minima, x, sums);
     }
 }
@@ -385,6 +408,6 @@ impl Turned for Q6_K {
                 }; 0 1);
             }; 0 1);
         }; 0 1);
-        add_scaled(w.halves(208), totals, x, sums);
+        add_scaled(w.last_half(194), totals, x, sums);
     }
 }

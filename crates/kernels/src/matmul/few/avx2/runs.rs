@@ -9,33 +9,11 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{AHEAD, Few, Kind};
+use super::{AHEAD, Few, Kind, Panel};
 use crate::lanes::{self, LANES};
 use crate::matmul::fetch;
 use crate::quant::avx2::{Bias, RunBits, pairs};
 use crate::quant::{MAX_BYTES, PANEL};
-
-/// A panel of a row of activations.
-#[derive(Clone, Copy)]
-struct Panel {
-    codes: *const i8,
-    /// The sums of sixteen codes each.
-    sums: *const i16,
-    /// Of 32 codes each.
-    scales: *const f32,
-}
-
-impl Panel {
-    /// Number `index` of what `Activations::all_runs` gives.
-    #[inline(always)]
-    fn new((codes, sums, scales): (&[i8], &[i16], &[f32]), index: usize) -> Self {
-        Panel {
-            codes: codes.as_ptr().wrapping_add(PANEL * index),
-            sums: sums.as_ptr().wrapping_add(PANEL / 16 * index),
-            scales: scales.as_ptr().wrapping_add(LANES * index),
-        }
-    }
-}
 
 /// Runs of a format.
 pub(super) struct Runs<F>(PhantomData<F>);
@@ -53,7 +31,7 @@ impl<F: RunBits> Kind for Runs<F> {
                     && x.1.len() == PANEL / 16 * panels
                     && x.2.len() == LANES * panels
             );
-            x
+            Panel::first(x)
         });
         // Of the lanes of a last panel that isn't whole, those that it has.
         let runs = _mm256_set1_epi32((rest / F::FORMAT.block_bytes()) as i32);
@@ -72,7 +50,7 @@ impl<F: RunBits> Kind for Runs<F> {
                 ask(index * bytes, bytes);
                 add_panel::<F, T>(
                     w.as_ptr().add(index * bytes),
-                    &x.map(|x| Panel::new(x, index)),
+                    &Panel::at(x, index, (PANEL, LANES)),
                     &mut lanes,
                 );
             }
@@ -87,7 +65,7 @@ impl<F: RunBits> Kind for Runs<F> {
                     last.as_ptr()
                 };
                 let before = lanes;
-                add_panel::<F, T>(last, &x.map(|x| Panel::new(x, panels)), &mut lanes);
+                add_panel::<F, T>(last, &Panel::at(x, panels, (PANEL, LANES)), &mut lanes);
                 for t in 0..T {
                     lanes[t] = _mm256_blendv_ps(before[t], lanes[t], used);
                 }
