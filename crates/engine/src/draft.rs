@@ -1,7 +1,7 @@
 //! Guesses at the tokens that come next, and how likely they are to come.
 //!
 //! What followed when the latest tokens stood in the sequence before, or in an earlier answer, may follow again: calls repeat what the
-//! prompt says, and agents make the same calls. A guess only
+//! prompt says, and agents make the same calls. Where both have something to say, it tells much whether it is the same. A guess only
 //! decides which rows a step computes beside those that it has to. Each token is drawn as it would be without, from the logits of
 //! its own row, and a draft is over where another token comes. So answers are the same with and without, greedy or sampled. Tokens
 //! that a grammar forces are no guesses: its mask leaves no other, so they are appended without a draw. Pure: no tensors, no clock.
@@ -20,8 +20,28 @@ const NGRAMS: [usize; 4] = [8, 4, 2, 1];
 pub struct Draft {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// How many tokens before each of them it followed earlier on, at most [`COMPARED`].
-    pub matched: Vec<usize>,
+    /// What speaks for each of them.
+    pub grounds: Vec<Ground>,
+}
+
+/// What speaks for a guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// How many tokens before it it followed earlier on, at most [`COMPARED`].
+    pub matched: usize,
+    /// Of the sequence and what was said elsewhere, what the other one says.
+    pub other: Other,
+}
+
+/// What another text says to a guess and to all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Other {
+    /// It doesn't have the latest tokens.
+    Silent,
+    /// The same.
+    Agrees,
+    /// Something else, or no more.
+    Differs,
 }
 
 impl Draft {
@@ -29,7 +49,7 @@ impl Draft {
     pub fn end(&mut self, ends: impl Fn(u32) -> bool) {
         let kept = self.tokens.iter().position(|&token| ends(token)).unwrap_or(self.tokens.len());
         self.tokens.truncate(kept);
-        self.matched.truncate(kept);
+        self.grounds.truncate(kept);
     }
 
     /// How many of the first `rows` tokens are those that `came`.
@@ -38,15 +58,15 @@ impl Draft {
     }
 }
 
-/// How often guesses come true, by the length of the match. Learned from all that are made, computed or not, so that what is not worth
-/// computing is found worth it as soon as it is.
+/// How often guesses come true, by what the other text says and the length of the match. Learned from all that are made, computed or
+/// not, so that what is not worth computing is found worth it as soon as it is.
 #[derive(Clone, Debug)]
-pub struct Odds([f64; 5]);
+pub struct Odds([[f64; 5]; 3]);
 
 impl Default for Odds {
     fn default() -> Self {
         // A start only: some dozens of tokens later it hardly counts.
-        Odds([0.2, 0.4, 0.6, 0.7, 0.8])
+        Odds([[0.2, 0.4, 0.6, 0.7, 0.8], [0.7, 0.7, 0.7, 0.7, 0.8], [0.2, 0.3, 0.5, 0.6, 0.6]])
     }
 }
 
@@ -58,16 +78,16 @@ impl Odds {
         match matched {
             ..2 => 0,
             2..4 => 1,
-            4..6 => 2,
-            6..10 => 3,
-            10.. => 4,
+            4..8 => 2,
+            8..COMPARED => 3,
+            COMPARED.. => 4,
         }
     }
 
     /// Learns what came where `draft` was guessed; what follows its first mistake says nothing.
     pub fn learn(&mut self, draft: &Draft, came: &[u32]) {
-        for ((guessed, &matched), came) in draft.tokens.iter().zip(&draft.matched).zip(came) {
-            let odds = &mut self.0[Self::class(matched)];
+        for ((guessed, ground), came) in draft.tokens.iter().zip(&draft.grounds).zip(came) {
+            let odds = &mut self.0[ground.other as usize][Self::class(ground.matched)];
             *odds += (f64::from(u8::from(guessed == came)) - *odds) * Self::NEWS;
             if guessed != came {
                 return;
@@ -78,8 +98,8 @@ impl Odds {
     /// For each token of `draft` the probability that it comes, and all before it.
     pub fn chances(&self, draft: &Draft) -> Vec<f64> {
         let mut all = 1.0;
-        let chances = draft.matched.iter().map(|&matched| {
-            all *= self.0[Self::class(matched)];
+        let chances = draft.grounds.iter().map(|ground| {
+            all *= self.0[ground.other as usize][Self::class(ground.matched)];
             all
         });
         chances.collect()
@@ -157,21 +177,27 @@ impl Lookup {
         let own = self.0.find(tokens, tokens).map(|found| (tokens, found));
         let elsewhere =
             said.and_then(|said| Some((said.tokens.as_slice(), said.places.find(&said.tokens, tokens)?)));
+        let (best, other) = match (own, elsewhere) {
+            (Some(own), Some(elsewhere)) if elsewhere.1.1 > own.1.1 => (elsewhere, Some(own)),
+            (Some(own), elsewhere) => (own, elsewhere),
+            (None, Some(elsewhere)) => (elsewhere, None),
+            (None, None) => return Draft::default(),
+        };
+        let (text, (at, matched)) = best;
         let mut draft = Draft::default();
-        let longest =
-            own.into_iter().chain(elsewhere).reduce(|own, elsewhere| match elsewhere.1.1 > own.1.1 {
-                true => elsewhere,
-                false => own,
-            });
-        let Some((text, (at, matched))) = longest else { return draft };
+        let mut says = other.map_or(Other::Silent, |_| Other::Agrees);
         for drafted in 0..most {
             // A place that has caught up with the end goes on with what it gave itself: a cycle.
-            draft.tokens.push(match (at + drafted).checked_sub(text.len()) {
+            let token = match (at + drafted).checked_sub(text.len()) {
                 None => text[at + drafted],
                 Some(before) if std::ptr::eq(text, tokens) => draft.tokens[before],
                 Some(_) => break,
-            });
-            draft.matched.push((matched + drafted).min(COMPARED));
+            };
+            if other.is_some_and(|(text, (at, _))| text.get(at + drafted) != Some(&token)) {
+                says = Other::Differs;
+            }
+            draft.tokens.push(token);
+            draft.grounds.push(Ground { matched: (matched + drafted).min(COMPARED), other: says });
         }
         draft
     }
@@ -253,7 +279,8 @@ mod tests {
     #[test]
     fn what_followed_last_time_is_guessed() {
         let draft = check(&[1, 2, 3, 4, 5, 6, 9, 1, 2, 3], 3, &[4, 5, 6]);
-        assert_eq!(draft.matched, [3, 4, 5]);
+        let silent = |matched| Ground { matched, other: Other::Silent };
+        assert_eq!(draft.grounds, [3, 4, 5].map(silent));
         check(&[7, 1, 2, 3, 8, 1, 2], 2, &[3, 8]);
         // The latest of several.
         check(&[1, 2, 5, 1, 2, 6, 1, 2], 1, &[6]);
@@ -309,17 +336,47 @@ mod tests {
     }
 
     #[test]
+    fn two_that_agree_are_better_than_one() {
+        let mut tenants = Tenants::default();
+        tenants.remember("a", &[90, 91, 1, 2, 3, 4, 5], 2);
+        let propose = |tokens: &[u32]| {
+            let draft = Lookup::new(64).propose(tokens, tenants.said("a"), 4);
+            (draft.tokens, draft.grounds.into_iter().map(|ground| ground.other).collect::<Vec<_>>())
+        };
+        let (agrees, differs) = (Other::Agrees, Other::Differs);
+        // Once they differ, what follows is no longer about the same.
+        assert_eq!(
+            propose(&[1, 2, 3, 7, 5, 1, 2]),
+            (vec![3, 7, 5, 1], vec![agrees, differs, differs, differs])
+        );
+        assert_eq!(propose(&[6, 2, 8, 90, 91, 1, 2]), (vec![3, 4, 5], vec![differs; 3]));
+        assert_eq!(propose(&[7, 3, 4]), (vec![5], vec![Other::Silent]));
+
+        let ground = |other| Ground { matched: 4, other };
+        let draft = |other| Draft { tokens: vec![1], grounds: vec![ground(other)] };
+        let mut odds = Odds::default();
+        for came in [[1], [2]].iter().cycle().take(200) {
+            odds.learn(&draft(agrees), &[1]);
+            odds.learn(&draft(differs), came);
+        }
+        let chances = [agrees, differs].map(|other| odds.chances(&draft(other))[0]);
+        assert!(chances[0] > 0.98 && (0.4..0.6).contains(&chances[1]), "{chances:?}");
+    }
+
+    #[test]
     fn nothing_is_guessed_beyond_the_end() {
-        let mut draft = Draft { tokens: vec![1, 2, 3, 2], matched: vec![4, 5, 6, 7] };
+        let ground = |matched| Ground { matched, other: Other::Silent };
+        let mut draft = Draft { tokens: vec![1, 2, 3, 2], grounds: [4, 5, 6, 7].map(ground).to_vec() };
         draft.end(|token| token == 9);
         assert_eq!(draft.tokens.len(), 4);
         draft.end(|token| token == 2);
-        assert_eq!(draft, Draft { tokens: vec![1], matched: vec![4] });
+        assert_eq!(draft, Draft { tokens: vec![1], grounds: vec![ground(4)] });
     }
 
     #[test]
     fn chances_are_learned() {
-        let draft = Draft { tokens: vec![1, 2, 3], matched: vec![16, 1, 1] };
+        let ground = |matched| Ground { matched, other: Other::Silent };
+        let draft = Draft { tokens: vec![1, 2, 3], grounds: [16, 1, 1].map(ground).to_vec() };
         let mut odds = Odds::default();
         let before = odds.chances(&draft);
         assert!(before[0] > before[1] && before[1] > before[2] && before[2] > 0.0, "{before:?}");
@@ -342,10 +399,11 @@ mod tests {
             let mut lookup = Lookup::new(1);
             for end in 0..=tokens.len() {
                 let draft = lookup.propose(&tokens[..end], None, most);
-                prop_assert!(draft.tokens.len() <= most && draft.matched.len() == draft.tokens.len());
+                prop_assert!(draft.tokens.len() <= most && draft.grounds.len() == draft.tokens.len());
                 let text = [&tokens[..end], &draft.tokens].concat();
                 for at in end..text.len() {
-                    let matched = draft.matched[at - end];
+                    let Ground { matched, other } = draft.grounds[at - end];
+                    prop_assert_eq!(other, Other::Silent);
                     let before = &text[at - matched..at];
                     prop_assert!(matched >= 1 && (0..at - matched).any(|from| text[from..].starts_with(before)
                         && text[from + matched] == text[at]), "{:?} {:?}", text, draft);

@@ -13,7 +13,7 @@ use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::cache::SNAPSHOT_EVERY;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
-use crate::draft::{Draft, Odds};
+use crate::draft::{Draft, Ground, Odds, Other};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 
@@ -166,6 +166,9 @@ fn damage(random: &mut Random, folder: &Path) -> bool {
     true
 }
 
+/// Reason enough to compute a drafted token.
+const SURE: Ground = Ground { matched: usize::MAX, other: Other::Silent };
+
 /// A draft of what will come after `tokens`, now and then with a mistake in it.
 pub(super) fn draft(random: &mut Random, oracle: &mut Oracle, tokens: &[u32]) -> Draft {
     let mut text = tokens.to_vec();
@@ -175,7 +178,7 @@ pub(super) fn draft(random: &mut Random, oracle: &mut Oracle, tokens: &[u32]) ->
         text.push(if at < right { next } else { next ^ 1 });
     }
     let tokens = text.split_off(tokens.len());
-    Draft { matched: vec![usize::MAX; tokens.len()], tokens }
+    Draft { grounds: vec![SURE; tokens.len()], tokens }
 }
 
 /// Compares the logits of a run that is through with the oracle's and appends the tokens that they make the most likely, as long as
@@ -279,7 +282,7 @@ fn check_on<B: Backend>(
             if !run.finished && run.pending() < BUDGET && random.below(3) > 0 {
                 run.draft = draft(&mut random, &mut oracle, &run.tokens);
                 run.draft.tokens.truncate(*limit - run.tokens.len());
-                run.draft.matched.truncate(*limit - run.tokens.len());
+                run.draft.grounds.truncate(*limit - run.tokens.len());
             }
         }
         trust(&mut pool);
@@ -563,7 +566,7 @@ fn what_was_guessed_wrongly_leaves_nothing_behind() {
                     all.push(if at < right { next } else { next ^ 1 });
                 }
                 run.draft.tokens = all.split_off(run.tokens.len());
-                run.draft.matched = vec![usize::MAX; length];
+                run.draft.grounds = vec![SURE; length];
             }
             trust(&mut pool);
             let mut refs = [&mut run];
