@@ -46,11 +46,16 @@ const TILES: usize = 2;
 pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
     let most = match level {
         Level::Scalar => return false,
-        Level::Avx2 | Level::AvxVnni if format.block_len() == RUN => 14,
+        _ if as_words(level, format) => 20,
         Level::Avx2 | Level::AvxVnni => 12,
         Level::Avx512 | Level::Amx => few::most(format),
     };
     format.block_len() > 1 && rows > most
+}
+
+/// Whether codes and activations are widened to words, for [`signed_runs_avx2`].
+fn as_words(level: Level, format: Format) -> bool {
+    level == Level::Avx2 && matches!(format, Format::Q8_0 | Format::IQ4_NL)
 }
 
 /// As [`super::matmul`].
@@ -61,9 +66,7 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
         Taken::All => None,
         Taken::Some(rows) => Some(rows),
     };
-    // For `signed_runs_avx2`.
-    let as_words = cpu.isa.level() == Level::Avx2 && matches!(w.format, Format::Q8_0 | Format::IQ4_NL);
-    let blocks = x.in_blocks(cpu, rows, as_words);
+    let blocks = x.in_blocks(cpu, rows, as_words(cpu.isa.level(), w.format));
     let out = w.rows();
     let row_bytes = w.bytes.len() / out;
     let level = match cpu.isa.level() {

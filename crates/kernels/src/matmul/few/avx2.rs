@@ -1,10 +1,11 @@
-//! Products with few rows of activations by AVX2, of runs (`runs`), and of the superblocks that models are mostly made of: of
-//! these, as by AVX-512, four rows of weights are worked through side by side.
+//! Products with few rows of activations by AVX2, of runs (`runs`, or for several rows of activations `turned`), and of the
+//! superblocks that models are mostly made of: of these, as by AVX-512, four rows of weights are worked through side by side.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod runs;
+mod turned;
 
 use std::arch::{asm, x86_64::*};
 use std::marker::PhantomData;
@@ -55,6 +56,9 @@ trait Four: SuperBits {
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a whole group.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
+    if turned::some_rows(p, format, rows.clone()) {
+        return true;
+    }
     match format {
         Format::Q4_K => multiply::<Supers<Fours<Q4_K>>>(p, rows),
         Format::Q5_K => multiply::<Supers<Fours<Q5_K>>>(p, rows),

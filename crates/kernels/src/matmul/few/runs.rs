@@ -38,7 +38,7 @@ impl<F: RunBits> Blocks for Runs<F> {
     unsafe fn head(blocks: [*const u8; ROWS]) -> Factors {
         let of = each_row!(row => {
             let panel = blocks[row];
-            (F::scales(panel), if F::OFFSET { F::offsets(panel) } else { _mm256_setzero_ps() })
+            (F::scales(panel, F::FORMAT.block_bytes()), if F::OFFSET { F::offsets(panel, F::FORMAT.block_bytes()) } else { _mm256_setzero_ps() })
         });
         Factors {
             scales: [both(of[0].0, of[1].0), both(of[2].0, of[3].0)],

@@ -52,8 +52,8 @@ impl<F: RunBits> Codec for Runs<F> {
         let panel = bytes.as_ptr();
         Run8 {
             codes: each!(lane => F::vector(panel.add(lane * F::FORMAT.block_bytes()))),
-            scales: F::scales(panel),
-            offsets: if F::OFFSET { F::offsets(panel) } else { _mm256_setzero_ps() },
+            scales: F::scales(panel, F::FORMAT.block_bytes()),
+            offsets: if F::OFFSET { F::offsets(panel, F::FORMAT.block_bytes()) } else { _mm256_setzero_ps() },
         }
     }
 

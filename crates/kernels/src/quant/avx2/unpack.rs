@@ -35,23 +35,23 @@ pub(crate) trait RunBits: Run {
         assert!(bytes.len() == 8 * size);
         let panel = bytes.as_ptr();
         let (mut scales, mut offsets) = ([0f32; 8], [0f32; 8]);
-        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(panel));
+        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(panel, size));
         if Self::OFFSET {
-            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(panel));
+            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(panel, size));
         }
         (each!(run => Self::vector(panel.add(run * size))), scales, offsets)
     }
 
-    /// The scales of the eight blocks of a panel: half-precision numbers at their start, unless otherwise defined.
+    /// The scales of eight blocks, so many bytes apart: half-precision numbers at their start, unless otherwise defined.
     #[inline(always)]
-    unsafe fn scales(panel: *const u8) -> __m256 {
-        halves(panel, Self::FORMAT.block_bytes())
+    unsafe fn scales(first: *const u8, stride: usize) -> __m256 {
+        halves(first, stride)
     }
 
-    /// The offsets of the eight blocks of a panel, if they have some.
+    /// The offsets of eight blocks, so many bytes apart, if they have some.
     #[inline(always)]
-    unsafe fn offsets(panel: *const u8) -> __m256 {
-        halves(panel.add(2), Self::FORMAT.block_bytes())
+    unsafe fn offsets(first: *const u8, stride: usize) -> __m256 {
+        halves(first.add(2), stride)
     }
 }
 
@@ -215,9 +215,9 @@ impl RunBits for MXFP4 {
     }
 
     #[inline(always)]
-    unsafe fn scales(panel: *const u8) -> __m256 {
+    unsafe fn scales(first: *const u8, stride: usize) -> __m256 {
         // The first byte of block i, as the lowest of number i among those that lie 4 i bytes before it.
-        let load = |i: usize| load(panel.add((17 - 4) * i));
+        let load = |i: usize| load(first.add((stride - 4) * i));
         let v = _mm256_blend_epi32::<0b10>(load(0), load(1));
         let v = _mm256_blend_epi32::<0b1000>(_mm256_blend_epi32::<0b100>(v, load(2)), load(3));
         let v = _mm256_blend_epi32::<0b10_0000>(_mm256_blend_epi32::<0b1_0000>(v, load(4)), load(5));

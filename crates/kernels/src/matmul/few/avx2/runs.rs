@@ -83,7 +83,7 @@ impl<F: RunBits> Kind for Runs<F> {
 #[inline(always)]
 unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], lanes: &mut [__m256; T]) {
     let totals = eight::<F, T>(w, x);
-    let scales = F::scales(w);
+    let scales = F::scales(w, F::FORMAT.block_bytes());
     for t in 0..T {
         let sums = _mm256_loadu_si256(x[t].sums.cast());
         let mut total = totals[t];
@@ -94,7 +94,8 @@ unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], la
         lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(scales, of_x), _mm256_cvtepi32_ps(total), lanes[t]);
         if F::OFFSET {
             let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
-            lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(w), of_x), total, lanes[t]);
+            lanes[t] =
+                _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(w, F::FORMAT.block_bytes()), of_x), total, lanes[t]);
         }
     }
 }
