@@ -1,4 +1,4 @@
-//! Products with few rows of activations by AVX2, of runs (`runs`, or for several rows of activations `turned`), and of the
+//! Products with few rows of activations by AVX2, of runs (`turned`, or as they lie `runs`), and of the
 //! superblocks that models are mostly made of: of these, as by AVX-512, four rows of weights are worked through side by side.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.

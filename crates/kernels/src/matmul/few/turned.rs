@@ -146,6 +146,7 @@ impl Blocks {
 
 /// The same pointer, in a register of its own: left to itself, the compiler makes sixteen offsets of one pointer and the stride.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block)] // Nothing is read there.
 unsafe fn kept(mut at: *const u8) -> *const u8 {
     asm!("/* {} */", inout(reg) at, options(nomem, nostack, preserves_flags));
     at

@@ -1,4 +1,4 @@
-//! Products of runs with several rows of activations by AVX2: eight rows of weights are turned, so that each has a lane of every
+//! Products of runs with few rows of activations by AVX2: eight rows of weights are turned, so that each has a lane of every
 //! register, and no sum goes across lanes.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
@@ -21,13 +21,17 @@ const ROWS: usize = 8;
 /// The most rows of activations that weights are turned for at once: as many as have sums in registers.
 const TOGETHER: usize = 8;
 
-/// The products of some rows of weights with several rows of activations; `false` if there is nothing here for the format or for so
-/// many rows.
+/// The bytes of a row of Q8_0 from which one row of activations takes weights as they lie: then memory is the limit, of which four
+/// long streams get more. Shorter rows are of models so small that they stay in a cache.
+const LONG: usize = 1 << 10;
+
+/// The products of some rows of weights; `false` if there is nothing here for the format, or if weights are better used as they lie.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
-    if p.tokens < 2 || !p.out.is_multiple_of(ROWS) {
+    let waits = format == Format::Q8_0 && p.tokens == 1 && p.row_bytes >= LONG;
+    if waits || !p.out.is_multiple_of(ROWS) {
         return false;
     }
     match format {
@@ -44,7 +48,7 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
 }
 
 /// # Safety
-/// As [`some_rows`], and the rows of weights are whole groups; there are at least two rows of activations.
+/// As [`some_rows`], and the rows of weights are whole groups.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply<F: RunBits>(p: Few, rows: Range<usize>) {
     let groups = rows.start / ROWS..rows.end / ROWS;
@@ -54,6 +58,7 @@ unsafe fn multiply<F: RunBits>(p: Few, rows: Range<usize>) {
         let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
         let groups = groups.clone();
         match end - first {
+            1 => together::<F, 1>(&p, groups, first),
             2 => together::<F, 2>(&p, groups, first),
             3 => together::<F, 3>(&p, groups, first),
             4 => together::<F, 4>(&p, groups, first),
@@ -112,8 +117,8 @@ unsafe fn add<F: RunBits, const T: usize>(
     x: &[Panel; T],
     sums: &mut [__m256; T],
 ) {
-    // How many times four products fit into two words.
-    let most = i16::MAX as usize / (2 * 127 * F::MOST as usize);
+    // How many times two products fit into a word: a power of two, so that a run is whole times as many.
+    let most = (1 << (i16::MAX as usize / (2 * 127 * F::MOST as usize)).ilog2()).min(RUN / 4);
     let codes = turn(each!(row => _mm256_castsi256_ps(F::vector(w.add(row * stride)))));
     let mut words = [_mm256_setzero_si256(); T];
     let mut totals = [_mm256_setzero_si256(); T];
@@ -126,8 +131,8 @@ unsafe fn add<F: RunBits, const T: usize>(
                 Bias::Unsigned(_) => _mm256_maddubs_epi16(codes, x),
                 Bias::Signed => _mm256_maddubs_epi16(without_sign, _mm256_sign_epi8(x, codes)),
             };
-            words[t] = if i % most.min(4) == 0 { products } else { _mm256_add_epi16(words[t], products) };
-            if (i + 1) % most.min(4) == 0 {
+            words[t] = if i.is_multiple_of(most) { products } else { _mm256_add_epi16(words[t], products) };
+            if (i + 1).is_multiple_of(most) {
                 let pairs = _mm256_madd_epi16(words[t], _mm256_set1_epi16(1));
                 totals[t] = settled(_mm256_add_epi32(totals[t], pairs));
             }
