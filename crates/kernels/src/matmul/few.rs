@@ -35,6 +35,28 @@ macro_rules! each_row {
 }
 use each_row;
 
+/// Calls what takes T rows of activations from `first` on for parts of all of them, as even as there can be, of which none has more than
+/// `most`. Not a function, as [`each_row`].
+macro_rules! in_parts {
+    ($tokens:expr, $first:ident, $most:expr, $count:ident => $call:expr; $($less:literal)+) => {
+        let parts = $tokens.div_ceil($most);
+        for part in 0..parts {
+            let ($first, end) = ($tokens * part / parts, $tokens * (part + 1) / parts);
+            match end - $first {
+                $($less => {
+                    const $count: usize = $less;
+                    $call
+                })+
+                _ => {
+                    const $count: usize = $most;
+                    $call
+                }
+            }
+        }
+    };
+}
+use in_parts;
+
 /// The rows of weights that are worked through side by side.
 const ROWS: usize = 4;
 
@@ -290,19 +312,7 @@ impl<B: Superblocks> Kind for Supers<B> {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
     let groups = groups(&rows);
-    // As even parts as there can be.
-    let parts = p.tokens.div_ceil(SUPERS_TOGETHER);
-    for part in 0..parts {
-        let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
-        let groups = groups.clone();
-        match end - first {
-            1 => K::together::<1>(&p, groups, first),
-            2 => K::together::<2>(&p, groups, first),
-            3 => K::together::<3>(&p, groups, first),
-            4 => K::together::<4>(&p, groups, first),
-            _ => K::together::<SUPERS_TOGETHER>(&p, groups, first),
-        }
-    }
+    in_parts!(p.tokens, first, SUPERS_TOGETHER, T => K::together::<T>(&p, groups.clone(), first); 1 2 3 4);
 }
 
 /// # Safety

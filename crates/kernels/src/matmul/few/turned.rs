@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 
 use super::supers::{field, settled};
-use super::{Few, Panel, TOGETHER, each_row};
+use super::{Few, Panel, TOGETHER, each_row, in_parts};
 use crate::Format;
 use crate::lanes::LANES;
 use crate::quant::avx2::{SuperBits, each};
@@ -174,21 +174,7 @@ trait Turned {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
     let groups = rows.start / ROWS..rows.end / ROWS;
-    // As even parts as there can be.
-    let parts = p.tokens.div_ceil(TOGETHER);
-    for part in 0..parts {
-        let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
-        let groups = groups.clone();
-        match end - first {
-            2 => together::<F, 2>(&p, groups, first),
-            3 => together::<F, 3>(&p, groups, first),
-            4 => together::<F, 4>(&p, groups, first),
-            5 => together::<F, 5>(&p, groups, first),
-            6 => together::<F, 6>(&p, groups, first),
-            7 => together::<F, 7>(&p, groups, first),
-            _ => together::<F, TOGETHER>(&p, groups, first),
-        }
-    }
+    in_parts!(p.tokens, first, TOGETHER, T => together::<F, T>(&p, groups.clone(), first); 2 3 4 5 6 7);
 }
 
 /// The products of some groups of rows with T rows of activations from `first` on.

@@ -8,6 +8,7 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::super::in_parts;
 use super::{Few, Panel, settled};
 use crate::Format;
 use crate::lanes::LANES;
@@ -52,22 +53,7 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn multiply<F: RunBits>(p: Few, rows: Range<usize>) {
     let groups = rows.start / ROWS..rows.end / ROWS;
-    // As even parts as there can be.
-    let parts = p.tokens.div_ceil(TOGETHER);
-    for part in 0..parts {
-        let (first, end) = (p.tokens * part / parts, p.tokens * (part + 1) / parts);
-        let groups = groups.clone();
-        match end - first {
-            1 => together::<F, 1>(&p, groups, first),
-            2 => together::<F, 2>(&p, groups, first),
-            3 => together::<F, 3>(&p, groups, first),
-            4 => together::<F, 4>(&p, groups, first),
-            5 => together::<F, 5>(&p, groups, first),
-            6 => together::<F, 6>(&p, groups, first),
-            7 => together::<F, 7>(&p, groups, first),
-            _ => together::<F, TOGETHER>(&p, groups, first),
-        }
-    }
+    in_parts!(p.tokens, first, TOGETHER, T => together::<F, T>(&p, groups.clone(), first); 1 2 3 4 5 6 7);
 }
 
 /// The products of some groups of rows with T rows of activations from `first` on.
