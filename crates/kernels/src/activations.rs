@@ -33,6 +33,9 @@ pub struct Activations {
     /// See [`Activations::interleaved`].
     #[cfg(target_arch = "x86_64")]
     interleaved: Aligned<i8>,
+    /// See [`Activations::run_sums`].
+    #[cfg(target_arch = "x86_64")]
+    run_sums: Aligned<i16>,
     /// Whether somebody asked for it yet.
     #[cfg(target_arch = "x86_64")]
     is_interleaved: bool,
@@ -52,28 +55,39 @@ enum Form {
     Supers,
 }
 
-/// An order of the sixteens of a superblock in which a register takes the nibbles of superblocks, and two registers after each other
+/// An order of the codes of a superblock in which a register takes the nibbles of superblocks, and two registers after each other
 /// have the same scales.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) enum Interleaved {
-    /// For registers of 32 bytes, of each four runs: the first halves of the first and the third, what is left of both, and
-    /// the same of the second and the fourth.
-    Halves,
+    /// For registers of 32 bytes, of each four runs the first and the third, and then the second and the fourth: eight codes of one,
+    /// eight of the other; of both halves of runs those that come first, then those that are left.
+    Eights,
     /// For registers of 64 bytes: the first halves of runs 0, 2, 4 and 6, what is left of them, and the same of the others.
     Whole,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Interleaved {
-    /// Where the sixteens are in their own order.
-    fn sixteens(self) -> [usize; 16] {
-        match self {
-            Interleaved::Halves => [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15],
-            Interleaved::Whole => [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15],
+    /// Where the eights are in their own order.
+    const fn eights(self) -> [usize; 32] {
+        let mut eights = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            eights[i] = match self {
+                // Of four runs two, of these a register, of each half of a run both.
+                Interleaved::Eights => i / 16 * 16 + i / 8 % 2 * 4 + i / 4 % 2 + i / 2 % 2 * 2 + i % 2 * 8,
+                Interleaved::Whole => i / 8 * 2 + i / 2 % 4 * 8 + i % 2,
+            };
+            i += 1;
         }
+        eights
     }
 }
+
+/// The numbers of [`Activations::run_sums`] for a panel.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const RUN_SUMS: usize = 32;
 
 impl Form {
     fn of(format: Format) -> Form {
@@ -167,19 +181,25 @@ impl Activations {
         &self.blocks
     }
 
-    /// Makes what [`Activations::interleaved`] gives. On a CPU it is always the same order.
+    /// Makes what [`Activations::interleaved`] and [`Activations::run_sums`] give. On a CPU it is always the same order.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleave(&mut self, order: Interleaved) {
         if std::mem::replace(&mut self.is_interleaved, true) {
             return;
         }
-        let interleaved = self.interleaved.at_least(self.rows * self.panels * PANEL);
-        let panels = interleaved.as_chunks_mut::<PANEL>().0;
-        for (to, from) in panels.iter_mut().zip(self.codes.as_chunks::<PANEL>().0) {
-            let from = from.as_chunks::<16>().0;
-            for (to, at) in to.as_chunks_mut::<16>().0.iter_mut().zip(order.sixteens()) {
+        let panels = self.rows * self.panels;
+        let interleaved = self.interleaved.at_least(panels * PANEL).as_chunks_mut::<PANEL>().0;
+        let eights = order.eights();
+        for (to, from) in interleaved.iter_mut().zip(self.codes.as_chunks::<PANEL>().0) {
+            let from = from.as_chunks::<8>().0;
+            for (to, at) in to.as_chunks_mut::<8>().0.iter_mut().zip(eights) {
                 *to = from[at];
             }
+        }
+        let run_sums = self.run_sums.at_least(panels * RUN_SUMS).as_chunks_mut::<8>().0;
+        for (to, from) in run_sums.iter_mut().zip(self.sums.as_chunks::<4>().0) {
+            let two = [from[0] + from[1], from[2] + from[3]];
+            *to = [two[0], two[1], two[0], two[1], two[0], two[1], two[0], two[1]];
         }
     }
 
@@ -191,6 +211,16 @@ impl Activations {
     pub(crate) fn interleaved(&self, row: usize) -> &[i8] {
         assert!(self.is_interleaved && row < self.rows, "row {row} of {} is not interleaved", self.rows);
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]
+    }
+
+    /// The sums of runs of a row, after [`Activations::interleave`]: those of two, four times, and of the next two.
+    ///
+    /// # Panics
+    /// As [`Activations::interleaved`].
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn run_sums(&self, row: usize) -> &[i16] {
+        assert!(self.is_interleaved && row < self.rows, "row {row} of {} has no sums of runs", self.rows);
+        &self.run_sums[row * self.panels * RUN_SUMS..][..self.panels * RUN_SUMS]
     }
 
     /// The number of panels in a row.

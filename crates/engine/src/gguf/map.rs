@@ -46,6 +46,10 @@ impl Bytes {
         // accepts that; model files and those of the prefix cache are replaced by renaming, not written in place. All values read from the map are
         // plain integers and floats, for which every bit pattern is valid, and text is copied as it is validated.
         let map = unsafe { Mmap::map(&file)? };
+        // Weights are read from end to end for each token: in large pages less time goes into looking addresses up. Linux
+        // reads what isn't in memory yet in such pages, if the file system can.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Bytes::Mapped(Arc::new(Mapped { map, stamp: stamp(&metadata) })))
     }
 

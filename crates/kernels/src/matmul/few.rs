@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use super::{Few, fetch};
 use crate::Format;
-use crate::activations::Interleaved;
+use crate::activations::{Interleaved, RUN_SUMS};
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::each;
@@ -209,7 +209,9 @@ const SUPERS_TOGETHER: usize = 5;
 /// are [alike](Superblocks::ALIKE), unless weights are turned.
 pub(super) fn interleaves(level: Level, format: Format, out: usize, rows: usize) -> Option<Interleaved> {
     match (level, format) {
-        (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K) => Some(Interleaved::Halves),
+        (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K | Format::Q6_K) => {
+            Some(Interleaved::Eights)
+        }
         (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) if !turned::pays(format, out, rows) => {
             Some(Interleaved::Whole)
         }
@@ -262,46 +264,46 @@ trait Superblocks {
     /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors of codes have the same scales: their
     /// products are added before they are scaled.
     const ALIKE: bool;
+    /// Whether the sums of activations are wanted as [`crate::Activations::run_sums`] has them.
+    const SPREAD: bool;
 
     /// Adds the products of blocks of four rows with T panels to the sums of a lane.
     ///
     /// # Safety
     /// The instruction set is there; pointers are to whole blocks and panels.
-    unsafe fn add<const T: usize>(
-        w: [*const u8; ROWS],
-        x: &[Panel; T],
-        lanes: &mut [[__m128; LANES]; T],
-        lane: usize,
-    );
+    unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]);
 }
 
 /// [`Superblocks`], one after the other.
 struct Supers<B>(PhantomData<B>);
 
 impl<B: Superblocks> Kind for Supers<B> {
+    #[allow(clippy::needless_range_loop)] // Each row of activations has a part of every lane.
     #[inline(always)]
     unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
         let bytes = B::FORMAT.block_bytes();
         let blocks = p.row_bytes / bytes;
+        let of_panel = if B::SPREAD { RUN_SUMS } else { 16 };
         let x: [_; T] = std::array::from_fn(|token| {
             let row = p.taken.get(first + token);
             let (codes, sums, scales) = p.x.all_supers(row);
             let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
-            assert!(codes.len() == 256 * blocks && sums.len() == 16 * blocks && scales.len() == blocks);
+            let sums = if B::SPREAD { p.x.run_sums(row) } else { sums };
+            assert!(codes.len() == 256 * blocks && sums.len() == of_panel * blocks && scales.len() == blocks);
             Panel::first((codes, sums, scales))
         });
         for group in groups {
             let w = p.four(group);
-            let mut lanes = [[_mm_setzero_ps(); LANES]; T];
+            let mut lanes = [[_mm_setzero_ps(); T]; LANES];
             for index in 0..blocks {
                 let w = each_row!(row => w[row].add(index * bytes));
                 if first == 0 {
                     each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
                 }
-                B::add(w, &Panel::at(x, index, (256, 1)), &mut lanes, index % LANES);
+                B::add(w, &Panel::at(x, index, (256, of_panel, 1)), &mut lanes[index % LANES]);
             }
-            for (token, lanes) in lanes.iter().enumerate() {
-                p.put(group, first + token, super_totals(lanes));
+            for token in 0..T {
+                p.put(group, first + token, super_totals(each!(lane => lanes[lane][token])));
             }
         }
     }
@@ -389,17 +391,17 @@ impl Panel {
         Panel { codes: codes.as_ptr(), sums: sums.as_ptr(), scales: scales.as_ptr() }
     }
 
-    /// Of each row number `index` of panels of so many codes and scales. A loop, because `map` would be a call for each block.
+    /// Of each row number `index` of panels of so many codes, sums and scales. A loop, because `map` would be a call for each block.
     #[inline(always)]
     fn at<const T: usize>(
         mut panels: [Panel; T],
         index: usize,
-        (codes, scales): (usize, usize),
+        (codes, sums, scales): (usize, usize, usize),
     ) -> [Panel; T] {
         for panel in &mut panels {
             *panel = Panel {
                 codes: panel.codes.wrapping_add(codes * index),
-                sums: panel.sums.wrapping_add(codes / 16 * index),
+                sums: panel.sums.wrapping_add(sums * index),
                 scales: panel.scales.wrapping_add(scales * index),
             };
         }
@@ -472,7 +474,7 @@ unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
 /// # Safety
 /// None: every x86 has the instructions.
 #[inline(always)]
-unsafe fn super_totals(lanes: &[__m128; LANES]) -> [f32; ROWS] {
+unsafe fn super_totals(lanes: [__m128; LANES]) -> [f32; ROWS] {
     let even = _mm_add_ps(_mm_add_ps(lanes[0], lanes[4]), _mm_add_ps(lanes[2], lanes[6]));
     let odd = _mm_add_ps(_mm_add_ps(lanes[1], lanes[5]), _mm_add_ps(lanes[3], lanes[7]));
     let mut numbers = [0f32; ROWS];

@@ -13,22 +13,21 @@ use std::ops::Range;
 
 use super::{AHEAD, Few, Kind, Panel, ROWS, SuperHeads, Superblocks, Supers, each_row, groups, halves};
 use crate::Format;
-use crate::lanes::LANES;
+#[cfg(doc)]
+use crate::activations::Interleaved;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::{codebook, legacy};
 use runs::Runs;
 
-/// Two vectors of codes and their scales.
-type Two = ([__m256i; 2], [__m256i; 2]);
+/// Two vectors of codes, and for each two codes of both their scale in a word.
+type Two = ([__m256i; 2], __m256i);
 
 /// Superblocks of a format that are multiplied four at a time.
 ///
 /// # Safety
 /// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
 trait Four: SuperBits {
-    /// See [`Superblocks::ALIKE`].
-    const ALIKE: bool;
     /// What is taken out of the blocks of four rows at once.
     type Head: Copy;
     /// What is taken out of a row's block before its runs.
@@ -38,17 +37,16 @@ trait Four: SuperBits {
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// Half of a block: twice two vectors of codes, which have no sign, in the order in which activations are, and for each two codes
-    /// of both vectors their scale in a word.
+    /// Half of a block: twice two vectors of codes, which have no sign, in the order of [`Interleaved::Eights`].
     unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [Two; 2];
 
-    /// The sums of a row's products without what its codes are too large by.
-    unsafe fn lowered(_: &Self::Row, _x: Panel, sums: __m256i) -> __m256i {
-        sums
+    /// What a row's products are to be added to, because its codes are too large by as much.
+    unsafe fn excess(_: &Self::Row, _x: Panel) -> __m256i {
+        _mm256_setzero_si256()
     }
 
-    /// Adds what integers of four rows come to, to the sums of a lane.
-    unsafe fn add(head: &Self::Head, totals: __m128i, x: Panel, sum: __m128) -> __m128;
+    /// Adds what integers of four rows come to with two panels, to the sums of a lane.
+    unsafe fn add(head: &Self::Head, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256;
 }
 
 /// The products of some rows of weights; `false` if there is nothing here for the format.
@@ -99,25 +97,25 @@ struct Fours<F>(PhantomData<F>);
 
 impl<F: Four> Superblocks for Fours<F> {
     const FORMAT: Format = F::FORMAT;
-    const ALIKE: bool = F::ALIKE;
+    const ALIKE: bool = true;
+    const SPREAD: bool = F::MINIMA;
 
     /// Each run is taken apart once, and never leaves registers.
     ///
-    /// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
-    /// 31 * 127 two such pairs can't.
+    /// Products of codes and activations are added in fours, to words: with at most 63 * 127 each they can't saturate. Floats are those
+    /// of two rows of activations.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
-    unsafe fn add<const T: usize>(
-        w: [*const u8; ROWS],
-        x: &[Panel; T],
-        lanes: &mut [[__m128; LANES]; T],
-        lane: usize,
-    ) {
+    unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]) {
+        const { assert!(F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
         let head = F::head(w);
         let sums = each_row!(row => {
             let block = w[row];
             let parts = F::row(&head, block, row);
             let mut sums = [_mm256_setzero_si256(); T];
+            for t in 0..T {
+                sums[t] = F::excess(&parts, x[t]);
+            }
             each!(half => {
                 let twos = F::half(&parts, block, half);
                 each!(two => {
@@ -126,23 +124,24 @@ impl<F: Four> Superblocks for Fours<F> {
                         let x = x[t].codes.add(128 * half + 64 * two);
                         let a = _mm256_maddubs_epi16(codes[0], _mm256_loadu_si256(x.cast()));
                         let b = _mm256_maddubs_epi16(codes[1], _mm256_loadu_si256(x.add(32).cast()));
-                        let products = if F::ALIKE {
-                            const { assert!(!F::ALIKE || F::MOST as i32 * 127 * 4 <= i16::MAX as i32) };
-                            _mm256_madd_epi16(_mm256_add_epi16(a, b), scales[0])
-                        } else {
-                            _mm256_add_epi32(_mm256_madd_epi16(a, scales[0]), _mm256_madd_epi16(b, scales[1]))
-                        };
+                        let products = _mm256_madd_epi16(_mm256_add_epi16(a, b), scales);
                         sums[t] = settled(_mm256_add_epi32(sums[t], products));
                     }
                 }; 0 1)
             }; 0 1);
-            for t in 0..T {
-                sums[t] = F::lowered(&parts, x[t], sums[t]);
-            }
             sums
         });
-        for t in 0..T {
-            lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
+        for first in (0..T).step_by(2) {
+            // Of the last one of an odd number both halves are the same.
+            let last = (first + 1).min(T - 1);
+            let totals = totals([
+                folded(each_row!(row => sums[row][first])),
+                folded(each_row!(row => sums[row][last])),
+            ]);
+            let before = _mm256_set_m128(lane[last], lane[first]);
+            let after = F::add(&head, totals, [x[first], x[last]], before);
+            lane[first] = _mm256_castps256_ps128(after);
+            lane[last] = _mm256_extractf128_ps::<1>(after);
         }
     }
 }
@@ -156,13 +155,25 @@ unsafe fn settled(mut v: __m256i) -> __m256i {
     v
 }
 
-/// The sums of four vectors.
+/// The sums of half of each of four vectors, and of the other halves.
 #[inline(always)]
-unsafe fn totals(v: [__m256i; ROWS]) -> __m128i {
-    let pair = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-    let (a, b) = (pair(v[0], v[1]), pair(v[2], v[3]));
-    let both = _mm256_add_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-    _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both))
+unsafe fn folded(v: [__m256i; ROWS]) -> __m256i {
+    let two = |a, b| _mm256_add_epi32(_mm256_blend_epi32::<0b1100_1100>(a, b), _mm256_alignr_epi8::<8>(b, a));
+    let (a, b) = (two(v[0], v[2]), two(v[1], v[3]));
+    let crossed = _mm256_shuffle_epi32::<0b10_11_00_01>(_mm256_blend_epi32::<0b0101_0101>(a, b));
+    _mm256_add_epi32(_mm256_blend_epi32::<0b1010_1010>(a, b), crossed)
+}
+
+/// The halves of the first added, and those of the second.
+#[inline(always)]
+unsafe fn totals([a, b]: [__m256i; 2]) -> __m256i {
+    _mm256_add_epi32(_mm256_blend_epi32::<0b1111_0000>(a, b), _mm256_permute2x128_si256::<0x21>(a, b))
+}
+
+/// The scales of two panels, each in half of a vector.
+#[inline(always)]
+unsafe fn scales_of([a, b]: [Panel; 2]) -> __m256 {
+    _mm256_blend_ps::<0b1111_0000>(_mm256_set1_ps(a.scale()), _mm256_set1_ps(b.scale()))
 }
 
 #[inline(always)]
@@ -189,88 +200,86 @@ unsafe fn or(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
     [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
 }
 
-/// Of 64 bytes the first and the third sixteen, and the others.
-#[inline(always)]
-unsafe fn load_apart(at: *const u8) -> [__m256i; 2] {
-    [
-        _mm256_loadu2_m128i(at.add(32).cast(), at.cast()),
-        _mm256_loadu2_m128i(at.add(48).cast(), at.add(16).cast()),
-    ]
-}
-
 /// Each half twice.
 #[inline(always)]
 unsafe fn spread(v: __m256i) -> [__m256i; 2] {
     [_mm256_permute2x128_si256::<0x00>(v, v), _mm256_permute2x128_si256::<0x11>(v, v)]
 }
 
+/// Of each half of both the first eight bytes, and the last eight.
+#[inline(always)]
+unsafe fn eights([a, b]: [__m256i; 2]) -> [__m256i; 2] {
+    [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)]
+}
+
 /// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 struct WithMinima {
-    /// Words, of the first and of the last four runs: scales of rows 0 and 1 in both halves, and of 2 and 3.
-    scales: [[__m256i; ROWS / 2]; 2],
-    /// Words: four minima of each row, and the other four of each.
+    /// Bytes, in both halves: of each row the scales of the first four runs, and of the last four.
+    scales: [__m256i; 2],
+    /// Words: of each row the minima of the first two runs, then of the next two; and of the last four.
     minima: [__m256i; 2],
-    /// What the scales of four rows are multiplied by, and what their minima are.
-    factors: __m256,
+    /// What the scales of four rows are multiplied by, in both halves.
+    scale: __m256,
+    /// What their minima are.
+    minimum: __m256,
 }
 
 #[inline(always)]
 unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
     let SuperHeads { scales, minima, factors } = SuperHeads::new(blocks);
+    let twice = |v| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(v), v);
+    let pairs = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    let words = |v| _mm256_cvtepu8_epi16(_mm_shuffle_epi8(v, pairs));
     WithMinima {
-        scales: [spread(_mm256_cvtepu8_epi16(scales[0])), spread(_mm256_cvtepu8_epi16(scales[1]))],
-        minima: [_mm256_cvtepu8_epi16(minima[0]), _mm256_cvtepu8_epi16(minima[1])],
-        factors,
+        scales: [twice(scales[0]), twice(scales[1])],
+        minima: [words(minima[0]), words(minima[1])],
+        scale: _mm256_permute2f128_ps::<0x00>(factors, factors),
+        minimum: _mm256_permute2f128_ps::<0x11>(factors, factors),
     }
 }
 
 #[inline(always)]
-unsafe fn add_with_minima(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-    // The sums of runs: of the first four for each row, and of the last four.
-    let WithMinima { minima, factors, .. } = *head;
-    let sums = _mm256_madd_epi16(_mm256_loadu_si256(x.sums.cast()), _mm256_set1_epi16(1));
-    let sums = _mm256_packs_epi32(sums, sums);
-    let first = _mm256_madd_epi16(minima[0], _mm256_permute4x64_epi64::<0x00>(sums));
-    let last = _mm256_madd_epi16(minima[1], _mm256_permute4x64_epi64::<0xaa>(sums));
-    let of_minima = _mm256_add_epi32(first, last);
-    let of_minima =
-        _mm_hadd_epi32(_mm256_castsi256_si128(of_minima), _mm256_extracti128_si256::<1>(of_minima));
-
-    let factors = _mm256_mul_ps(factors, _mm256_set1_ps(x.scale()));
-    let sum = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(totals), sum);
-    _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
+unsafe fn add_with_minima(head: &WithMinima, all: __m256i, x: [Panel; 2], sums: __m256) -> __m256 {
+    let of_minima = |x: Panel| {
+        let sums = x.sums.cast::<__m256i>();
+        let first = _mm256_madd_epi16(head.minima[0], _mm256_loadu_si256(sums));
+        _mm256_add_epi32(first, _mm256_madd_epi16(head.minima[1], _mm256_loadu_si256(sums.add(1))))
+    };
+    let of_minima = totals([of_minima(x[0]), of_minima(x[1])]);
+    let of_x = scales_of(x);
+    let sums = _mm256_fmadd_ps(_mm256_mul_ps(head.scale, of_x), _mm256_cvtepi32_ps(all), sums);
+    _mm256_fnmadd_ps(_mm256_mul_ps(head.minimum, of_x), _mm256_cvtepi32_ps(of_minima), sums)
 }
 
-/// The scales of a row and its neighbour, of the first four runs and of the last four, and where the row's are.
+/// The scales of four rows, and where the row's are.
 type Scales = ([__m256i; 2], &'static [[u8; 32]; 2]);
 
 #[inline(always)]
 unsafe fn minima_row(head: &WithMinima, row: usize) -> Scales {
-    ([head.scales[0][row / 2], head.scales[1][row / 2]], &PLACES[row % 2])
+    (head.scales, &PLACES[row])
 }
 
-/// In each half the scale of one of two runs, see [`crate::Activations::interleaved`].
+/// The words of two runs of four, of each in turn.
 #[inline(always)]
-unsafe fn scales((words, places): &Scales, two: usize) -> [__m256i; 2] {
-    [_mm256_shuffle_epi8(words[two / 2], load(places[two % 2].as_ptr())); 2]
+unsafe fn scales((bytes, places): &Scales, two: usize) -> __m256i {
+    _mm256_shuffle_epi8(bytes[two / 2], load(places[two % 2].as_ptr()))
 }
 
-/// For the first and the second row of two, and for two pairs of runs of four, where the scales are among eight words.
-static PLACES: [[[u8; 32]; 2]; 2] = {
-    let mut places = [[[0; 32]; 2]; 2];
+/// For each row, and for two pairs of runs of four, where scales are among those of four rows; what is above them is zero.
+static PLACES: [[[u8; 32]; 2]; ROWS] = {
+    let mut places = [[[0x80; 32]; 2]; ROWS];
     let mut i = 0;
-    while i < 128 {
+    while i < 32 * 2 * ROWS {
         let (row, pair, byte) = (i / 64, i / 32 % 2, i % 32);
-        let run = pair + byte / 16 * 2;
-        places[row][pair][byte] = (row * 8 + run * 2 + byte % 2) as u8;
-        i += 1;
+        let run = pair + byte / 8 % 2 * 2;
+        places[row][pair][byte] = (row * 4 + run) as u8;
+        i += 2;
     }
     places
 };
 
 impl Four for Q4_K {
-    const ALIKE: bool = true;
     type Head = WithMinima;
     type Row = Scales;
 
@@ -286,38 +295,38 @@ impl Four for Q4_K {
 
     #[inline(always)]
     unsafe fn half(row: &Scales, block: *const u8, half: usize) -> [Two; 2] {
-        let codes = load_apart(block.add(16 + 64 * half));
+        let at = block.add(16 + 64 * half);
+        let codes = eights([load(at), load(at.add(32))]);
         each!(two => (nibbles(codes, two), scales(row, 2 * half + two)); 0 1)
     }
 
     #[inline(always)]
-    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-        add_with_minima(head, totals, x, sum)
+    unsafe fn add(head: &WithMinima, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256 {
+        add_with_minima(head, totals, x, sums)
     }
 }
 
-/// A number in the lanes of the first half, and one in those of the other.
+/// A number in the first half of each half, and one in the others.
 #[inline(always)]
-unsafe fn by(a: i32, b: i32) -> __m256i {
-    _mm256_setr_epi32(a, a, a, a, b, b, b, b)
+unsafe fn by(a: i64, b: i64) -> __m256i {
+    _mm256_setr_epi64x(a, b, a, b)
 }
 
-/// In each half the fifth bits of one of two runs, see [`crate::Activations::interleaved`].
+/// The fifth bits of two runs of four, of each in turn.
 #[inline(always)]
 unsafe fn fifth(bits: __m256i, two: usize) -> __m256i {
     let bits = match two {
-        0 => _mm256_sllv_epi32(bits, by(4, 2)),
-        1 => _mm256_sllv_epi32(bits, by(3, 1)),
-        2 => _mm256_srlv_epi32(bits, by(0, 2)),
-        _ => _mm256_srlv_epi32(bits, by(1, 3)),
+        0 => _mm256_sllv_epi64(bits, by(4, 2)),
+        1 => _mm256_sllv_epi64(bits, by(3, 1)),
+        2 => _mm256_srlv_epi64(bits, by(0, 2)),
+        _ => _mm256_srlv_epi64(bits, by(1, 3)),
     };
     masked(bits, 16)
 }
 
 impl Four for Q5_K {
-    const ALIKE: bool = true;
     type Head = WithMinima;
-    /// Scales, and the fifth bits, bit `run` of each byte: of the first sixteen codes of a run in both halves, and of the others.
+    /// Scales, and the fifth bits, bit `run` of each byte: twice of eight codes of a run, and of the next eight.
     type Row = (Scales, [__m256i; 2]);
 
     #[inline(always)]
@@ -327,12 +336,14 @@ impl Four for Q5_K {
 
     #[inline(always)]
     unsafe fn row(head: &WithMinima, block: *const u8, row: usize) -> Self::Row {
-        (minima_row(head, row), spread(load(block.add(16))))
+        let bits = load(block.add(16));
+        (minima_row(head, row), eights([bits, bits]))
     }
 
     #[inline(always)]
     unsafe fn half((of_row, fifths): &Self::Row, block: *const u8, half: usize) -> [Two; 2] {
-        let codes = load_apart(block.add(48 + 64 * half));
+        let at = block.add(48 + 64 * half);
+        let codes = eights([load(at), load(at.add(32))]);
         each!(two => {
             let (low, two) = (nibbles(codes, two), 2 * half + two);
             let fifths = [fifth(fifths[0], two), fifth(fifths[1], two)];
@@ -341,68 +352,66 @@ impl Four for Q5_K {
     }
 
     #[inline(always)]
-    unsafe fn add(head: &WithMinima, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-        add_with_minima(head, totals, x, sum)
+    unsafe fn add(head: &WithMinima, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256 {
+        add_with_minima(head, totals, x, sums)
     }
 }
 
 impl Four for Q6_K {
-    const ALIKE: bool = false;
-    /// What the scales of four rows are multiplied by.
-    type Head = __m128;
+    /// What the scales of four rows are multiplied by, in both halves.
+    type Head = __m256;
     /// The scales of sixteens, in words and in their order.
     type Row = __m256i;
 
     #[inline(always)]
-    unsafe fn head(blocks: [*const u8; ROWS]) -> __m128 {
-        halves(each_row!(row => blocks[row].add(208)))
+    unsafe fn head(blocks: [*const u8; ROWS]) -> __m256 {
+        let scales = halves(each_row!(row => blocks[row].add(208)));
+        _mm256_set_m128(scales, scales)
     }
 
     #[inline(always)]
-    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> __m256i {
+    unsafe fn row(_: &__m256, block: *const u8, _: usize) -> __m256i {
         _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()))
     }
 
     #[inline(always)]
     unsafe fn half(words: &__m256i, block: *const u8, half: usize) -> [Two; 2] {
-        let at = block.add(64 * half);
-        let codes = [load(at), load(at.add(32))];
         let four = load(block.add(128 + 32 * half));
         let words = spread(*words)[half];
         each!(two => {
+            // Runs `two` and `two + 2` of four are in the same bytes.
+            let codes = load(block.add(64 * half + 32 * two));
             let high = match two {
-                0 => [_mm256_slli_epi16::<4>(four), _mm256_slli_epi16::<2>(four)],
-                _ => [four, _mm256_srli_epi16::<2>(four)],
+                0 => [_mm256_slli_epi16::<4>(four), four],
+                _ => [_mm256_slli_epi16::<2>(four), _mm256_srli_epi16::<2>(four)],
             };
-            let high = [masked(high[0], 0x30), masked(high[1], 0x30)];
-            let places = &SIXTEENS[two];
-            let scales = [
-                _mm256_shuffle_epi8(words, load(places[0].as_ptr())),
-                _mm256_shuffle_epi8(words, load(places[1].as_ptr())),
-            ];
-            (or(nibbles(codes, two), high), scales)
+            let low = [masked(codes, 15), masked(_mm256_srli_epi16::<4>(codes), 15)];
+            let codes = or(low, [masked(high[0], 0x30), masked(high[1], 0x30)]);
+            (eights(codes), _mm256_shuffle_epi8(words, load(SIXTEENS[two].as_ptr())))
         }; 0 1)
     }
 
     #[inline(always)]
-    unsafe fn lowered(words: &__m256i, x: Panel, sums: __m256i) -> __m256i {
-        let code_sums = _mm256_madd_epi16(*words, _mm256_loadu_si256(x.sums.cast()));
-        _mm256_sub_epi32(sums, _mm256_slli_epi32::<5>(code_sums))
+    unsafe fn excess(words: &__m256i, x: Panel) -> __m256i {
+        let scales = _mm256_slli_epi16::<5>(_mm256_sub_epi16(_mm256_setzero_si256(), *words));
+        _mm256_madd_epi16(scales, _mm256_loadu_si256(x.sums.cast()))
     }
 
     #[inline(always)]
-    unsafe fn add(head: &__m128, totals: __m128i, x: Panel, sum: __m128) -> __m128 {
-        let factors = _mm_mul_ps(*head, _mm_set1_ps(x.scale()));
-        _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sum)
+    unsafe fn add(head: &__m256, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256 {
+        _mm256_fmadd_ps(_mm256_mul_ps(*head, scales_of(x)), _mm256_cvtepi32_ps(totals), sums)
     }
 }
 
-/// For each of two times two runs, where the scales of its two sixteens, a half each, are among eight words.
-static SIXTEENS: [[[u8; 32]; 2]; 2] = {
-    let mut places = [[[0; 32]; 2]; 2];
+/// For two pairs of runs of four, where the scales of their sixteens are among eight words: of the first sixteens of both in turn, and
+/// of the second ones.
+static SIXTEENS: [[u8; 32]; 2] = {
+    let mut places = [[0; 32]; 2];
     let mut i = 0;
-    while i < 128 {
-        places[i / 64][i / 32 % 2][i % 32] = (i / 16 * 2 + i % 2) as u8;
+    while i < 64 {
+        let (pair, byte) = (i / 32, i % 32);
+        let (run, second) = (pair + byte / 8 % 2 * 2, byte / 16);
+        places[pair][byte] = ((2 * run + second) * 2 + byte % 2) as u8;
         i += 1;
     }
     places

@@ -8,7 +8,6 @@ use std::marker::PhantomData;
 
 use super::{Panel, ROWS, SuperHeads, Superblocks, each_row, halves, pair};
 use crate::Format;
-use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
@@ -50,6 +49,7 @@ pub(super) struct Fours<F>(PhantomData<F>);
 impl<F: Four> Superblocks for Fours<F> {
     const FORMAT: Format = F::FORMAT;
     const ALIKE: bool = F::ALIKE;
+    const SPREAD: bool = false;
 
     /// What is taken out of a block never leaves registers.
     ///
@@ -57,12 +57,7 @@ impl<F: Four> Superblocks for Fours<F> {
     /// 31 * 127 two such pairs can't.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
-    unsafe fn add<const T: usize>(
-        w: [*const u8; ROWS],
-        x: &[Panel; T],
-        lanes: &mut [[__m128; LANES]; T],
-        lane: usize,
-    ) {
+    unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]) {
         let head = F::head(w);
         let sums = each_row!(row => {
             let parts = F::row(&head, w[row], row);
@@ -90,7 +85,7 @@ impl<F: Four> Superblocks for Fours<F> {
             sums
         });
         for t in 0..T {
-            lanes[t][lane] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lanes[t][lane]);
+            lane[t] = F::add(&head, totals(each_row!(row => sums[row][t])), x[t], lane[t]);
         }
     }
 }

@@ -203,7 +203,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
         w.step(0);
         let mut lanes = [[_mm512_setzero_ps(); T]; LANES];
         for index in 0..blocks {
-            F::add(&mut w, &Panel::at(x, index, (len, 1)), &mut lanes[index % LANES]);
+            F::add(&mut w, &Panel::at(x, index, (len, len / 16, 1)), &mut lanes[index % LANES]);
             w.step(bytes);
         }
         for token in 0..T {

@@ -50,7 +50,7 @@ impl<F: RunBits> Kind for Runs<F> {
                 ask(index * bytes, bytes);
                 add_panel::<F, T>(
                     w.as_ptr().add(index * bytes),
-                    &Panel::at(x, index, (PANEL, LANES)),
+                    &Panel::at(x, index, (PANEL, PANEL / 16, LANES)),
                     &mut lanes,
                 );
             }
@@ -65,7 +65,7 @@ impl<F: RunBits> Kind for Runs<F> {
                     last.as_ptr()
                 };
                 let before = lanes;
-                add_panel::<F, T>(last, &Panel::at(x, panels, (PANEL, LANES)), &mut lanes);
+                add_panel::<F, T>(last, &Panel::at(x, panels, (PANEL, PANEL / 16, LANES)), &mut lanes);
                 for t in 0..T {
                     lanes[t] = _mm256_blendv_ps(before[t], lanes[t], used);
                 }

@@ -81,7 +81,7 @@ unsafe fn together<F: RunBits, const T: usize>(p: &Few, groups: Range<usize>, fi
             }
             next = next.wrapping_add(ROWS * bytes);
             let at = w.as_ptr().add(index * bytes);
-            add::<F, T>(at, p.row_bytes, &Panel::at(x, index, (RUN, 1)), &mut lanes[index % LANES]);
+            add::<F, T>(at, p.row_bytes, &Panel::at(x, index, (RUN, RUN / 16, 1)), &mut lanes[index % LANES]);
         }
         for token in 0..T {
             // As `lanes::sum`.
