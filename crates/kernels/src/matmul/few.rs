@@ -379,7 +379,7 @@ unsafe fn add_panel<P: Panels>(
 #[derive(Clone, Copy)]
 struct Panel {
     codes: *const i8,
-    /// The sums of sixteen codes each.
+    /// The sums of sixteen codes each, or those of runs ([`Superblocks::SPREAD`]).
     sums: *const i16,
     scales: *const f32,
 }

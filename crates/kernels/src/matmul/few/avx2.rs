@@ -40,7 +40,7 @@ trait Four: SuperBits {
     /// Half of a block: twice two vectors of codes, which have no sign, in the order of [`Interleaved::Eights`].
     unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [Two; 2];
 
-    /// What a row's products are to be added to, because its codes are too large by as much.
+    /// What the sums of a row's products begin with, as little as its codes are too large.
     unsafe fn excess(_: &Self::Row, _x: Panel) -> __m256i {
         _mm256_setzero_si256()
     }
