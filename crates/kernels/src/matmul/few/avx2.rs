@@ -13,8 +13,6 @@ use std::ops::Range;
 
 use super::{AHEAD, Few, Kind, Panel, ROWS, SuperHeads, Superblocks, Supers, each_row, groups, halves};
 use crate::Format;
-#[cfg(doc)]
-use crate::activations::Interleaved;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::{codebook, legacy};
@@ -37,7 +35,7 @@ trait Four: SuperBits {
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// Half of a block: twice two vectors of codes, which have no sign, in the order of [`Interleaved::Eights`].
+    /// Half of a block: twice two vectors of codes, which have no sign, in the order of [`Eights`](crate::activations::Interleaved::Eights).
     unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [Two; 2];
 
     /// What the sums of a row's products begin with, as little as its codes are too large.
