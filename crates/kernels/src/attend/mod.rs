@@ -243,9 +243,8 @@ impl<'a> Call<'a> {
         let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
         let direct = whole && (!pass.many || exact);
         let width = key_width.max(value_width);
-        // Where few queries wait for memory, fewer positions bring its reading nearer to the order of addresses.
-        let least = if pass.of_head > 2 { 8 } else { 4 };
-        let near_direct = 1 << (4096 / (width * unit.kv_heads.len())).clamp(least, TILE).ilog2();
+        // Few queries go through all key heads together.
+        let near_direct = near(2 * width * unit.kv_heads.len());
         let padded = value_width.next_multiple_of(RUN);
         pass.found.clear();
 

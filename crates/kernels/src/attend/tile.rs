@@ -87,20 +87,19 @@ impl Rows<'_> {
     }
 }
 
-/// The rows that are read next are asked for in the order of their addresses, because neighbours come faster.
+/// The rows that are read next are asked for in the order of their addresses, because neighbours come faster, and one
+/// line for each that is read, because the CPU has room for few that are under way.
 struct Ahead<'a> {
-    rows: &'a Rows<'a>,
     /// Those before `end` are read, and then others, from one of their positions on.
     here: Stream<'a>,
     end: usize,
     then: (Stream<'a>, usize),
-    /// The lines of a row, and their bytes.
-    lines: usize,
-    line: usize,
-    /// How many rows are asked for before they are read.
-    before: usize,
-    /// The next row, and what is left to ask for of the one before it.
+    /// The runs of a row, and their bytes.
+    runs: usize,
+    run: usize,
+    /// The position after the rows that are asked for now, which lie one behind the other.
     position: usize,
+    /// What is next of them, and how many runs are left.
     next: *const u8,
     left: usize,
 }
@@ -136,54 +135,48 @@ impl<'a> Ahead<'a> {
         positions: Range<usize>,
         then: (&'a Rows<'a>, usize),
     ) -> Self {
-        // Floats are most often a tile that was widened, and near.
-        let asks = !matches!(rows.numbers, View::F32(_));
-        let (lines, line) = (heads.len() * rows.width / RUN, rows.numbers.run_bytes());
-        let before = ahead(lines * line);
+        let (runs, run) = (heads.len() * rows.width / RUN, rows.numbers.run_bytes());
         Ahead {
-            rows,
             here: Stream::new(rows, &heads),
             end: positions.end,
             then: (Stream::new(then.0, &heads), then.1),
-            lines,
-            line,
-            before,
-            position: if asks { positions.start + before } else { usize::MAX },
+            runs,
+            run,
+            position: positions.start + ahead(runs * run),
             next: std::ptr::null(),
             left: 0,
         }
     }
 
-    /// Asks for some runs, unless they are so many rows or more from `position`.
+    /// Where the next runs lie, which are asked for now. Where there are fewer left of a row, others are asked for in place of
+    /// what follows it.
     #[inline(always)]
-    fn ask(&mut self, runs: usize, position: usize) {
-        let until = position.min(self.end) + self.before;
-        let mut runs = runs;
-        while runs > 0 {
-            if self.left == 0 {
-                if self.position >= until {
-                    return;
-                }
-                self.next = match self.position.checked_sub(self.end) {
-                    None => self.here.row(self.position),
-                    Some(after) => self.then.0.row(self.then.1 + after),
-                };
-                self.left = self.lines;
-                self.position += 1;
-            }
-            let count = runs.min(self.left);
-            (runs, self.left) = (runs - count, self.left - count);
-            for _ in 0..count / 4 {
-                for i in 0..4 {
-                    ask(self.next.wrapping_add(i * self.line));
-                }
-                self.next = self.next.wrapping_add(4 * self.line);
-            }
-            for _ in 0..count % 4 {
-                ask(self.next);
-                self.next = self.next.wrapping_add(self.line);
-            }
+    fn take(&mut self, runs: usize) -> *const u8 {
+        if self.left < runs {
+            self.turn();
         }
+        let next = self.next;
+        self.next = next.wrapping_add(runs * self.run);
+        self.left = self.left.saturating_sub(runs);
+        next
+    }
+
+    /// To the rows that lie one behind the other from the next position on.
+    #[inline(never)]
+    fn turn(&mut self) {
+        let (stream, mut position, end) = match self.position.checked_sub(self.end) {
+            None => (&self.here, self.position, self.end),
+            Some(after) => (&self.then.0, self.then.1 + after, TILE + AHEAD),
+        };
+        let first = position.min(TILE + AHEAD - 1);
+        let bytes = self.runs * self.run;
+        (self.next, self.left) = (stream.row(first), self.runs);
+        position += 1;
+        while position < end && stream.row(position) == self.next.wrapping_add((position - first) * bytes) {
+            self.left += self.runs;
+            position += 1;
+        }
+        self.position += position - first;
     }
 }
 
@@ -253,11 +246,11 @@ unsafe fn score_in<W: Wide, S: Source>(
     for first in (from..positions.end).step_by(KEYS) {
         let starts = std::array::from_fn(|key| keys.start(first + key));
         for head in 0..heads {
-            ahead.ask(KEYS * width / RUN, first + KEYS);
+            let mut next = if S::NEAR { std::ptr::null() } else { ahead.take(KEYS * width / RUN) };
             let mut i = head * n;
             while i < (head + 1) * n {
                 let queries = (&queries[i * width..], &mut scores[i..(head + 1) * n]);
-                let at = (head * width, first);
+                let at = (head * width, first, std::mem::replace(&mut next, std::ptr::null()));
                 // SAFETY: rows and queries are all there, as was just checked.
                 i += unsafe {
                     match (W::BLOCK, queries.1.len()) {
@@ -273,7 +266,8 @@ unsafe fn score_in<W: Wide, S: Source>(
     }
 }
 
-/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time.
+/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time, while as much is asked for from a place
+/// on, if there is one.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
@@ -284,7 +278,7 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
     (queries, scores): (&[f32], &mut [[f32; TILE]]),
     width: usize,
     starts: &[usize; KEYS],
-    (column, first): (usize, usize),
+    (column, first, mut next): (usize, usize, *const u8),
 ) -> usize {
     let queries = queries.as_ptr();
     for from in (0..KEYS).step_by(K) {
@@ -292,6 +286,12 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
         unsafe {
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..width).step_by(RUN) {
+                if !next.is_null() {
+                    for k in 0..K {
+                        ask(next.wrapping_add(k * S::RUN_BYTES));
+                    }
+                    next = next.wrapping_add(K * S::RUN_BYTES);
+                }
                 for k in 0..K {
                     let [low, high] = source.run::<W>(starts[from + k] + column + i);
                     for q in 0..Q {
@@ -337,31 +337,50 @@ unsafe fn gather_in<W: Wide, S: Source>(
     assert!(kept.len() == weights.len() && positions.end <= TILE, "attend: weights");
     let step = W::BLOCK.min(QUERIES);
     let ahead = &mut Ahead::new(values, heads.clone(), positions.start..TILE, (keys, TILE));
+    let mut starts = [0; TILE];
     let mut from = positions.start;
     while from < positions.end {
         let part = from..positions.end.min((from / near + 1) * near);
+        for p in part.clone() {
+            starts[p] = values.start(p);
+        }
+        let is_first = from == positions.start;
         from = part.end;
         let of_heads = sums.chunks_mut(n * width).zip(weights.chunks(n)).zip(kept.chunks(n));
         for (head, ((sums, weights), kept)) in heads.clone().zip(of_heads) {
-            let at = (head * width, &part);
+            let at = Place { starts: &starts, width, column: head * width, positions: part.clone() };
             let queries = sums.chunks_mut(step * width).zip(weights.chunks(step)).zip(kept.chunks(step));
+            let mut asks = !S::NEAR;
             for ((sums, weights), kept) in queries {
-                let to = (sums, if part.start == positions.start { kept } else { &[1.0; QUERIES] });
+                let to = (sums, is_first.then_some(kept));
+                let ahead = std::mem::replace(&mut asks, false).then_some(&mut *ahead);
                 // SAFETY: rows and sums are all there, as was just checked.
                 unsafe {
                     match (W::BLOCK, weights) {
-                        (4, [a, b, c, d]) => gather_rows::<W, S, 4, 2>(source, ahead, at, [a, b, c, d], to),
-                        (4, [a, b, c]) => gather_rows::<W, S, 3, 2>(source, ahead, at, [a, b, c], to),
-                        (4, [a, b]) => gather_rows::<W, S, 2, 4>(source, ahead, at, [a, b], to),
-                        (4, [a]) => gather_rows::<W, S, 1, 4>(source, ahead, at, [a], to),
-                        (_, [a, b]) => gather_rows::<W, S, 2, 1>(source, ahead, at, [a, b], to),
-                        (_, [a]) => gather_rows::<W, S, 1, 2>(source, ahead, at, [a], to),
+                        (4, [a, b, c, d]) => {
+                            gather_rows::<W, S, 4, 2>(source, ahead, at.clone(), [a, b, c, d], to)
+                        }
+                        (4, [a, b, c]) => gather_rows::<W, S, 3, 2>(source, ahead, at.clone(), [a, b, c], to),
+                        (4, [a, b]) => gather_rows::<W, S, 2, 4>(source, ahead, at.clone(), [a, b], to),
+                        (4, [a]) => gather_rows::<W, S, 1, 4>(source, ahead, at.clone(), [a], to),
+                        (_, [a, b]) => gather_rows::<W, S, 2, 1>(source, ahead, at.clone(), [a, b], to),
+                        (_, [a]) => gather_rows::<W, S, 1, 2>(source, ahead, at.clone(), [a], to),
                         _ => {}
                     }
                 }
             }
         }
     }
+}
+
+/// Some positions of a tile, whose rows begin at these numbers, and the column that counts.
+#[derive(Clone)]
+struct Place<'a> {
+    starts: &'a [usize; TILE],
+    /// The numbers of a row.
+    width: usize,
+    column: usize,
+    positions: Range<usize>,
 }
 
 /// Q queries over the values from a column on at some positions, C runs of a value at a time.
@@ -371,22 +390,25 @@ unsafe fn gather_in<W: Wide, S: Source>(
 #[inline(always)]
 unsafe fn gather_rows<W: Wide, S: Source, const Q: usize, const C: usize>(
     source: S,
-    ahead: &mut Ahead,
-    (column, positions): (usize, &Range<usize>),
+    mut ahead: Option<&mut Ahead>,
+    mut at: Place,
     weights: [&[f32; TILE]; Q],
-    (sums, kept): (&mut [f32], &[f32]),
+    (sums, kept): (&mut [f32], Option<&[f32]>),
 ) {
-    let width = ahead.rows.width;
+    let width = at.width;
     let wide = width / (C * RUN) * (C * RUN);
+    let mut first = 0;
     // SAFETY: the caller's.
     unsafe {
-        for first in (0..wide).step_by(C * RUN) {
+        while first < wide {
             let to = (&mut sums[first..], kept);
-            gather_block::<W, S, Q, C>(source, ahead, (column + first, positions), weights, to);
+            gather_block::<W, S, Q, C>(source, ahead.as_deref_mut(), &at, weights, to);
+            (first, at.column) = (first + C * RUN, at.column + C * RUN);
         }
-        for first in (wide..width).step_by(RUN) {
+        while first < width {
             let to = (&mut sums[first..], kept);
-            gather_block::<W, S, Q, 1>(source, ahead, (column + first, positions), weights, to);
+            gather_block::<W, S, Q, 1>(source, ahead.as_deref_mut(), &at, weights, to);
+            (first, at.column) = (first + RUN, at.column + RUN);
         }
     }
 }
@@ -398,30 +420,42 @@ unsafe fn gather_rows<W: Wide, S: Source, const Q: usize, const C: usize>(
 #[inline(always)]
 unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
     source: S,
-    ahead: &mut Ahead,
-    (column, positions): (usize, &Range<usize>),
+    ahead: Option<&mut Ahead>,
+    Place { starts, width, column, positions }: &Place,
     weights: [&[f32; TILE]; Q],
-    (sums, kept): (&mut [f32], &[f32]),
+    (sums, kept): (&mut [f32], Option<&[f32]>),
 ) {
-    let values = ahead.rows;
+    let mut next = ahead.map_or(std::ptr::null(), |ahead| ahead.take(C * positions.len()));
     // SAFETY: the caller's: all numbers are within rows or sums.
     unsafe {
-        ahead.ask(C * positions.len(), positions.end);
         let sums = sums.as_mut_ptr();
         let mut now = [[[W::splat(0.0); 2]; C]; Q];
         for q in 0..Q {
-            let kept = W::splat(kept[q]);
             for c in 0..C {
-                let sums = sums.add(q * values.width + c * RUN);
-                now[q][c] = [W::load(sums).mul(kept), W::load(sums.add(LANES)).mul(kept)];
+                let sums = sums.add(q * width + c * RUN);
+                now[q][c] = [W::load(sums), W::load(sums.add(LANES))];
+            }
+        }
+        if let Some(kept) = kept {
+            for q in 0..Q {
+                let kept = W::splat(kept[q]);
+                for c in 0..C {
+                    now[q][c] = [now[q][c][0].mul(kept), now[q][c][1].mul(kept)];
+                }
             }
         }
         for p in positions.clone() {
-            let start = values.start(p) + column;
+            let start = starts.get_unchecked(p) + column;
+            if !next.is_null() {
+                for c in 0..C {
+                    ask(next.wrapping_add(c * S::RUN_BYTES));
+                }
+                next = next.wrapping_add(C * S::RUN_BYTES);
+            }
             for c in 0..C {
                 let [low, high] = source.run::<W>(start + c * RUN);
                 for q in 0..Q {
-                    let weight = W::splat(weights[q][p]);
+                    let weight = W::splat(*weights[q].get_unchecked(p));
                     now[q][c][0] = weight.mul_add(low, now[q][c][0]);
                     now[q][c][1] = weight.mul_add(high, now[q][c][1]);
                 }
@@ -429,7 +463,7 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
         }
         for q in 0..Q {
             for c in 0..C {
-                let sums = sums.add(q * values.width + c * RUN);
+                let sums = sums.add(q * width + c * RUN);
                 now[q][c][0].store(sums);
                 now[q][c][1].store(sums.add(LANES));
             }

@@ -28,16 +28,21 @@ impl View<'_> {
     /// The bytes of a run, without its scale.
     #[inline(always)]
     pub(crate) fn run_bytes(self) -> usize {
-        RUN * match self {
-            View::F32(_) => 4,
-            View::F16(_) => 2,
-            View::Q8_0(_) => 1,
+        match self {
+            View::F32(_) => F32::RUN_BYTES,
+            View::F16(_) => F16::RUN_BYTES,
+            View::Q8_0(_) => Q8_0::RUN_BYTES,
         }
     }
 }
 
 /// Numbers that can be widened where they lie.
 pub(crate) trait Source: Copy {
+    /// The bytes of a run, without its scale.
+    const RUN_BYTES: usize;
+    /// Whether what is read is near, as a tile that was widened is.
+    const NEAR: bool;
+
     /// The number of numbers.
     fn len(self) -> usize;
 
@@ -71,6 +76,9 @@ pub(crate) struct Q8_0<'a> {
 }
 
 impl Source for F32<'_> {
+    const RUN_BYTES: usize = 4 * RUN;
+    const NEAR: bool = true;
+
     #[inline(always)]
     fn len(self) -> usize {
         self.0.len()
@@ -92,6 +100,9 @@ impl Source for F32<'_> {
 }
 
 impl Source for F16<'_> {
+    const RUN_BYTES: usize = 2 * RUN;
+    const NEAR: bool = false;
+
     #[inline(always)]
     fn len(self) -> usize {
         self.0.len()
@@ -125,6 +136,9 @@ impl Source for F16<'_> {
 }
 
 impl Source for Q8_0<'_> {
+    const RUN_BYTES: usize = RUN;
+    const NEAR: bool = false;
+
     #[inline(always)]
     fn len(self) -> usize {
         self.codes.len()
