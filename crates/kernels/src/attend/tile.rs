@@ -358,7 +358,7 @@ unsafe fn gather_in<W: Wide, S: Source>(
                 unsafe {
                     match (W::BLOCK, weights) {
                         (4, [a, b, c, d]) => {
-                            gather_rows::<W, S, 4, 2>(source, ahead, at.clone(), [a, b, c, d], to)
+                            gather_rows::<W, S, 4, 2>(source, ahead, at.clone(), [a, b, c, d], to);
                         }
                         (4, [a, b, c]) => gather_rows::<W, S, 3, 2>(source, ahead, at.clone(), [a, b, c], to),
                         (4, [a, b]) => gather_rows::<W, S, 2, 4>(source, ahead, at.clone(), [a, b], to),

@@ -14,8 +14,9 @@ use super::{Few, Panel, load, masked, settled};
 use crate::Format;
 use crate::activations::RUN_SUMS;
 use crate::lanes::LANES;
-use crate::quant::avx2::{Bias, RunBits, SuperBits, each};
-use crate::quant::{RUN, codebook, k, legacy};
+use crate::quant::avx2::{Bias, RunBits, each};
+use crate::quant::k::Q4_K;
+use crate::quant::{RUN, codebook, legacy};
 use crate::wide::turn;
 
 /// The rows of weights that are turned.
@@ -28,12 +29,19 @@ const TOGETHER: usize = 8;
 /// long streams get more. Shorter rows are of models so small that they stay in a cache.
 const LONG: usize = 1 << 10;
 
+/// The rows of activations from which superblocks are turned: with fewer they are multiplied as fast where they lie, in long streams.
+const SUPERS_FROM: usize = 5;
+
 /// The products of some rows of weights; `false` if there is nothing here for the format, or if weights are better used as they lie.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
-    let waits = format == Format::Q8_0 && p.tokens == 1 && p.row_bytes >= LONG;
+    let waits = match format {
+        Format::Q8_0 => p.tokens == 1 && p.row_bytes >= LONG,
+        Format::Q4_K => p.tokens < SUPERS_FROM,
+        _ => false,
+    };
     if waits || !p.out.is_multiple_of(ROWS) {
         return false;
     }
@@ -45,7 +53,7 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         Format::Q8_0 => multiply::<Runs<legacy::Q8_0>>(p, rows),
         Format::MXFP4 => multiply::<Runs<codebook::MXFP4>>(p, rows),
         Format::IQ4_NL => multiply::<Runs<codebook::IQ4_NL>>(p, rows),
-        Format::Q4_K if p.tokens > 1 => multiply::<Fours<k::Q4_K>>(p, rows),
+        Format::Q4_K => multiply::<Q4_K>(p, rows),
         _ => return false,
     }
     true
@@ -178,9 +186,6 @@ impl<F: RunBits> Turned for Runs<F> {
     }
 }
 
-/// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
-struct Fours<F>(PhantomData<F>);
-
 /// Sixteen bytes of each row: of each four bytes a register.
 #[inline(always)]
 unsafe fn turned_sixteen(w: *const u8, stride: usize) -> [__m256i; 4] {
@@ -228,8 +233,8 @@ static PAIRS: [[u8; 32]; 2] = {
     places
 };
 
-impl<F: SuperBits> Turned for Fours<F> {
-    const FORMAT: Format = F::FORMAT;
+impl Turned for Q4_K {
+    const FORMAT: Format = Format::Q4_K;
     const PANEL: (usize, usize) = (256, RUN_SUMS);
 
     fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]) {
