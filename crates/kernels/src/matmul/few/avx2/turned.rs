@@ -29,8 +29,8 @@ const TOGETHER: usize = 8;
 /// long streams get more. Shorter rows are of models so small that they stay in a cache.
 const LONG: usize = 1 << 10;
 
-/// The rows of activations from which superblocks are turned: with fewer they are multiplied as fast where they lie, in long streams.
-const SUPERS_FROM: usize = 5;
+/// The rows of activations from which Q4_K is turned: with fewer a model decodes at least as fast where it lies, in long streams.
+const Q4_K_FROM: usize = 5;
 
 /// The products of some rows of weights; `false` if there is nothing here for the format, or if weights are better used as they lie.
 ///
@@ -39,7 +39,7 @@ const SUPERS_FROM: usize = 5;
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     let waits = match format {
         Format::Q8_0 => p.tokens == 1 && p.row_bytes >= LONG,
-        Format::Q4_K => p.tokens < SUPERS_FROM,
+        Format::Q4_K => p.tokens < Q4_K_FROM,
         _ => false,
     };
     if waits || !p.out.is_multiple_of(ROWS) {
@@ -205,33 +205,21 @@ unsafe fn turned_sixteen(w: *const u8, stride: usize) -> [__m256i; 4] {
     ]
 }
 
-/// For each of four bytes of a lane, where it is, as both words of the lane.
-static TWICE: [[u8; 32]; 4] = {
-    let mut places = [[0x80; 32]; 4];
+/// Where two of the four bytes of each lane are, which become its words.
+const fn words(two: [usize; 2]) -> [u8; 32] {
+    let mut places = [0x80; 32];
     let mut i = 0;
-    while i < 128 {
-        let (which, byte) = (i / 32, i % 32);
-        if byte % 2 == 0 {
-            places[which][byte] = (byte / 4 % 4 * 4 + which) as u8;
-        }
-        i += 1;
+    while i < 32 {
+        places[i] = (i / 4 % 4 * 4 + two[i / 2 % 2]) as u8;
+        i += 2;
     }
     places
-};
+}
 
-/// For each two of four bytes of a lane, where they are, as words.
-static PAIRS: [[u8; 32]; 2] = {
-    let mut places = [[0x80; 32]; 2];
-    let mut i = 0;
-    while i < 64 {
-        let (which, byte) = (i / 32, i % 32);
-        if byte % 2 == 0 {
-            places[which][byte] = (byte / 4 % 4 * 4 + 2 * which + byte / 2 % 2) as u8;
-        }
-        i += 1;
-    }
-    places
-};
+/// Each of four bytes twice.
+static TWICE: [[u8; 32]; 4] = [words([0, 0]), words([1, 1]), words([2, 2]), words([3, 3])];
+/// Two after each other.
+static PAIRS: [[u8; 32]; 2] = [words([0, 1]), words([2, 3])];
 
 impl Turned for Q4_K {
     const FORMAT: Format = Format::Q4_K;
