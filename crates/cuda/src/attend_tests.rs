@@ -1,9 +1,9 @@
-//! Attention on the twin against the CPU's kernels.
+//! Attention against the CPU's kernels.
 
 use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, Threads};
 use proptest::prelude::*;
 
-use crate::testing::{TWINS, assert_close, floats, noise, to_floats};
+use crate::testing::{assert_close, device, devices, floats, noise, to_floats};
 use crate::twin::{Host, Twin};
 use crate::{Array, AttendPlan, AttendShape, Device, Kept, append, attend};
 
@@ -17,7 +17,7 @@ fn block_tables(spans: &[(usize, usize)], size: usize) -> (Vec<Vec<u32>>, usize)
     (tables, total)
 }
 
-/// Keys or values on the twin and on the CPU.
+/// Keys or values on the device and on the CPU.
 struct Both {
     codes: Host,
     scales: Host,
@@ -51,7 +51,7 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
     let (tables, blocks) = block_tables(spans, size);
     let (key_row, value_row) = shape.heads.kept();
     let AttentionShape { heads, key_width, value_width, values_in_keys, .. } = shape.heads;
-    for (nth, twin) in TWINS.iter().enumerate() {
+    for (nth, on) in devices().iter().enumerate() {
         let mut keys = Both::new(blocks * size, key_row, shape.kind);
         let mut values = (!values_in_keys).then(|| Both::new(blocks * size, value_row, shape.kind));
         let mut write = |past: bool, seed: u64| {
@@ -61,14 +61,14 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
                 .map(|((past, rows), blocks)| AttentionSpan { rows, past, blocks })
                 .collect();
             let plan = AttendPlan::new(shape, &spans).unwrap();
-            let uploaded = plan.upload(twin, shape).unwrap();
+            let uploaded = plan.upload(on, shape).unwrap();
             for (at, (both, row)) in std::iter::once((&mut keys, key_row))
                 .chain(values.as_mut().map(|v| (v, value_row)))
                 .enumerate()
             {
                 let x = noise(seed + at as u64, plan.rows() * row);
                 if !spans.is_empty() {
-                    append(twin, shape.kind, &uploaded, floats(&x).array(4), row, both.kept()).unwrap();
+                    append(on, shape.kind, &uploaded, floats(&x).array(4), row, both.kept()).unwrap();
                 }
                 let mut from = 0;
                 for span in &spans {
@@ -107,12 +107,12 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
             &mut wanted,
         );
 
-        let y = twin.room(4 * wanted.len()).unwrap();
+        let y = on.room(4 * wanted.len()).unwrap();
         let sinks = sinks.map(|sinks| floats(&sinks));
         let sinks = sinks.as_ref().map_or(Array::default(), |sinks| sinks.array(4));
         let values = values.as_ref().map_or(keys.kept(), Both::kept);
         let q = floats(&q);
-        attend(twin, shape, &uploaded, q.array(4), sinks, [keys.kept(), values], y.array(4)).unwrap();
+        attend(on, shape, &uploaded, q.array(4), sinks, [keys.kept(), values], y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 2e-5, &format!("{shape:?} {spans:?} order {nth}"));
     }
 }
@@ -190,11 +190,11 @@ fn what_is_no_number_is_kept_as_such() {
     let row = |kind| {
         let shape = AttendShape { kind, ..SHAPE };
         let plan = AttendPlan::new(&shape, &[AttentionSpan { rows: 1, past: 0, blocks: &[0] }]).unwrap();
-        let tables = plan.upload(&TWINS[0], &shape).unwrap();
+        let tables = plan.upload(&device(), &shape).unwrap();
         let mut x = vec![1.0; 128];
         (x[3], x[4], x[5]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
         let both = Both::new(16, 128, kind);
-        append(&TWINS[0], kind, &tables, floats(&x).array(4), 128, both.kept()).unwrap();
+        append(&device(), kind, &tables, floats(&x).array(4), 128, both.kept()).unwrap();
         both.codes.bytes()
     };
     let half = |i: usize| half::f16::from_le_bytes(row(KvFormat::F16)[2 * i..2 * i + 2].try_into().unwrap());

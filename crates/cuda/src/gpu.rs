@@ -132,3 +132,34 @@ impl Device for Gpu {
 fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
+
+/// What tests need beyond: memory that they read themselves, and launches that are done when they come back.
+#[cfg(all(test, twin))]
+impl Gpu {
+    /// Memory that CPU and GPU see under one address; null where there is none.
+    pub(crate) fn shared_memory(&self, bytes: usize) -> *mut u8 {
+        use candle_core::cuda_backend::cudarc::driver::{result, sys};
+        self.device.cuda_stream().context().bind_to_thread().expect("the GPU that was found");
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: it asks the driver, whose context is this thread's.
+        unsafe { result::malloc_host(bytes, flags) }.map_or(std::ptr::null_mut(), |at| at.cast())
+    }
+
+    /// Ends what [`Gpu::shared_memory`] gave.
+    pub(crate) fn give_back_shared(&self, at: *mut u8) {
+        use candle_core::cuda_backend::cudarc::driver::result;
+        // SAFETY: it came from there, and no kernel runs now.
+        unsafe { result::free_host(at.cast()) }.expect("memory that was got");
+    }
+
+    /// Waits until all that this thread has launched is done.
+    ///
+    /// # Errors
+    /// If one of them failed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.device
+            .cuda_stream()
+            .synchronize()
+            .map_err(|error| Error::Launch { kernel: "the last kernel".into(), message: error.to_string() })
+    }
+}

@@ -1,9 +1,9 @@
-//! Products on the twin against what the weights' numbers are by the CPU's codecs.
+//! Products against what the weights' numbers are by the CPU's codecs.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::testing::{TWINS, assert_close, floats, noise, to_floats, words};
+use crate::testing::{assert_close, device, devices, floats, noise, to_floats, words};
 use crate::twin::Host;
 use crate::{
     Device, Format, Grouped, Memory, Operands, Weights, bucket, matmul, most_tiles, multiplies, widen,
@@ -95,12 +95,12 @@ fn check(format: Format, out: usize, width: usize, rows: usize) {
     };
     let wanted: Vec<(f32, f32)> =
         seen.chunks(width).flat_map(|x| (0..out).map(move |o| (x, o))).map(|(x, o)| product(x, o)).collect();
-    for twin in TWINS {
+    for on in devices() {
         let (bytes, x, bias) = (Host::of(&bytes), floats(&x), floats(&bias));
-        let y = twin.room(4 * wanted.len()).unwrap();
+        let y = on.room(4 * wanted.len()).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width, out, first: 0, stack: out };
         let operands = Operands { x: x.array(4), shared: 1, bias: bias.array(4), y: y.array(4) };
-        matmul(&twin, &w, &operands, None).unwrap();
+        matmul(&on, &w, &operands, None).unwrap();
         check_products(&to_floats(&y), &wanted, few, &format!("{format:?} {out} x {width}, {rows} rows"));
     }
 }
@@ -134,10 +134,10 @@ fn large_activations_do_not_overflow_halves() {
     let wanted: Vec<(f32, f32)> =
         x.chunks(width).flat_map(|x| w.chunks(width).map(|w| dot(w, x)).collect::<Vec<_>>()).collect();
     let (bytes, x) = (Host::of(&bytes), floats(&x));
-    let y = TWINS[0].room(4 * wanted.len()).unwrap();
+    let y = device().room(4 * wanted.len()).unwrap();
     let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
     let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
-    matmul(&TWINS[0], &w, &operands, None).unwrap();
+    matmul(&device(), &w, &operands, None).unwrap();
     check_products(&to_floats(&y), &wanted, false, "large activations");
 }
 
@@ -151,12 +151,12 @@ fn what_is_no_number_shows() {
     {
         let mut x = noise(7, rows * width);
         x[width - 5] = wrong;
-        for twin in TWINS {
+        for on in devices() {
             let (bytes, x) = (Host::of(&bytes), floats(&x));
-            let y = twin.room(4 * rows * 3).unwrap();
+            let y = on.room(4 * rows * 3).unwrap();
             let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
             let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
-            matmul(&twin, &w, &operands, None).unwrap();
+            matmul(&on, &w, &operands, None).unwrap();
             let y = to_floats(&y);
             assert!(y[..3].iter().all(|y| !y.is_finite()), "{rows} rows, {wrong}: {:?}", &y[..3]);
             assert!(y[3..].iter().all(|y| y.is_finite()), "{rows} rows, {wrong}");
@@ -171,10 +171,10 @@ fn the_least_numbers_are_as_good_as_zero() {
     for rows in [1, 20] {
         let x = vec![1e-40f32; rows * width];
         let (bytes, x) = (Host::of(&bytes), floats(&x));
-        let y = TWINS[0].room(4 * rows * 3).unwrap();
+        let y = device().room(4 * rows * 3).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
         let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
-        matmul(&TWINS[0], &w, &operands, None).unwrap();
+        matmul(&device(), &w, &operands, None).unwrap();
         assert!(to_floats(&y).iter().all(|y| y.abs() < 1e-30), "{rows} rows: {:?}", to_floats(&y));
     }
 }
@@ -187,9 +187,9 @@ fn widened_rows_are_the_cpus() {
         let rows = [8, 0, 3];
         let wanted: Vec<f32> = rows.iter().flat_map(|&row| w[row * 512..][..512].to_vec()).collect();
         let (bytes, rows) = (Host::of(&bytes), words(&rows.map(|row| row as u32)));
-        let y = TWINS[0].room(4 * wanted.len()).unwrap();
+        let y = device().room(4 * wanted.len()).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width: 512, out: 9, first: 0, stack: 9 };
-        widen(&TWINS[0], &w, rows.array(4), y.array(4)).unwrap();
+        widen(&device(), &w, rows.array(4), y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-6, format.name());
     }
 }
@@ -215,19 +215,19 @@ fn check_grouped(format: Format, experts: usize, places: &[u32], shared: usize, 
             })
         })
         .collect();
-    for twin in TWINS {
+    for on in devices() {
         let (bytes, x, bias, chosen) = (Host::of(&bytes), floats(&x), floats(&bias), words(places));
-        let y = twin.room(4 * wanted.len()).unwrap();
-        let order = twin.room(4 * places.len()).unwrap();
-        let tiles = twin.room(16 * most_tiles(places.len(), experts)).unwrap();
-        bucket(&twin, experts, chosen.array(4), order.array(4), tiles.array(16)).unwrap();
+        let y = on.room(4 * wanted.len()).unwrap();
+        let order = on.room(4 * places.len()).unwrap();
+        let tiles = on.room(16 * most_tiles(places.len(), experts)).unwrap();
+        bucket(&on, experts, chosen.array(4), order.array(4), tiles.array(16)).unwrap();
         let buckets = sorted.then(|| [order.array(4), tiles.array(16)]);
         let grouped = Grouped { experts: chosen.array(4), count: experts, buckets };
         let w = Weights { format, bytes: bytes.array(1), width, out, first, stack };
         let operands = Operands { x: x.array(4), shared, bias: bias.array(4), y: y.array(4) };
-        matmul(&twin, &w, &operands, Some(&grouped)).unwrap();
+        matmul(&on, &w, &operands, Some(&grouped)).unwrap();
         check_products(&to_floats(&y), &wanted, !sorted, &format!("{format:?} {} places", places.len()));
-        assert!(twin.room(1).unwrap().address().is_multiple_of(16));
+        assert!(on.room(1).unwrap().address().is_multiple_of(16));
     }
 }
 

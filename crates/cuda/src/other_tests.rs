@@ -1,9 +1,9 @@
-//! The delta rule, routing, norms, activations and candidates on the twin.
+//! The delta rule, routing, norms, activations and candidates.
 
 use alara_kernels::{Cpu, Isa, KvRows, Threads};
 use proptest::prelude::*;
 
-use crate::testing::{TWINS, assert_close, floats, noise, to_floats, to_words, words};
+use crate::testing::{assert_close, device, devices, floats, noise, to_floats, to_words, words};
 use crate::twin::Host;
 use crate::*;
 
@@ -11,7 +11,7 @@ fn cpu() -> Cpu {
     Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
 }
 
-/// Spans of (past, rows, rows after which state is saved), in one step on the twin, in both forms; each alone on the CPU.
+/// Spans of (past, rows, rows after which state is saved), in one step on the device, in both forms; each alone on the CPU.
 #[track_caller]
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let DeltaShape { value_heads, value_width, kernel, .. } = *shape;
@@ -61,12 +61,11 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     }
 
     let forms = [DeltaForm::Recurrent, DeltaForm::Chunked];
-    for (twin, form) in TWINS.into_iter().flat_map(|twin| forms.map(|form| (twin, form))) {
+    for (on, form) in devices().iter().flat_map(|on| forms.map(|form| (on, form))) {
         let hosts = |all: &[Vec<f32>]| all.iter().map(|x| floats(x)).collect::<Vec<Host>>();
         let (states, histories) = (hosts(&states), hosts(&histories));
-        let saved: Vec<[Host; 2]> = (wanted_saves.iter())
-            .map(|_| [twin.room(4 * size).unwrap(), twin.room(4 * kept).unwrap()])
-            .collect();
+        let saved: Vec<[Host; 2]> =
+            (wanted_saves.iter()).map(|_| [on.room(4 * size).unwrap(), on.room(4 * kept).unwrap()]).collect();
         let mut to =
             saved.iter().map(|[state, history]| Known { state: state.array(4), history: history.array(4) });
         let parts: Vec<DeltaSpan> = (spans.iter().enumerate())
@@ -82,8 +81,8 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
             .collect();
         let inputs = [&qkv, &beta, &alpha, &conv, &a, &dt].map(|x| floats(x));
         let [qkv, beta, alpha, conv, a, dt] = inputs.each_ref().map(|host| host.array(4));
-        let y = twin.room(4 * wanted.len()).unwrap();
-        delta(&twin, shape, form, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
+        let y = on.room(4 * wanted.len()).unwrap();
+        delta(on, shape, form, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
         let what = format!("{form:?} {shape:?} {spans:?}");
         assert_close(&to_floats(&y), &wanted, 3e-5, &what);
         for ([state, history], (wanted, wanted_history)) in saved.iter().zip(&wanted_saves) {
@@ -129,7 +128,7 @@ fn saves_out_of_order_are_refused() {
         dt: Array::default(),
     };
     let form = DeltaForm::Recurrent;
-    let error = delta(&TWINS[0], &DELTA, form, &[span], &input, Array::default()).unwrap_err().to_string();
+    let error = delta(&device(), &DELTA, form, &[span], &input, Array::default()).unwrap_err().to_string();
     assert_eq!(error, "delta rule: saves of span 0 don't ascend to its end");
 }
 
@@ -174,11 +173,10 @@ fn routing_is_the_hosts() {
             let bias = if used == 8 { noise(99, count) } else { Vec::new() };
             let (experts, weights): (Vec<_>, Vec<_>) =
                 logits.chunks(count).map(|row| routes(&router, row, &bias)).unzip();
-            for twin in TWINS {
+            for on in devices() {
                 let (logits, bias) = (floats(&logits), floats(&bias));
-                let [found, given] = [(); 2].map(|()| twin.room(20 * used).unwrap());
-                route(&twin, &router, logits.array(4), bias.array(4), found.array(4), given.array(4))
-                    .unwrap();
+                let [found, given] = [(); 2].map(|()| on.room(20 * used).unwrap());
+                route(&on, &router, logits.array(4), bias.array(4), found.array(4), given.array(4)).unwrap();
                 assert_eq!(to_words(&found), experts.concat(), "{router:?}");
                 assert_close(&to_floats(&given), &weights.concat(), 1e-5, "weights");
             }
@@ -189,10 +187,10 @@ fn routing_is_the_hosts() {
 #[test]
 fn places_are_sorted_by_expert() {
     let experts: Vec<u32> = (0..300).map(|i| [7, 0, 7, 7, 2][i % 5]).collect();
-    for twin in TWINS {
-        let order = twin.room(4 * 300).unwrap();
-        let tiles = twin.room(16 * most_tiles(300, 9)).unwrap();
-        bucket(&twin, 9, words(&experts).array(4), order.array(4), tiles.array(16)).unwrap();
+    for on in devices() {
+        let order = on.room(4 * 300).unwrap();
+        let tiles = on.room(16 * most_tiles(300, 9)).unwrap();
+        bucket(&on, 9, words(&experts).array(4), order.array(4), tiles.array(16)).unwrap();
         let mut wanted: Vec<u32> = (0..300).collect();
         wanted.sort_by_key(|&place| experts[place as usize]);
         assert_eq!(to_words(&order), wanted);
@@ -212,9 +210,9 @@ fn experts_are_weighed_and_summed() {
     let number =
         |row: usize, e: usize| (0..2).map(|n| weights[2 * row + n] * x[(2 * row + n) * 300 + e]).sum::<f32>();
     let wanted: Vec<f32> = (0..900).map(|i| number(i / 300, i % 300)).collect();
-    for twin in TWINS {
-        let y = twin.room(4 * 900).unwrap();
-        weigh(&twin, floats(&x).array(4), floats(&weights).array(4), 2, y.array(4)).unwrap();
+    for on in devices() {
+        let y = on.room(4 * 900).unwrap();
+        weigh(&on, floats(&x).array(4), floats(&weights).array(4), 2, y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-6, "sum of experts");
     }
 }
@@ -228,11 +226,11 @@ fn norms_and_sums() {
         for (with, summed) in [(&more[..], &sum), (&[], &x)] {
             let mut wanted = vec![0.0; x.len()];
             alara_kernels::rms_norm(&cpu(), summed, weight, 1e-6, &mut wanted);
-            for twin in TWINS {
+            for on in devices() {
                 let (x, more, weight) = (floats(&x), floats(with), floats(weight));
-                let [both, y] = [(); 2].map(|()| twin.room(4 * wanted.len()).unwrap());
+                let [both, y] = [(); 2].map(|()| on.room(4 * wanted.len()).unwrap());
                 add_norm(
-                    &twin,
+                    &on,
                     [x.array(4), more.array(4)],
                     weight.array(4),
                     1e-6,
@@ -257,8 +255,8 @@ fn every_gate() {
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         let mut wanted = vec![0.0; 600];
         alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, kind);
-        let y = TWINS[0].room(4 * 600).unwrap();
-        gated(&TWINS[0], rows(&floats(&gate), 100), rows(&floats(&up), 100), y.array(4), kind).unwrap();
+        let y = device().room(4 * 600).unwrap();
+        gated(&device(), rows(&floats(&gate), 100), rows(&floats(&up), 100), y.array(4), kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
         // As one product gives them: a row of the gate, then the row of the other.
         let both: Vec<f32> =
@@ -269,24 +267,24 @@ fn every_gate() {
             width: 100,
             step: 200,
         };
-        let y = TWINS[0].room(4 * 600).unwrap();
-        gated(&TWINS[0], half(0), half(1), y.array(4), kind).unwrap();
+        let y = device().room(4 * 600).unwrap();
+        gated(&device(), half(0), half(1), y.array(4), kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?} of halves"));
         let short = Rows { step: 201, ..half(1) };
-        assert!(gated(&TWINS[0], half(0), short, y.array(4), kind).is_err());
+        assert!(gated(&device(), half(0), short, y.array(4), kind).is_err());
     }
     // What is no number shows.
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
-            let y = TWINS[0].room(4).unwrap();
-            gated(&TWINS[0], rows(&floats(&[gate]), 1), rows(&floats(&[up]), 1), y.array(4), kind).unwrap();
+            let y = device().room(4).unwrap();
+            gated(&device(), rows(&floats(&[gate]), 1), rows(&floats(&[up]), 1), y.array(4), kind).unwrap();
             assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate} and {up}");
         }
     }
     // One of the gate for a row.
-    let y = TWINS[0].room(4 * 600).unwrap();
+    let y = device().room(4 * 600).unwrap();
     let (gate_of_row, up_of_row) = (floats(&gate[..6]), floats(&up));
-    gated(&TWINS[0], rows(&gate_of_row, 1), rows(&up_of_row, 100), y.array(4), Gate::Sigmoid).unwrap();
+    gated(&device(), rows(&gate_of_row, 1), rows(&up_of_row, 100), y.array(4), Gate::Sigmoid).unwrap();
     let wanted: Vec<f32> = (0..600).map(|i| up[i] / (1.0 + (-gate[i / 100]).exp())).collect();
     assert_close(&to_floats(&y), &wanted, 1e-5, "a gate a row");
 }
@@ -327,9 +325,9 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
         block_tokens: 8,
         kind,
     };
-    for twin in TWINS {
+    for on in devices() {
         let plan = AttendPlan::new(&shape, &[AttentionSpan { rows, past, blocks: &blocks }]).unwrap();
-        let tables = plan.upload(&twin, &shape).unwrap();
+        let tables = plan.upload(&on, &shape).unwrap();
         let bytes = |numbers: usize| match kind {
             KvFormat::F32 => (4 * numbers, 0),
             KvFormat::F16 => (2 * numbers, 0),
@@ -355,9 +353,9 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
             half,
             adjacent,
         };
-        let y = twin.room(4 * wanted.len()).unwrap();
+        let y = on.room(4 * wanted.len()).unwrap();
         let v = if values { v } else { Array::default() };
-        prepare(&twin, &shape, kind, &tables, [q, k, v], [kept(&key_room), kept(&value_room)], y.array(4))
+        prepare(&on, &shape, kind, &tables, [q, k, v], [kept(&key_room), kept(&value_room)], y.array(4))
             .unwrap();
         let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
         assert_close(&to_floats(&y), &wanted, 1e-5, &what);
@@ -406,10 +404,10 @@ fn check_candidates(logits: &[f32], mask: Option<&[u32]>, wanted: usize) {
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
     let tokens: Vec<u32> =
         order.iter().map(|&i| i as u32).chain(std::iter::repeat(u32::MAX)).take(wanted).collect();
-    for twin in TWINS {
-        let [values, found] = [(); 2].map(|()| twin.room(4 * wanted).unwrap());
+    for on in devices() {
+        let [values, found] = [(); 2].map(|()| on.room(4 * wanted).unwrap());
         let (logits_host, mask) = (floats(logits), words(mask.unwrap_or_default()));
-        candidates(&twin, logits_host.array(4), mask.array(4), values.array(4), found.array(4)).unwrap();
+        candidates(&on, logits_host.array(4), mask.array(4), values.array(4), found.array(4)).unwrap();
         assert_eq!(to_words(&found), tokens);
         for (value, &token) in to_floats(&values).iter().zip(&tokens) {
             assert_eq!(*value, logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY));

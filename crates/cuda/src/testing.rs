@@ -30,14 +30,69 @@ fn the_twin_needs_a_compiler() {
 }
 
 #[cfg(twin)]
-pub(crate) use on_twin::*;
+pub(crate) use on_devices::*;
 
 #[cfg(twin)]
-mod on_twin {
+mod on_devices {
     use crate::twin::{Host, Twin};
+    use crate::{Device, Launch, Result};
 
-    /// The twin in both orders of blocks and threads.
-    pub(crate) const TWINS: [Twin; 2] = [Twin { descending: false }, Twin { descending: true }];
+    /// Who runs kernels in tests.
+    #[derive(Debug)]
+    pub(crate) enum Tested {
+        /// The CPU.
+        Twin(Twin),
+        /// A GPU, which is waited for after each launch.
+        #[cfg(feature = "cuda")]
+        Gpu(&'static crate::Gpu),
+    }
+
+    /// The GPU, if this build can use one and this machine has one, else the twin in both orders of blocks and threads.
+    pub(crate) fn devices() -> Vec<Tested> {
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = gpu() {
+            return vec![Tested::Gpu(gpu)];
+        }
+        [false, true].map(|descending| Tested::Twin(Twin { descending })).into()
+    }
+
+    /// One that is as good as any.
+    pub(crate) fn device() -> Tested {
+        devices().swap_remove(0)
+    }
+
+    /// The GPU that tests run on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu() -> Option<&'static crate::Gpu> {
+        static FOUND: std::sync::LazyLock<Option<std::sync::Arc<crate::Gpu>>> =
+            std::sync::LazyLock::new(|| {
+                let device = candle_core::Device::new_cuda(0)
+                    .inspect_err(|error| println!("on the twin: no GPU can be used ({error})"))
+                    .ok()?;
+                Some(crate::Gpu::of(device.as_cuda_device().ok()?).expect("the driver takes the kernels"))
+            });
+        FOUND.as_deref()
+    }
+
+    impl Device for Tested {
+        type Memory = Host;
+
+        fn room(&self, bytes: usize) -> Result<Host> {
+            Twin::default().room(bytes)
+        }
+
+        fn upload(&self, numbers: &[u32]) -> Result<Host> {
+            Twin::default().upload(numbers)
+        }
+
+        fn launch(&self, launch: &Launch) -> Result<()> {
+            match self {
+                Tested::Twin(twin) => twin.launch(launch),
+                #[cfg(feature = "cuda")]
+                Tested::Gpu(gpu) => gpu.launch(launch).and_then(|()| gpu.wait()),
+            }
+        }
+    }
 
     /// Floats in memory.
     pub(crate) fn floats(numbers: &[f32]) -> Host {

@@ -1,8 +1,8 @@
 //! The kernels on the CPU, thread by thread: slow and strict, for tests. See `twin/emulate.h`.
 #![allow(unsafe_code)]
 
-use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
 use crate::{Array, Device, Error, Launch, Memory, Result};
 
@@ -49,24 +49,27 @@ pub struct Twin {
     pub descending: bool,
 }
 
-/// Memory that kernels write.
+/// Memory of the CPU that kernels write; a GPU's too, where a test has found one.
 #[derive(Debug)]
 pub struct Host {
-    words: Box<[UnsafeCell<u128>]>,
+    words: NonNull<u128>,
     len: usize,
 }
 
 impl Host {
     /// Room for `len` bytes, of which all bits are set: NaNs, and places that are nowhere.
     fn new(len: usize) -> Self {
-        Host { words: (0..len.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect(), len }
+        let words = NonNull::new(memory::get(len)).expect("memory for a test").cast::<u128>();
+        // SAFETY: so much was got.
+        unsafe { words.write_bytes(0xff, len.div_ceil(16)) };
+        Host { words, len }
     }
 
     /// These bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let host = Host::new(bytes.len());
         // SAFETY: as many bytes are there, nobody else knows of them yet.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.words.as_ptr() as *mut u8, bytes.len()) };
+        unsafe { host.words.cast::<u8>().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         host
     }
 
@@ -79,6 +82,40 @@ impl Host {
     /// As numbers of `size` bytes.
     pub fn array(&self, size: usize) -> Array {
         Array { address: self.address(), len: (self.len / size) as u64 }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        memory::give_back(self.words.as_ptr().cast(), self.len);
+    }
+}
+
+/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on, which gives memory that both see under
+/// one address.
+mod memory {
+    use std::alloc::{Layout, alloc, dealloc};
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len.next_multiple_of(16).max(16), 16).expect("a size that there is")
+    }
+
+    pub(super) fn get(len: usize) -> *mut u8 {
+        #[cfg(all(test, feature = "cuda"))]
+        if let Some(gpu) = crate::testing::gpu() {
+            return gpu.shared_memory(layout(len).size());
+        }
+        // SAFETY: no layout is empty.
+        unsafe { alloc(layout(len)) }
+    }
+
+    pub(super) fn give_back(at: *mut u8, len: usize) {
+        #[cfg(all(test, feature = "cuda"))]
+        if let Some(gpu) = crate::testing::gpu() {
+            return gpu.give_back_shared(at);
+        }
+        // SAFETY: it was got by the same layout, and is dropped once.
+        unsafe { dealloc(at, layout(len)) }
     }
 }
 

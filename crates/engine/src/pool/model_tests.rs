@@ -38,18 +38,41 @@ impl Random {
 }
 
 /// What a model gives after tokens, computed alone.
-pub(super) struct Oracle {
-    pool: Pool<Native>,
+pub(super) struct Oracle<B: Backend = Native> {
+    pool: Pool<B>,
     known: HashMap<Vec<u32>, Vec<f32>>,
+    /// How far other logits may be off.
+    tolerance: f32,
+    /// How far they were.
+    off: f32,
 }
 
 impl Oracle {
+    /// On the native backend, where nothing may be off.
     pub fn new(gguf: &Gguf) -> Self {
-        Oracle { pool: pool(gguf, 1024, 1024), known: HashMap::new() }
+        Oracle::on(Native::with_threads(1), gguf, 0.0)
+    }
+}
+
+impl<B: Backend> Oracle<B> {
+    fn on(backend: B, gguf: &Gguf, tolerance: f32) -> Self {
+        Oracle { pool: pool_on(backend, gguf, 1024, 1024), known: HashMap::new(), tolerance, off: 0.0 }
+    }
+
+    /// Whether `logits` are those after `tokens`.
+    fn agrees(&mut self, tokens: &[u32], logits: &[f32]) -> bool {
+        let expected = self.logits(tokens);
+        if expected == logits {
+            return true;
+        }
+        let comparable = expected.len() == logits.len() && logits.iter().all(|x| x.is_finite());
+        let off = expected.iter().zip(logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        self.off = self.off.max(off);
+        comparable && off <= self.tolerance
     }
 
     pub fn logits(&mut self, tokens: &[u32]) -> &[f32] {
-        let Oracle { pool, known } = self;
+        let Oracle { pool, known, .. } = self;
         known.entry(tokens.to_vec()).or_insert_with(|| {
             let mut table = Table::default();
             let logits = pool.forward_one(&mut table, tokens, 1).unwrap();
@@ -170,7 +193,7 @@ fn damage(random: &mut Random, folder: &Path) -> bool {
 const SURE: Ground = Ground { matched: usize::MAX, other: Other::Silent };
 
 /// A draft of what will come after `tokens`, now and then with a mistake in it.
-pub(super) fn draft(random: &mut Random, oracle: &mut Oracle, tokens: &[u32]) -> Draft {
+pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tokens: &[u32]) -> Draft {
     let mut text = tokens.to_vec();
     let right = random.below(8);
     for at in 0..1 + random.below(5) {
@@ -183,12 +206,18 @@ pub(super) fn draft(random: &mut Random, oracle: &mut Oracle, tokens: &[u32]) ->
 
 /// Compares the logits of a run that is through with the oracle's and appends the tokens that they make the most likely, as long as
 /// what was drafted is what comes. Gives how many rows were compared.
-pub(super) fn follow(oracle: &mut Oracle, run: &mut Run, logits: &[f32], limit: usize, what: &str) -> usize {
+pub(super) fn follow<B: Backend>(
+    oracle: &mut Oracle<B>,
+    run: &mut Run,
+    logits: &[f32],
+    limit: usize,
+    what: &str,
+) -> usize {
     let vocabulary = oracle.pool.vocabulary();
     let (mut row, mut compared) = (0, 0);
     loop {
         let logits = &logits[row * vocabulary..][..vocabulary];
-        assert!(oracle.logits(&run.tokens) == logits, "{what}: row {row}, {:?}", run.found);
+        assert!(oracle.agrees(&run.tokens, logits), "{what}: row {row}, {:?}", run.found);
         compared += 1;
         run.tokens.push(best(logits));
         run.finished |= run.tokens.len() >= limit;
@@ -206,19 +235,20 @@ pub(super) fn trust<B: Backend>(pool: &mut Pool<B>) {
 }
 
 fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
-    check_on(&|folder| restarted(gguf, folder, Log::default()), name, gguf, seed, operations)
+    let mut oracle = Oracle::new(gguf);
+    check_on(&|folder| restarted(gguf, folder, Log::default()), &mut oracle, name, gguf, seed, operations)
 }
 
 /// The same on pools that `make` makes on a folder.
 fn check_on<B: Backend>(
     make: &dyn Fn(&Path) -> Pool<B>,
+    oracle: &mut Oracle<impl Backend>,
     name: &str,
     gguf: &Gguf,
     seed: u64,
     operations: usize,
 ) -> Tally {
     let mut random = Random(seed);
-    let mut oracle = Oracle::new(gguf);
     let folder = tempfile::tempdir().unwrap();
     let mut pool = make(folder.path());
     let vocabulary = pool.vocabulary().min(400);
@@ -280,7 +310,7 @@ fn check_on<B: Backend>(
         }
         for (run, limit) in &mut runs {
             if !run.finished && run.pending() < BUDGET && random.below(3) > 0 {
-                run.draft = draft(&mut random, &mut oracle, &run.tokens);
+                run.draft = draft(&mut random, oracle, &run.tokens);
                 run.draft.tokens.truncate(*limit - run.tokens.len());
                 run.draft.grounds.truncate(*limit - run.tokens.len());
             }
@@ -296,7 +326,7 @@ fn check_on<B: Backend>(
             for (at, logits) in pool.logits_of_each(&stepped) {
                 let (run, limit) = &mut runs[at];
                 let what = format!("{name} seed {seed} operation {operation}");
-                tally.compared += follow(&mut oracle, run, &logits, *limit, &what);
+                tally.compared += follow(oracle, run, &logits, *limit, &what);
             }
         }
         let mut at = 0;
@@ -381,9 +411,30 @@ fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
             let backend = Split::new(Native::with_threads(1), Native::with_threads(1), 1 + seed % 2);
             restarted_on(backend, &gguf, folder, Log::default()).beside(1 << 20)
         };
-        let tally = check_on(&make, case, &gguf, 40 + seed as u64, operations(120));
+        let mut oracle = Oracle::new(&gguf);
+        let tally = check_on(&make, &mut oracle, case, &gguf, 40 + seed as u64, operations(120));
         println!("{case}: {tally:?}");
         assert!(tally.cached > 0 && tally.evicted > 0 && tally.accepted > 0, "{case}: {tally:?}");
+    }
+}
+
+/// There the last bits of a row depend on what shares its step: a wrong block is off by far more.
+#[cfg(any(feature = "cuda", feature = "metal"))]
+#[test]
+fn so_it_does_on_the_gpu_within_rounding() {
+    use crate::backend::candle::Candle;
+    let Some(gpu) = crate::device::Device::Auto.open().unwrap() else {
+        println!("skipped: this machine has no GPU that this build can use");
+        return;
+    };
+    for (seed, case) in SORTS.into_iter().enumerate() {
+        let gguf = fixture(case);
+        let backend = || Candle::on(gpu.device.clone());
+        let make = |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).beside(1 << 20);
+        let mut oracle = Oracle::on(backend(), &gguf, 0.2);
+        let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
+        println!("{case}: off by at most {:.1e}, {tally:?}", oracle.off);
+        assert!(tally.cached > 0 && tally.evicted > 0 && tally.compared > 50, "{case}: {tally:?}");
     }
 }
 
