@@ -88,6 +88,22 @@ template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const Attend
                 }
             }
         }
+        // Values are on their way while shares are made.
+        float values[4][2 * PAIRS];
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const uint64_t from = __shfl_sync(ALL_LANES, slot, 8 * t);
+            const uint64_t value = from * p.value_row + (uint64_t)kv_head * p.value_width;
+#pragma unroll
+            for (int pair = 0; pair < PAIRS; pair++) {
+                const unsigned e = 2 * lane + 64 * pair;
+                float a = 0.0f, b = 0.0f;
+                if (base + t < unit.end && e < p.value_width)
+                    kv_pair<KIND>(p.values, value + e, e + 1 < p.value_width, a, b);
+                values[t][2 * pair] = a;
+                values[t][2 * pair + 1] = b;
+            }
+        }
 #pragma unroll
         for (int q = 0; q < QUERIES; q++) {
             for (int mask = 4; mask > 0; mask /= 2) score[q] += __shfl_xor_sync(ALL_LANES, score[q], mask);
@@ -108,23 +124,11 @@ template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const Attend
         }
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            if (base + t >= unit.end) break;
-            const uint64_t from = __shfl_sync(ALL_LANES, slot, 8 * t);
-            float weight[QUERIES];
 #pragma unroll
-            for (int q = 0; q < QUERIES; q++) weight[q] = __shfl_sync(ALL_LANES, score[q], 8 * t);
-            const uint64_t value = from * p.value_row + (uint64_t)kv_head * p.value_width;
+            for (int q = 0; q < QUERIES; q++) {
+                const float weight = __shfl_sync(ALL_LANES, score[q], 8 * t);
 #pragma unroll
-            for (int pair = 0; pair < PAIRS; pair++) {
-                const unsigned e = 2 * lane + 64 * pair;
-                if (e >= p.value_width) break;
-                const float a = kv_number<KIND>(p.values, value + e);
-                const float b = e + 1 < p.value_width ? kv_number<KIND>(p.values, value + e + 1) : 0.0f;
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                    mixed[q][2 * pair] += weight[q] * a;
-                    mixed[q][2 * pair + 1] += weight[q] * b;
-                }
+                for (int e = 0; e < 2 * PAIRS; e++) mixed[q][e] += weight * values[t][e];
             }
         }
     }

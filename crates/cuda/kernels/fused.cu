@@ -6,26 +6,50 @@ struct NormParams {
     Array<const float> weight;  // [width]
     Array<float> sum;           // x + more, or empty
     Array<float> y;             // [rows, width]
+    Array<Codes> codes;         // y quantized, or empty
     uint32_t width;
     float epsilon;
 };
 
-// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)`. Grid: rows.
-KERNEL(alara_norm, NormParams, 256) {
+static const int NORM_THREADS = 1024;
+// Numbers that a thread keeps.
+static const int NORM_EACH = 8;
+
+// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)`. All is read before anything is written, so that nobody waits for one
+// number after the other. Grid: rows.
+KERNEL(alara_norm, NormParams, NORM_THREADS) {
     SHARED float found[32];
     const uint64_t row = (uint64_t)blockIdx.x * p.width;
-    float squares = 0.0f;
-    for (unsigned e = threadIdx.x; e < p.width; e += blockDim.x) {
-        float x = p.x[row + e];
-        if (p.more.len) x += p.more[row + e];
-        if (p.sum.len) p.sum[row + e] = x;
+    float kept[NORM_EACH], weights[NORM_EACH], squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < NORM_EACH; i++) {
+        const unsigned e = threadIdx.x + i * blockDim.x;
+        const bool there = e < p.width;
+        kept[i] = there ? p.x[row + e] : 0.0f;
+        weights[i] = there ? p.weight[e] : 0.0f;
+        if (there && p.more.len) kept[i] += p.more[row + e];
+        squares += kept[i] * kept[i];
+    }
+    for (unsigned e = threadIdx.x + NORM_EACH * blockDim.x; e < p.width; e += blockDim.x) {
+        const float x = p.x[row + e] + (p.more.len ? p.more[row + e] : 0.0f);
         squares += x * x;
     }
     const float scale = 1.0f / sqrtf(block_sum(squares, found) / (float)p.width + p.epsilon);
-    for (unsigned e = threadIdx.x; e < p.width; e += blockDim.x) {
-        float x = p.x[row + e];
-        if (p.more.len) x += p.more[row + e];
-        p.y[row + e] = x * scale * p.weight[e];
+    for (unsigned i = 0, e = threadIdx.x; e < p.width; i++, e += blockDim.x) {
+        float x = 0.0f, weight = 0.0f;
+        if (i < NORM_EACH) {
+#pragma unroll
+            for (int j = 0; j < NORM_EACH; j++) {
+                if (j == i) x = kept[j], weight = weights[j];
+            }
+        } else {
+            x = p.x[row + e] + (p.more.len ? p.more[row + e] : 0.0f);
+            weight = p.weight[e];
+        }
+        if (p.sum.len) p.sum[row + e] = x;
+        const float y = x * scale * weight;
+        p.y[row + e] = y;
+        if (p.codes.len) quantize(y, p.codes[(row + e) / 32]);
     }
 }
 
@@ -35,6 +59,7 @@ struct GatedParams {
     Array<const float> gate;     // [rows, width / repeat]
     Array<const float> up;       // [rows, width]
     Array<float> y;              // [rows, width]
+    Array<Codes> codes;          // y quantized, or empty
     uint32_t gate_step, up_step; // numbers from row to row
     uint32_t width, repeat;
     uint32_t activation, zero;
@@ -59,6 +84,18 @@ KERNEL(alara_gated, GatedParams, 256) {
         y = bounded * sigmoid(1.702f * bounded) * (within(u, -7.0f, 7.0f) + 1.0f);
     }
     p.y[i] = y;
+    if (p.codes.len) quantize(y, p.codes[i / 32]);
+}
+
+struct CodesParams {
+    Array<const float> x;
+    Array<Codes> codes; // as many as there are runs of 32
+};
+
+// Quantizes activations. Grid: ceil(numbers / 256).
+KERNEL(alara_codes, CodesParams, 256) {
+    const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.x.len) quantize(p.x[i], p.codes[i / 32]);
 }
 
 struct PrepareParams {

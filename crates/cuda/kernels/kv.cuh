@@ -11,6 +11,9 @@ struct KvRows {
     Array<half> scales;
 };
 
+struct alignas(4) Halves2 {
+    half x[2];
+};
 struct alignas(8) Halves4 {
     half x[4];
 };
@@ -28,6 +31,20 @@ template <Kind KIND> __device__ __forceinline__ float kv_number(const KvRows &ro
         return __half2float(((const half *)rows.codes.at)[i]);
     }
     return __half2float(rows.scales[i / 32]) * (float)((int)rows.codes[i] - 128);
+}
+
+// Numbers i and i + 1, the second only if it is there.
+template <Kind KIND>
+__device__ __forceinline__ void kv_pair(const KvRows &rows, uint64_t i, bool second, float &a, float &b) {
+    if (KIND == F16 && second && i % 2 == 0) {
+        CHECK(2 * i + 4 <= rows.codes.len);
+        const Halves2 two = *(const Halves2 *)(rows.codes.at + 2 * i);
+        a = __half2float(two.x[0]);
+        b = __half2float(two.x[1]);
+        return;
+    }
+    a = kv_number<KIND>(rows, i);
+    b = second ? kv_number<KIND>(rows, i + 1) : 0.0f;
 }
 
 // Numbers i..i + n, n at most 4; zeros after them.

@@ -7,29 +7,69 @@ use crate::params::params;
 use crate::{Array, Device, Error, Launch, Result, SHARED};
 
 /// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every run of `weight.len` numbers, and `sum = x + more`;
-/// `more` may be empty, and `sum` too.
+/// `more` may be empty, and `sum` too. `codes` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
-/// If the device fails.
+/// If lengths don't fit each other, or the device fails.
 pub fn add_norm<D: Device>(
     device: &D,
     [x, more]: [Array; 2],
     weight: Array,
     epsilon: f32,
     [sum, y]: [Array; 2],
+    codes: Array,
 ) -> Result<()> {
     let rows = y.len / weight.len.max(1);
     let fits = |array: Array| array.len == 0 || array.len == y.len;
-    if rows == 0 || rows * weight.len != y.len || x.len != y.len || !fits(more) || !fits(sum) {
+    if rows == 0
+        || rows * weight.len != y.len
+        || x.len != y.len
+        || !fits(more)
+        || !fits(sum)
+        || !are_codes(codes, weight.len, y.len)
+    {
         let message = format!("{} numbers in runs of {}", x.len, weight.len);
         return Err(Error::Shape { operation: "norm", message });
     }
     device.launch(&Launch {
         kernel: "alara_norm".into(),
         grid: [rows as u32, 1, 1],
-        threads: weight.len.next_multiple_of(32).min(256) as u32,
+        threads: weight.len.next_multiple_of(32).min(NORM_THREADS) as u32,
         shared: 0,
-        params: params![x, more, weight, sum, y, weight.len as u32, epsilon],
+        params: params![x, more, weight, sum, y, codes, weight.len as u32, epsilon],
+    })
+}
+
+/// The most threads of a block that norms a row; as in `kernels/fused.cu`.
+const NORM_THREADS: u64 = 1024;
+
+/// Numbers that are quantized together.
+pub const RUN: usize = 32;
+
+/// Bytes of a run that is quantized: a scale and the sum as halves, and 32 codes.
+pub const CODES: usize = 36;
+
+/// Whether these are codes of `len` numbers in rows of `width`, or none.
+fn are_codes(codes: Array, width: u64, len: u64) -> bool {
+    let run = RUN as u64;
+    codes.len == 0 || width.is_multiple_of(run) && codes.len == len / run
+}
+
+/// Quantizes activations as candle's products of few rows take them (Q8_1). `x: [rows, width]`, `codes: [rows, width / 32]`
+///
+/// # Errors
+/// If lengths don't fit each other, or the device fails.
+pub fn quantize<D: Device>(device: &D, x: Array, width: usize, codes: Array) -> Result<()> {
+    if x.len == 0 || codes.len == 0 || !are_codes(codes, width as u64, x.len) {
+        let message = format!("{} numbers in rows of {width}, {} runs", x.len, codes.len);
+        return Err(Error::Shape { operation: "quantize", message });
+    }
+    device.launch(&Launch {
+        kernel: "alara_codes".into(),
+        grid: [x.len.div_ceil(256) as u32, 1, 1],
+        threads: 256,
+        shared: 0,
+        params: params![x, codes],
     })
 }
 
@@ -55,14 +95,18 @@ impl Rows {
     }
 }
 
-/// `y = act(gate) up`. `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`.
+/// `y = act(gate) up`. `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`. `codes` is `y` [quantized](quantize),
+/// or empty.
 ///
 /// # Errors
 /// If the lengths don't fit each other, or the device fails.
-pub fn gated<D: Device>(device: &D, gate: Rows, up: Rows, y: Array, kind: Gate) -> Result<()> {
+pub fn gated<D: Device>(device: &D, [gate, up]: [Rows; 2], y: Array, codes: Array, kind: Gate) -> Result<()> {
     let rows = y.len as usize / up.width.max(1);
     let shared = up.width.is_multiple_of(gate.width.max(1));
-    if !(gate.are(rows) && up.are(rows) && shared) || rows * up.width != y.len as usize {
+    if !(gate.are(rows) && up.are(rows) && shared)
+        || rows * up.width != y.len as usize
+        || !are_codes(codes, up.width as u64, y.len)
+    {
         let message = format!("rows of {} of a gate, of {} numbers, into {}", gate.width, up.width, y.len);
         return Err(Error::Shape { operation: "gate", message });
     }
@@ -81,6 +125,7 @@ pub fn gated<D: Device>(device: &D, gate: Rows, up: Rows, y: Array, kind: Gate) 
             gate.numbers,
             up.numbers,
             y,
+            codes,
             gate.step as u32,
             up.step as u32,
             up.width as u32,

@@ -173,11 +173,13 @@ fn launches() -> Vec<Launch> {
             multiplies_all(&watcher, hidden, width, rows);
             multiplies_all(&watcher, width, hidden, rows);
             let [x, weight] = [rows * width, width].map(numbers);
-            add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2]).unwrap();
+            let codes = numbers(rows * width / RUN);
+            add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2], codes).unwrap();
+            quantize(&watcher, x, width, codes).unwrap();
             let x = numbers(rows * hidden);
             let joined = numbers((2 * rows - 1) * hidden);
             let half = Rows { numbers: joined, width: hidden, step: 2 * hidden };
-            gated(&watcher, half, half, x, Gate::Silu).unwrap();
+            gated(&watcher, [half; 2], x, numbers(rows * hidden / RUN), Gate::Silu).unwrap();
             if experts[0] > 0 {
                 uses_experts(&watcher, width, experts, rows);
             }

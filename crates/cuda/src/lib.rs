@@ -36,7 +36,7 @@ pub use alara_kernels::{AttentionShape, AttentionSpan, DeltaForm, DeltaShape, Fo
 pub use attend::{AttendPlan, AttendShape, Kept, Tables, append, attend};
 pub use delta::{CHUNK, DeltaInput, DeltaSpan, Known, delta};
 pub use experts::{Router, Score, bucket, most_tiles, route, weigh};
-pub use fused::{Heads, Rows, add_norm, gated, prepare};
+pub use fused::{CODES, Heads, RUN, Rows, add_norm, gated, prepare, quantize};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, OnGpu};
 pub use launch::{Device, GRID, Launch, Memory, SHARED, WARP};

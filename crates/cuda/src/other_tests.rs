@@ -219,7 +219,7 @@ fn experts_are_weighed_and_summed() {
 
 #[test]
 fn norms_and_sums() {
-    for width in [8, 100, 2880] {
+    for width in [8, 100, 2880, 10240] {
         let [x, more, weight] = [1, 2, 3].map(|seed| noise(seed, 3 * width));
         let weight = &weight[..width];
         let sum: Vec<f32> = x.iter().zip(&more).map(|(x, more)| x + more).collect();
@@ -229,19 +229,63 @@ fn norms_and_sums() {
             for on in devices() {
                 let (x, more, weight) = (floats(&x), floats(with), floats(weight));
                 let [both, y] = [(); 2].map(|()| on.room(4 * wanted.len()).unwrap());
-                add_norm(
-                    &on,
-                    [x.array(4), more.array(4)],
-                    weight.array(4),
-                    1e-6,
-                    [both.array(4), y.array(4)],
-                )
-                .unwrap();
+                let codes = room_of_codes(&on, width, wanted.len());
+                let (terms, results) = ([x.array(4), more.array(4)], [both.array(4), y.array(4)]);
+                add_norm(&on, terms, weight.array(4), 1e-6, results, codes.array(CODES)).unwrap();
                 assert_close(&to_floats(&y), &wanted, 1e-5, "norm");
+                check_codes(&to_floats(&y), &codes);
                 assert_close(&to_floats(&both), summed, 0.0, "sum");
             }
         }
     }
+}
+
+/// Room for the codes of `len` numbers in rows of `width`; none where rows aren't whole runs.
+fn room_of_codes(on: &impl Device<Memory = Host>, width: usize, len: usize) -> Host {
+    on.room(if width.is_multiple_of(RUN) { CODES * len / RUN } else { 0 }).unwrap()
+}
+
+/// Holds codes against the numbers that they stand for.
+#[track_caller]
+fn check_codes(numbers: &[f32], codes: &Host) {
+    let half = |bytes: &[u8]| half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32();
+    for (run, codes) in numbers.chunks(RUN).zip(codes.bytes().chunks_exact(CODES)) {
+        let most = run.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let (scale, sum) = (half(&codes[..2]), half(&codes[2..4]));
+        assert!((scale - most / 127.0).abs() <= most / 127.0 * 1e-3, "{scale} of {most}");
+        assert!((sum - run.iter().sum::<f32>()).abs() <= 2e-3 * run.iter().map(|x| x.abs()).sum::<f32>());
+        for (&x, &code) in run.iter().zip(&codes[4..]) {
+            assert!(
+                (x - most / 127.0 * f32::from(code as i8)).abs() <= 0.501 * most / 127.0,
+                "{x} is {code}"
+            );
+        }
+    }
+}
+
+#[test]
+fn activations_become_codes() {
+    for (width, rows) in [(32, 1), (1024, 3), (2880, 2)] {
+        let x: Vec<f32> =
+            noise(7, width * rows).iter().enumerate().map(|(i, x)| x * (1 + i % 700) as f32).collect();
+        for on in devices() {
+            let codes = room_of_codes(&on, width, x.len());
+            quantize(&on, floats(&x).array(4), width, codes.array(CODES)).unwrap();
+            check_codes(&x, &codes);
+        }
+    }
+    // Zeros, and what is no number.
+    for (x, shows) in [(0.0, false), (f32::NAN, true), (f32::INFINITY, true)] {
+        let mut run = [0.0; RUN];
+        run[5] = x;
+        let codes = room_of_codes(&device(), RUN, RUN);
+        quantize(&device(), floats(&run).array(4), RUN, codes.array(CODES)).unwrap();
+        let scale = half::f16::from_le_bytes(codes.bytes()[..2].try_into().unwrap());
+        assert_eq!(!scale.is_finite(), shows, "{x}");
+        assert!(shows || codes.bytes().iter().all(|&byte| byte == 0));
+    }
+    let x = floats(&[0.0; 40]);
+    assert!(quantize(&device(), x.array(4), 40, x.array(CODES)).is_err());
 }
 
 fn rows(host: &Host, width: usize) -> Rows {
@@ -250,13 +294,15 @@ fn rows(host: &Host, width: usize) -> Rows {
 
 #[test]
 fn every_gate() {
+    let none = Array::default();
     let (gate, up) = (noise(1, 600), noise(2, 600));
     let gate: Vec<f32> = gate.iter().map(|x| 9.0 * x).collect();
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         let mut wanted = vec![0.0; 600];
         alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, kind);
         let y = device().room(4 * 600).unwrap();
-        gated(&device(), rows(&floats(&gate), 100), rows(&floats(&up), 100), y.array(4), kind).unwrap();
+        gated(&device(), [rows(&floats(&gate), 100), rows(&floats(&up), 100)], y.array(4), none, kind)
+            .unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
         // As one product gives them: a row of the gate, then the row of the other.
         let both: Vec<f32> =
@@ -268,25 +314,34 @@ fn every_gate() {
             step: 200,
         };
         let y = device().room(4 * 600).unwrap();
-        gated(&device(), half(0), half(1), y.array(4), kind).unwrap();
+        gated(&device(), [half(0), half(1)], y.array(4), none, kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?} of halves"));
         let short = Rows { step: 201, ..half(1) };
-        assert!(gated(&device(), half(0), short, y.array(4), kind).is_err());
+        assert!(gated(&device(), [half(0), short], y.array(4), none, kind).is_err());
     }
     // What is no number shows.
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             let y = device().room(4).unwrap();
-            gated(&device(), rows(&floats(&[gate]), 1), rows(&floats(&[up]), 1), y.array(4), kind).unwrap();
-            assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate} and {up}");
+            let (gate, up) = (floats(&[gate]), floats(&[up]));
+            gated(&device(), [rows(&gate, 1), rows(&up, 1)], y.array(4), none, kind).unwrap();
+            assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate:?} and {up:?}");
         }
     }
     // One of the gate for a row.
     let y = device().room(4 * 600).unwrap();
     let (gate_of_row, up_of_row) = (floats(&gate[..6]), floats(&up));
-    gated(&device(), rows(&gate_of_row, 1), rows(&up_of_row, 100), y.array(4), Gate::Sigmoid).unwrap();
+    gated(&device(), [rows(&gate_of_row, 1), rows(&up_of_row, 100)], y.array(4), none, Gate::Sigmoid)
+        .unwrap();
     let wanted: Vec<f32> = (0..600).map(|i| up[i] / (1.0 + (-gate[i / 100]).exp())).collect();
     assert_close(&to_floats(&y), &wanted, 1e-5, "a gate a row");
+    // In rows of whole runs.
+    for on in devices() {
+        let (gate, up) = (floats(&gate[..576]), floats(&up[..576]));
+        let (y, codes) = (on.room(4 * 576).unwrap(), room_of_codes(&on, 96, 576));
+        gated(&on, [rows(&gate, 96), rows(&up, 96)], y.array(4), codes.array(CODES), Gate::Silu).unwrap();
+        check_codes(&to_floats(&y), &codes);
+    }
 }
 
 /// All that is done before attending, in one launch, against one after the other on the CPU.

@@ -3,11 +3,14 @@
 //! Activations are contiguous f32. Results are new tensors; of keys and values the kernels write the very memory.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use candle_core::cuda_backend::cudarc::driver::{CudaSlice, DevicePtr};
 use candle_core::cuda_backend::{CudaDType, CudaDevice};
-use candle_core::{DType, Result, Shape, Storage, Tensor, bail};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Result, Shape, Storage, Tensor, TensorId, bail};
+use candle_kernels::ffi;
 use half::f16;
 
 use crate::gpu::{Gpu, OnGpu};
@@ -230,6 +233,101 @@ impl Attention {
     }
 }
 
+/// The latest activations as products of few rows take them: quantized once for all matrices that they meet, and where it can be by the
+/// very kernel that made them.
+#[derive(Debug, Default)]
+pub struct Codes {
+    /// Whose they are.
+    of: Option<TensorId>,
+    /// Grown as it is needed. All work is in one stream, so what is written there next comes after those who read.
+    memory: Option<Tensor>,
+}
+
+impl Codes {
+    /// The most rows for which candle's kernels multiply so.
+    const FEW: usize = 8;
+
+    /// Room for the codes of what is about to be computed, `[rows, width]`; none if nobody will want them.
+    fn room(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
+        self.of = None;
+        if rows > Self::FEW || !width.is_multiple_of(crate::RUN) {
+            return Ok(Array::default());
+        }
+        let runs = rows * width / crate::RUN;
+        let there = self.memory.as_ref().is_some_and(|memory| memory.elem_count() >= runs * crate::CODES);
+        if !there {
+            self.memory = Some(of_type(DType::U8, runs * crate::CODES, like)?);
+        }
+        Ok(Array { len: runs as u64, ..maybe(self.memory.as_ref())? })
+    }
+
+    /// What was computed into that room, if there was some.
+    fn are(&mut self, codes: Array, of: &Tensor) {
+        if codes.len > 0 {
+            self.of = Some(of.id());
+        }
+    }
+
+    /// `x wᵀ`. `x: [T, width]`, contiguous. `None` if there are too many rows, or no kernels for the weights.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn product(&mut self, x: &Tensor, w: &QTensor) -> Result<Option<Tensor>> {
+        let ((out, width), (rows, x_width)) = (w.shape().dims2()?, x.dims2()?);
+        let Some(launch) = by_codes(w.dtype()) else { return Ok(None) };
+        let runs = width / crate::RUN;
+        if rows == 0 || rows > Self::FEW || !width.is_multiple_of(crate::RUN) || x_width != width {
+            return Ok(None);
+        }
+        if self.of != Some(x.id()) {
+            let codes = self.room(rows, width, x)?;
+            crate::quantize(&*gpu(x)?, array(x)?, width, codes).map_err(wrapped)?;
+            self.are(codes, x);
+        }
+        let codes = maybe(self.memory.as_ref())?.address;
+        let y = to_be_written((rows, out), x)?;
+        let stream = x.device().as_cuda_device()?.cuda_stream();
+        // SAFETY: weights, codes and `y` are memory of the device, as large as they are said to be; the stream is that in which all of
+        // it is used and given back.
+        unsafe {
+            launch(
+                w.device_ptr()?.cast(),
+                codes as *const c_void,
+                array(&y)?.address as *mut c_void,
+                width as i32,
+                out as i32,
+                runs as i32,
+                out as i32,
+                rows as i32,
+                stream.cu_stream().cast(),
+            );
+        }
+        Ok(Some(y))
+    }
+}
+
+/// Of candle's kernels: weights, codes and results; numbers and rows of weights; from row to row of codes, in runs, and of results; rows;
+/// stream.
+type ByCodes =
+    unsafe extern "C" fn(*const c_void, *const c_void, *mut c_void, i32, i32, i32, i32, i32, *mut c_void);
+
+/// candle's kernel for weights of a type.
+fn by_codes(kind: GgmlDType) -> Option<ByCodes> {
+    Some(match kind {
+        GgmlDType::Q4_0 => ffi::launch_mmvq_gguf_q4_0_f32_plain,
+        GgmlDType::Q4_1 => ffi::launch_mmvq_gguf_q4_1_f32_plain,
+        GgmlDType::Q5_0 => ffi::launch_mmvq_gguf_q5_0_f32_plain,
+        GgmlDType::Q5_1 => ffi::launch_mmvq_gguf_q5_1_f32_plain,
+        GgmlDType::Q8_0 => ffi::launch_mmvq_gguf_q8_0_f32_plain,
+        GgmlDType::Q2K => ffi::launch_mmvq_gguf_q2_k_f32_plain,
+        GgmlDType::Q3K => ffi::launch_mmvq_gguf_q3_k_f32_plain,
+        GgmlDType::Q4K => ffi::launch_mmvq_gguf_q4_k_f32_plain,
+        GgmlDType::Q5K => ffi::launch_mmvq_gguf_q5_k_f32_plain,
+        GgmlDType::Q6K => ffi::launch_mmvq_gguf_q6_k_f32_plain,
+        _ => return None,
+    })
+}
+
 /// Matrices of quantized weights, in the file's own bytes: of a format that candle has no kernels for, or experts.
 #[derive(Clone, Debug)]
 pub struct Matrices {
@@ -430,32 +528,72 @@ impl Experts<'_> {
                 (gate.narrow(1, 0, hidden)?, gate.narrow(1, hidden, hidden)?)
             }
         };
-        let z = product(self.down, &gated(&gate, &up, self.activation)?, 1)?;
+        let z = product(self.down, &gated(&gate, &up, self.activation, None)?, 1)?;
         let y = to_be_written(x.shape(), x)?;
         crate::weigh(&*gpu, array(&z)?, array(weights)?, used, array(&y)?).map_err(wrapped)?;
         Ok(y)
     }
 }
 
-/// `act(gate) up`. `up: [T, F]`, `gate` the same or `[T, 1]`.
+/// `act(gate) up`, and its codes if somebody wants them. `up: [T, F]`, `gate` the same or `[T, 1]`.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
-pub fn gated(gate: &Tensor, up: &Tensor, kind: Gate) -> Result<Tensor> {
+pub fn gated(gate: &Tensor, up: &Tensor, kind: Gate, mut codes: Option<&mut Codes>) -> Result<Tensor> {
     let y = to_be_written(up.shape(), up)?;
-    crate::gated(&*gpu(up)?, rows(gate)?, rows(up)?, array(&y)?, kind).map_err(wrapped)?;
+    let (count, width) = up.dims2()?;
+    let room = codes.as_mut().map_or(Ok(Array::default()), |codes| codes.room(count, width, up))?;
+    crate::gated(&*gpu(up)?, [rows(gate)?, rows(up)?], array(&y)?, room, kind).map_err(wrapped)?;
+    if let Some(codes) = codes {
+        codes.are(room, &y);
+    }
     Ok(y)
 }
 
-/// `x + more`, and its RMS norm over every run of `weight.len()` numbers.
+/// RMS norm over every run of `weight.len()` numbers, and its codes where runs are rows.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
-pub fn add_norm(x: &Tensor, more: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
+pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, codes: &mut Codes) -> Result<Tensor> {
+    let y = to_be_written(x.shape(), x)?;
+    let (terms, results) = ([array(x)?, Array::default()], [Array::default(), array(&y)?]);
+    add_and_norm(terms, weight, epsilon, results, &y, codes)?;
+    Ok(y)
+}
+
+/// `x + more`, and its RMS norm over every run of `weight.len()` numbers, and the codes of that where runs are rows.
+///
+/// # Errors
+/// If lengths don't fit, or the device fails.
+pub fn add_norm(
+    x: &Tensor,
+    more: &Tensor,
+    weight: &Tensor,
+    epsilon: f32,
+    codes: &mut Codes,
+) -> Result<(Tensor, Tensor)> {
     let (sum, y) = (to_be_written(x.shape(), x)?, to_be_written(x.shape(), x)?);
     let (terms, results) = ([array(x)?, array(more)?], [array(&sum)?, array(&y)?]);
-    crate::add_norm(&*gpu(x)?, terms, array(weight)?, epsilon, results).map_err(wrapped)?;
+    add_and_norm(terms, weight, epsilon, results, &y, codes)?;
     Ok((sum, y))
+}
+
+fn add_and_norm(
+    terms: [Array; 2],
+    weight: &Tensor,
+    epsilon: f32,
+    results: [Array; 2],
+    y: &Tensor,
+    codes: &mut Codes,
+) -> Result<()> {
+    let width = weight.elem_count();
+    let room = match y.dims() {
+        &[rows, run] if run == width => codes.room(rows, width, y)?,
+        _ => Array::default(),
+    };
+    crate::add_norm(&*gpu(y)?, terms, array(weight)?, epsilon, results, room).map_err(wrapped)?;
+    codes.are(room, y);
+    Ok(())
 }
 
 /// What a sequence leaves in a delta layer.

@@ -264,17 +264,27 @@ impl<B: Backend> Decoder<B> {
         if self.embedding_scale != 1.0 {
             x = backend.scale(x, &[self.embedding_scale])?;
         }
+        // What the latest block gives is added when the next norm is made: one pass over both.
+        let mut more = None;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            x = block.apply(backend, x, step, rotation)?;
-            if let Some(observer) = &mut observer {
+            let (sum, y) = block.apply(backend, x, more.as_ref(), step, rotation)?;
+            (x, more) = (sum, Some(y));
+            if let Some(observer) = &mut observer
+                && let Some(y) = more.take()
+            {
+                x = backend.add(x, &y)?;
                 observer(layer, backend.to_host(&x)?);
             }
         }
         let mut logits = None;
         if !step.outputs.is_empty() {
             let last = backend.rows(&x, &step.outputs)?; // [S, D]
-            let last = self.norm.apply(backend, &last)?;
+            let more = more.map(|more| backend.rows(&more, &step.outputs)).transpose()?;
+            let last = match &more {
+                Some(more) => self.norm.after_add(backend, last, more)?.1,
+                None => self.norm.apply(backend, &last)?,
+            };
             logits = Some(backend.matmul(&last, &self.output)?);
         }
         // Who measures steps, and who is told what went wrong in them, means the computation itself.
@@ -308,28 +318,39 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// `x: [T, D]` -> `[T, D]`
+    /// `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
     fn apply(
         &mut self,
         backend: &mut B,
         x: B::Array,
+        more: Option<&B::Array>,
         step: &Step,
         rotation: &Rotation<B>,
-    ) -> Result<B::Array> {
-        let h = normed(backend, self.attn_in.as_ref(), &x)?;
+    ) -> Result<(B::Array, B::Array)> {
+        let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
         let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
         let h = normed(backend, self.attn_out.as_ref(), &y)?;
-        let y = h.as_ref().unwrap_or(&y);
-        let (x, h) = match &self.ffn_in {
-            Some(norm) => norm.after_add(backend, x, y).map(|(x, h)| (x, Some(h)))?,
-            None => (backend.add(x, y)?, None),
-        };
+        let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(h.as_ref().unwrap_or(&y)))?;
         let y = match &self.ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
             FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,
         };
         let h = normed(backend, self.ffn_out.as_ref(), &y)?;
-        backend.add(x, h.as_ref().unwrap_or(&y))
+        Ok((x, h.unwrap_or(y)))
+    }
+}
+
+/// `x + more`, and that after a norm; `None` where there is no norm.
+fn summed<B: Backend>(
+    backend: &mut B,
+    norm: Option<&Norm<B>>,
+    x: B::Array,
+    more: Option<&B::Array>,
+) -> Result<(B::Array, Option<B::Array>)> {
+    match (norm, more) {
+        (Some(norm), Some(more)) => norm.after_add(backend, x, more).map(|(x, h)| (x, Some(h))),
+        (norm, None) => normed(backend, norm, &x).map(|h| (x, h)),
+        (None, Some(more)) => backend.add(x, more).map(|x| (x, None)),
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use alara_cuda::tensors::{self, Attention, Matrices, Preparation, Remembered};
+use alara_cuda::tensors::{self, Attention, Codes, Matrices, Preparation, Remembered};
 use alara_cuda::{AttentionSpan, Gpu, Router};
+use candle_core::quantized::QMatMul;
 use candle_core::{CudaDevice, Device, Result, Tensor};
 
 use super::delta::State;
@@ -106,9 +107,30 @@ pub fn prepare_and_attend(
     plan.attend(&ready, keys, Some(values), *sinks).map(Some)
 }
 
-/// `x + y`, and its norm over every run of as many numbers as there are weights.
-pub fn add_norm(x: &Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
-    tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon)
+/// The product of `x: [T, width]`, contiguous, whose codes are made once for all matrices that it meets.
+pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
+    if let Matrix::Candle(QMatMul::QTensor(weights)) = w
+        && let Some(y) = codes.product(x, weights)?
+    {
+        return Ok(y);
+    }
+    w.product(x)
+}
+
+/// The norm over every run of as many numbers as there are weights.
+pub fn norm(codes: &mut Codes, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+    tensors::norm(&x.contiguous()?, weight, epsilon, codes)
+}
+
+/// `x + y`, and its norm.
+pub fn add_norm(
+    codes: &mut Codes,
+    x: &Tensor,
+    y: &Tensor,
+    weight: &Tensor,
+    epsilon: f32,
+) -> Result<(Tensor, Tensor)> {
+    tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon, codes)
 }
 
 /// As `Backend::greatest`: `None` if that are more than a launch gives.
@@ -137,9 +159,9 @@ pub fn stack(
     Matrices::new(device, format, &bytes, sizes).map(|matrices| Some(Matrix::Cuda(matrices)))
 }
 
-/// `act(gate) up`.
-pub fn gated(of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
-    tensors::gated(of, up, activation.into())
+/// `act(gate) up`, and its codes if somebody wants them.
+pub fn gated(codes: Option<&mut Codes>, of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+    tensors::gated(of, up, activation.into(), codes)
 }
 
 /// Every row by its experts, all of them together, of which the host hears nothing; `None` if not all stacks are whole.

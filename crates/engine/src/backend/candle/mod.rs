@@ -30,6 +30,8 @@ pub struct Candle {
     device: Device,
     #[cfg(feature = "cuda")]
     plans: cuda::Plans,
+    #[cfg(feature = "cuda")]
+    codes: alara_cuda::tensors::Codes,
 }
 
 impl Candle {
@@ -43,6 +45,8 @@ impl Candle {
         Candle {
             #[cfg(feature = "cuda")]
             plans: cuda::Plans::on(&device),
+            #[cfg(feature = "cuda")]
+            codes: alara_cuda::tensors::Codes::default(),
             device,
         }
     }
@@ -130,6 +134,10 @@ impl Backend for Candle {
 
     fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&Matrix; N]) -> Result<[Tensor; N]> {
         let x = x.contiguous().during("matmul")?;
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            return try_map(w, |w| cuda::product(&mut self.codes, &x, w).during("matmul"));
+        }
         try_map(w, |w| w.product(&x).during("matmul"))
     }
 
@@ -196,6 +204,10 @@ impl Backend for Candle {
     }
 
     fn norm(&mut self, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            return cuda::norm(&mut self.codes, x, weight, epsilon).during("norm");
+        }
         let build = || {
             let runs = x.reshape(((), weight.dim(0)?))?;
             ops::rms_norm(&runs, weight, epsilon)?.reshape(x.shape())
@@ -206,7 +218,7 @@ impl Backend for Candle {
     #[cfg(feature = "cuda")]
     fn add_norm(&mut self, x: Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
         if self.device.is_cuda() {
-            return cuda::add_norm(&x, y, weight, epsilon).during("add and norm");
+            return cuda::add_norm(&mut self.codes, &x, y, weight, epsilon).during("add and norm");
         }
         let sum = self.add(x, y)?;
         let normed = self.norm(&sum, weight, epsilon)?;
@@ -298,6 +310,10 @@ impl Backend for Candle {
     }
 
     fn gated(&mut self, gate: &Tensor, up: Tensor, activation: Activation) -> Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if self.device.is_cuda() {
+            return cuda::gated(Some(&mut self.codes), gate, &up, activation).during("gated");
+        }
         gated(gate, &up, activation).during("gated")
     }
 
@@ -335,7 +351,7 @@ impl Backend for Candle {
 fn gated(gate: &Tensor, up: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     #[cfg(feature = "cuda")]
     if up.device().is_cuda() {
-        return cuda::gated(gate, up, activation);
+        return cuda::gated(None, gate, up, activation);
     }
     match activation {
         Activation::Silu => gate.silu()? * up,
