@@ -431,7 +431,8 @@ fn so_it_does_on_the_gpu_within_rounding() {
         let gguf = fixture(case);
         let backend = || Candle::on(gpu.device.clone());
         let make = |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).beside(1 << 20);
-        let mut oracle = Oracle::on(backend(), &gguf, 0.2);
+        // Where weights are quantized, how many rows there are decides how activations are rounded, and that now and then an expert.
+        let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 1.0 });
         let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
         println!("{case}: off by at most {:.1e}, {tally:?}", oracle.off);
         assert!(tally.cached > 0 && tally.evicted > 0 && tally.compared > 50, "{case}: {tally:?}");
