@@ -8,6 +8,8 @@ mod attend;
 #[cfg(test)]
 #[cfg(twin)]
 mod attend_tests;
+#[cfg(feature = "cuda")]
+mod codes;
 mod delta;
 mod experts;
 mod fused;

@@ -3,16 +3,14 @@
 //! Activations are contiguous f32. Results are new tensors; of keys and values the kernels write the very memory.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use candle_core::cuda_backend::cudarc::driver::{CudaSlice, DevicePtr};
 use candle_core::cuda_backend::{CudaDType, CudaDevice};
-use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{DType, Result, Shape, Storage, Tensor, TensorId, bail};
-use candle_kernels::ffi;
+use candle_core::{DType, Result, Shape, Storage, Tensor, bail};
 use half::f16;
 
+pub use crate::codes::Codes;
 use crate::gpu::{Gpu, OnGpu};
 use crate::{
     Array, AttendPlan, AttendShape, AttentionShape, AttentionSpan, DeltaForm, DeltaInput, DeltaShape,
@@ -20,7 +18,7 @@ use crate::{
 };
 
 /// candle's form of this crate's errors.
-fn wrapped(error: crate::Error) -> candle_core::Error {
+pub(crate) fn wrapped(error: crate::Error) -> candle_core::Error {
     candle_core::Error::msg(error)
 }
 
@@ -75,12 +73,12 @@ fn memory(tensor: &Tensor, start: usize, end: usize) -> Result<Array> {
     Ok(Array { address, len: (end - start) as u64 })
 }
 
-fn maybe(tensor: Option<&Tensor>) -> Result<Array> {
+pub(crate) fn maybe(tensor: Option<&Tensor>) -> Result<Array> {
     tensor.map_or(Ok(Array::default()), array)
 }
 
 /// A tensor of floats that a kernel is about to write, all of it.
-fn to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
+pub(crate) fn to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
     of_type(DType::F32, shape, like)
 }
 
@@ -89,7 +87,7 @@ fn numbers_to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tenso
     of_type(DType::U32, shape, like)
 }
 
-fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
+pub(crate) fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
     // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the same stream.
     unsafe { Tensor::empty(shape, kind, like.device()) }
 }
@@ -231,101 +229,6 @@ impl Attention {
         crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, kept, array(&y)?).map_err(wrapped)?;
         Ok(y)
     }
-}
-
-/// The latest activations as products of few rows take them: quantized once for all matrices that they meet, and where it can be by the
-/// very kernel that made them.
-#[derive(Debug, Default)]
-pub struct Codes {
-    /// Whose they are.
-    of: Option<TensorId>,
-    /// Grown as it is needed. All work is in one stream, so what is written there next comes after those who read.
-    memory: Option<Tensor>,
-}
-
-impl Codes {
-    /// The most rows for which candle's kernels multiply so.
-    const FEW: usize = 8;
-
-    /// Room for the codes of what is about to be computed, `[rows, width]`; none if nobody will want them.
-    fn room(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
-        self.of = None;
-        if rows > Self::FEW || !width.is_multiple_of(crate::RUN) {
-            return Ok(Array::default());
-        }
-        let runs = rows * width / crate::RUN;
-        let there = self.memory.as_ref().is_some_and(|memory| memory.elem_count() >= runs * crate::CODES);
-        if !there {
-            self.memory = Some(of_type(DType::U8, runs * crate::CODES, like)?);
-        }
-        Ok(Array { len: runs as u64, ..maybe(self.memory.as_ref())? })
-    }
-
-    /// What was computed into that room, if there was some.
-    fn are(&mut self, codes: Array, of: &Tensor) {
-        if codes.len > 0 {
-            self.of = Some(of.id());
-        }
-    }
-
-    /// `x wᵀ`. `x: [T, width]`, contiguous. `None` if there are too many rows, or no kernels for the weights.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn product(&mut self, x: &Tensor, w: &QTensor) -> Result<Option<Tensor>> {
-        let ((out, width), (rows, x_width)) = (w.shape().dims2()?, x.dims2()?);
-        let Some(launch) = by_codes(w.dtype()) else { return Ok(None) };
-        let runs = width / crate::RUN;
-        if rows == 0 || rows > Self::FEW || !width.is_multiple_of(crate::RUN) || x_width != width {
-            return Ok(None);
-        }
-        if self.of != Some(x.id()) {
-            let codes = self.room(rows, width, x)?;
-            crate::quantize(&*gpu(x)?, array(x)?, width, codes).map_err(wrapped)?;
-            self.are(codes, x);
-        }
-        let codes = maybe(self.memory.as_ref())?.address;
-        let y = to_be_written((rows, out), x)?;
-        let stream = x.device().as_cuda_device()?.cuda_stream();
-        // SAFETY: weights, codes and `y` are memory of the device, as large as they are said to be; the stream is that in which all of
-        // it is used and given back.
-        unsafe {
-            launch(
-                w.device_ptr()?.cast(),
-                codes as *const c_void,
-                array(&y)?.address as *mut c_void,
-                width as i32,
-                out as i32,
-                runs as i32,
-                out as i32,
-                rows as i32,
-                stream.cu_stream().cast(),
-            );
-        }
-        Ok(Some(y))
-    }
-}
-
-/// Of candle's kernels: weights, codes and results; numbers and rows of weights; from row to row of codes, in runs, and of results; rows;
-/// stream.
-type ByCodes =
-    unsafe extern "C" fn(*const c_void, *const c_void, *mut c_void, i32, i32, i32, i32, i32, *mut c_void);
-
-/// candle's kernel for weights of a type.
-fn by_codes(kind: GgmlDType) -> Option<ByCodes> {
-    Some(match kind {
-        GgmlDType::Q4_0 => ffi::launch_mmvq_gguf_q4_0_f32_plain,
-        GgmlDType::Q4_1 => ffi::launch_mmvq_gguf_q4_1_f32_plain,
-        GgmlDType::Q5_0 => ffi::launch_mmvq_gguf_q5_0_f32_plain,
-        GgmlDType::Q5_1 => ffi::launch_mmvq_gguf_q5_1_f32_plain,
-        GgmlDType::Q8_0 => ffi::launch_mmvq_gguf_q8_0_f32_plain,
-        GgmlDType::Q2K => ffi::launch_mmvq_gguf_q2_k_f32_plain,
-        GgmlDType::Q3K => ffi::launch_mmvq_gguf_q3_k_f32_plain,
-        GgmlDType::Q4K => ffi::launch_mmvq_gguf_q4_k_f32_plain,
-        GgmlDType::Q5K => ffi::launch_mmvq_gguf_q5_k_f32_plain,
-        GgmlDType::Q6K => ffi::launch_mmvq_gguf_q6_k_f32_plain,
-        _ => return None,
-    })
 }
 
 /// Matrices of quantized weights, in the file's own bytes: of a format that candle has no kernels for, or experts.
