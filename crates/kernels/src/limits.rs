@@ -158,15 +158,15 @@ mod x86 {
 
     #[inline(always)]
     unsafe fn quads<V: Vector>() {
-        let x = black_box([0x0101_0101; 64]);
+        let x = black_box([0x0101_0101; 16 * SUMS]);
         // SAFETY: the caller has the features, and whole registers are loaded from `x`.
         unsafe {
-            let w = V::load(x.as_ptr());
             let mut sums = [V::zero(); SUMS];
-            for step in 0..STEPS {
-                let x = V::load(x.as_ptr().add(step % 3 * 16));
-                for sum in &mut sums {
-                    *sum = V::add_quads::<false>(*sum, w, x);
+            for _ in 0..STEPS {
+                // Nothing is known of what is multiplied: of products that are the same, the compiler would make one.
+                let w = V::load(black_box(&x).as_ptr());
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::add_quads::<false>(*sum, w, V::load(x.as_ptr().add(16 * i)));
                 }
             }
             let mut all = V::zero();

@@ -24,9 +24,21 @@ pub(crate) trait RunBits: Run {
     const BIAS: Bias = Bias::Unsigned(0);
     /// The greatest magnitude of what [`RunBits::vector`] gives.
     const MOST: u8;
+    /// Whether a block ends in sixteen bytes of nibbles, and no code is made of anything else.
+    const NIBBLES: bool = true;
+
+    /// The codes that nibbles stand for, one in each byte; biased.
+    #[inline(always)]
+    unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
+        nibbles
+    }
 
     /// The codes of a block, biased.
-    unsafe fn vector(block: *const u8) -> __m256i;
+    #[inline(always)]
+    unsafe fn vector(block: *const u8) -> __m256i {
+        const { assert!(Self::NIBBLES) };
+        Self::of_nibbles(nibbles(block.add(Self::FORMAT.block_bytes() - 16)))
+    }
 
     /// The codes of eight blocks, biased, their scales and offsets.
     #[inline(always)]
@@ -152,24 +164,16 @@ unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
 impl RunBits for Q4_0 {
     const BIAS: Bias = Bias::Unsigned(8);
     const MOST: u8 = 15;
-
-    #[inline(always)]
-    unsafe fn vector(block: *const u8) -> __m256i {
-        nibbles(block.add(2))
-    }
 }
 
 impl RunBits for Q4_1 {
     const MOST: u8 = 15;
-    #[inline(always)]
-    unsafe fn vector(block: *const u8) -> __m256i {
-        nibbles(block.add(4))
-    }
 }
 
 impl RunBits for Q5_0 {
     const BIAS: Bias = Bias::Unsigned(16);
     const MOST: u8 = 31;
+    const NIBBLES: bool = false;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -179,6 +183,8 @@ impl RunBits for Q5_0 {
 
 impl RunBits for Q5_1 {
     const MOST: u8 = 31;
+    const NIBBLES: bool = false;
+
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
         five_bits(block.add(4))
@@ -188,6 +194,7 @@ impl RunBits for Q5_1 {
 impl RunBits for Q8_0 {
     const BIAS: Bias = Bias::Signed;
     const MOST: u8 = 128;
+    const NIBBLES: bool = false;
 
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
@@ -200,8 +207,8 @@ impl RunBits for IQ4_NL {
     const MOST: u8 = 127;
 
     #[inline(always)]
-    unsafe fn vector(block: *const u8) -> __m256i {
-        look_up(&UNEVEN, nibbles(block.add(2)))
+    unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
+        look_up(&UNEVEN, nibbles)
     }
 }
 
@@ -210,8 +217,8 @@ impl RunBits for MXFP4 {
     const MOST: u8 = 24;
 
     #[inline(always)]
-    unsafe fn vector(block: *const u8) -> __m256i {
-        look_up(&E2M1.map(|value| value + 12), nibbles(block.add(1)))
+    unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
+        look_up(&E2M1.map(|value| value + 12), nibbles)
     }
 
     #[inline(always)]

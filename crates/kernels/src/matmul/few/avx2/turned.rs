@@ -150,11 +150,11 @@ impl<F: RunBits> Turned for Runs<F> {
     unsafe fn add<const T: usize>(w: *const u8, stride: usize, x: &[Panel; T], sums: &mut [__m256; T]) {
         // How many times two products fit into a word: a power of two, so that a run is whole times as many.
         let most = (1 << (i16::MAX as usize / (2 * 127 * F::MOST as usize)).ilog2()).min(RUN / 4);
-        let w_codes = turn(each!(row => _mm256_castsi256_ps(F::vector(w.add(row * stride)))));
+        let w_codes = turned_codes::<F>(w, stride);
         let mut words = [_mm256_setzero_si256(); T];
         let mut totals = [_mm256_setzero_si256(); T];
         each!(i => {
-            let w_codes = _mm256_castps_si256(w_codes[i]);
+            let w_codes = w_codes[i];
             let without_sign = _mm256_abs_epi8(w_codes);
             for t in 0..T {
                 let x = codes(&x[t], 4 * i);
@@ -184,6 +184,21 @@ impl<F: RunBits> Turned for Runs<F> {
             }
         }
     }
+}
+
+/// The codes of a block of each row, biased: of each four codes a register.
+#[inline(always)]
+unsafe fn turned_codes<F: RunBits>(w: *const u8, stride: usize) -> [__m256i; 8] {
+    if F::NIBBLES {
+        // Half as much to turn.
+        let bytes = turned_sixteen(w.add(F::FORMAT.block_bytes() - 16), stride);
+        return each!(i => {
+            let bytes = bytes[i % 4];
+            F::of_nibbles(masked(if i < 4 { bytes } else { _mm256_srli_epi16::<4>(bytes) }, 15))
+        });
+    }
+    let codes = turn(each!(row => _mm256_castsi256_ps(F::vector(w.add(row * stride)))));
+    each!(i => _mm256_castps_si256(codes[i]))
 }
 
 /// Sixteen bytes of each row: of each four bytes a register.
