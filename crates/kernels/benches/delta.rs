@@ -1,7 +1,7 @@
-//! The delta rule, and the light work between products, for every instruction set but the plain one.
+//! The delta rule, for every instruction set but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
-use alara_kernels::{Cpu, DeltaForm, DeltaShape, Gate, Isa, Threads, delta, gated, rms_norm};
+use alara_kernels::{Cpu, DeltaForm, DeltaShape, Isa, Threads, delta};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn noise(len: usize) -> Vec<f32> {
@@ -43,23 +43,5 @@ fn recurrent(criterion: &mut Criterion) {
     }
 }
 
-fn light(criterion: &mut Criterion) {
-    let (rows, width) = (512, 3072);
-    let (x, up, weight) = (noise(rows * width), noise(rows * width), noise(width));
-    let mut y = vec![0.0; rows * width];
-    let mut group = criterion.benchmark_group("512 rows of 3072");
-    group.throughput(Throughput::Elements((rows * width) as u64)).sample_size(10);
-    for cpu in cpus() {
-        let name = |kernel: &str| format!("{kernel} {}", cpu.isa.name());
-        group.bench_function(name("norm"), |bencher| {
-            bencher.iter(|| rms_norm(&cpu, &x, &weight, 1e-6, &mut y));
-        });
-        group.bench_function(name("silu gate"), |bencher| {
-            bencher.iter(|| gated(&cpu, &x, &up, &mut y, Gate::Silu));
-        });
-    }
-    group.finish();
-}
-
-criterion_group!(benches, recurrent, light);
+criterion_group!(benches, recurrent);
 criterion_main!(benches);
