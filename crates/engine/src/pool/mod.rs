@@ -241,4 +241,6 @@ mod host_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod sharing_tests;
+#[cfg(test)]
 pub mod tests;
