@@ -24,6 +24,14 @@ extern __shared__ __align__(128) unsigned char dynamic_shared[];
     static void name(const Params p)
 #endif
 
+// Read or written at once.
+struct alignas(8) Halves4 {
+    half x[4];
+};
+struct alignas(16) Floats4 {
+    float x[4];
+};
+
 // `len` numbers in the device's memory. The twin checks every index.
 template <class T> struct Array {
     T *at;

@@ -14,12 +14,6 @@ struct KvRows {
 struct alignas(4) Halves2 {
     half x[2];
 };
-struct alignas(8) Halves4 {
-    half x[4];
-};
-struct alignas(16) Floats4 {
-    float x[4];
-};
 
 template <Kind KIND> __device__ __forceinline__ float kv_number(const KvRows &rows, uint64_t i) {
     if (KIND == F32) {

@@ -141,14 +141,35 @@ struct ManyParams {
 };
 
 static const int SIDE = 64;
+// Runs that are multiplied at a time.
+static const int DEEP = 2;
 // Halves from row to row in shared memory, 8 apart from a power of two so that rows lie in different banks.
-static const int STRIDE = 40;
+static const int STRIDE = 32 * DEEP + 8;
 static const int SUM_STRIDE = SIDE + 4;
+static const int MANY_THREADS = SIDE * DEEP;
+// Threads that read a row of activations together, four numbers each, and the rows that a thread reads of.
+static const int ACROSS = 8 * DEEP, READS = SIDE * ACROSS / MANY_THREADS;
 
-// SIDE numbers of SIDE rows of outputs: a run after the other is widened to halves, and multiplied by four warps, each
-// a quarter. Sums are in f32. Grid: ceil(out / SIDE), tiles.
+// Four numbers of a run as halves.
+__device__ __forceinline__ Halves4 widened(const Run &run, int word) {
+    // A byte under the exponent of 2^23 is 2^23 and the byte; the codes have a sign, which is turned to an offset of 128.
+    const uint32_t codes = (uint32_t)run.codes[word] ^ 0x80808080u;
+    Halves4 four;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float code = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440u + (unsigned)i)) - 8388736.0f;
+        four.x[i] = __float2half_rn(run.scale[word / 4] * code + run.offset[word / 4]);
+    }
+    return four;
+}
+
+// SIDE numbers of SIDE rows of outputs: DEEP runs after the others are widened to halves, and multiplied by four warps, each
+// a quarter. What comes next is read while that is done. Sums are in f32. Grid: ceil(out / SIDE), tiles.
 template <class Format> __device__ void many(const ManyParams &p) {
     DYNAMIC_SHARED(memory);
+    SHARED float inverse[SIDE];
+    // Of each row of the tile: its row of outputs, and of activations.
+    SHARED uint32_t places[SIDE], sources[SIDE];
     half *w = (half *)memory, *x = w + SIDE * STRIDE;
     float *sums = (float *)memory;
     Tile tile = {0, blockIdx.y * SIDE, 0, 0};
@@ -161,39 +182,57 @@ template <class Format> __device__ void many(const ManyParams &p) {
     const unsigned thread = threadIdx.x, warp = thread / 32, first = blockIdx.x * SIDE;
     const unsigned out_at = warp % 2 * 32, row_at = warp / 2 * 32;
     const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    if (thread < SIDE && thread < tile.count) {
+        const uint32_t place = p.order.len ? p.order[tile.first + thread] : tile.first + thread;
+        places[thread] = place;
+        sources[thread] = place / p.places.shared;
+        inverse[thread] = 1.0f / p.scales[sources[thread]];
+    }
+    __syncthreads();
 
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum[2][2];
     for (int i = 0; i < 4; i++) wmma::fill_fragment(sum[i / 2][i % 2], 0.0f);
 
-    // The first half of the threads widens a row of weights each, the second a row of activations.
-    const unsigned mine = thread % SIDE;
-    const bool weights = thread < SIDE, there = weights ? first + mine < p.out : mine < tile.count;
-    uint64_t from = 0;
-    float inverse = 0.0f;
-    if (there && weights) from = ((uint64_t)tile.expert * p.places.stack + p.places.first + first + mine) * row_bytes;
-    if (there && !weights) {
-        const uint32_t place = p.order.len ? p.order[tile.first + mine] : tile.first + mine;
-        const uint64_t row = place / p.places.shared;
-        from = row * p.runs * 32;
-        inverse = 1.0f / p.scales[row];
-    }
-    for (unsigned at = 0; at < p.runs; at++) {
-        half *to = (weights ? w : x) + mine * STRIDE;
-        if (!there) {
-            for (int i = 0; i < 32; i++) to[i] = __float2half_rn(0.0f);
-        } else if (weights) {
-            Run run;
-            Format::run(p.w, from + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
-#pragma unroll
-            for (int i = 0; i < 32; i++) {
-                const float code = (float)(int8_t)(run.codes[i / 4] >> (8 * (i % 4)));
-                to[i] = __float2half_rn(run.scale[i / 16] * code + run.offset[i / 16]);
-            }
+    // A thread widens one of the runs of a row of weights, and reads four numbers of some rows of activations.
+    const unsigned mine = thread / DEEP, nth = thread % DEEP, across = thread % ACROSS;
+    const bool there = first + mine < p.out;
+    const uint64_t from = ((uint64_t)tile.expert * p.places.stack + p.places.first + first + mine) * row_bytes;
+    Run run;
+    Floats4 numbers[READS];
+    const auto read = [&](unsigned at) {
+        const unsigned own = at + nth;
+        if (there && own < p.runs) {
+            Format::run(p.w, from + own / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(own % Format::BLOCK_RUNS), run);
         } else {
-            for (int i = 0; i < 32; i++) to[i] = __float2half_rn(p.x[from + 32 * at + i] * inverse);
+            run = Run{};
+        }
+        const unsigned e = 32 * at + 4 * across;
+#pragma unroll
+        for (int i = 0; i < READS; i++) {
+            const unsigned row = thread / ACROSS + i * (MANY_THREADS / ACROSS);
+            numbers[i] = Floats4{};
+            if (row >= tile.count || e >= 32 * p.runs) continue;
+            const uint64_t number = (uint64_t)sources[row] * p.runs * 32 + e;
+            CHECK(number + 4 <= p.x.len && (uintptr_t)(p.x.at + number) % sizeof(Floats4) == 0);
+            numbers[i] = *(const Floats4 *)(p.x.at + number);
+        }
+    };
+    read(0);
+    for (unsigned at = 0; at < p.runs; at += DEEP) {
+#pragma unroll
+        for (int word = 0; word < 8; word++)
+            *(Halves4 *)(w + mine * STRIDE + 32 * nth + 4 * word) = widened(run, word);
+#pragma unroll
+        for (int i = 0; i < READS; i++) {
+            const unsigned row = thread / ACROSS + i * (MANY_THREADS / ACROSS);
+            const float factor = row < tile.count ? inverse[row] : 0.0f;
+            Halves4 four;
+            for (int j = 0; j < 4; j++) four.x[j] = __float2half_rn(numbers[i].x[j] * factor);
+            *(Halves4 *)(x + row * STRIDE + 4 * across) = four;
         }
         __syncthreads();
-        for (int k = 0; k < 32; k += 16) {
+        if (at + DEEP < p.runs) read(at + DEEP);
+        for (int k = 0; k < 32 * DEEP; k += 16) {
             wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a[2];
             wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b[2];
             for (int i = 0; i < 2; i++) {
@@ -212,10 +251,10 @@ template <class Format> __device__ void many(const ManyParams &p) {
     for (unsigned i = thread; i < SIDE * SIDE; i += blockDim.x) {
         const unsigned row = i / SIDE, o = i % SIDE;
         if (row >= tile.count || first + o >= p.out) continue;
-        const uint32_t place = p.order.len ? p.order[tile.first + row] : tile.first + row;
+        const uint32_t place = places[row];
         const float bias = p.bias.len ? p.bias[(uint64_t)tile.expert * p.out + first + o] : 0.0f;
         p.y[(uint64_t)place * p.out + first + o] =
-            sums[row * SUM_STRIDE + o] * p.scales[place / p.places.shared] + bias;
+            sums[row * SUM_STRIDE + o] * p.scales[sources[row]] + bias;
     }
 }
 
@@ -244,7 +283,7 @@ template <class Format> __device__ void widen(const WidenParams &p) {
     KERNEL(alara_few_##name##_1, FewParams, 32 * FEW_WARPS) { few<Format, 1>(p); }                                    \
     KERNEL(alara_few_##name##_4, FewParams, 32 * FEW_WARPS) { few<Format, 4>(p); }                                    \
     KERNEL(alara_few_##name##_8, FewParams, 32 * FEW_WARPS) { few<Format, 8>(p); }                                    \
-    KERNEL(alara_many_##name, ManyParams, 128) { many<Format>(p); }                                                   \
+    KERNEL(alara_many_##name, ManyParams, MANY_THREADS) { many<Format>(p); }                                          \
     KERNEL(alara_widen_##name, WidenParams, 128) { widen<Format>(p); }
 MATMUL(Q4_0, Q4_0)
 MATMUL(Q4_1, Q4_1)

@@ -13,7 +13,7 @@ pub const FEW: usize = 16;
 pub(crate) const SIDE: usize = 64;
 
 /// Halves from row to row of a tile, and floats; as in `kernels/matmul.cu`.
-const STRIDES: (usize, usize) = (40, SIDE + 4);
+const STRIDES: (usize, usize) = (72, SIDE + 4);
 
 /// Rows of weights of a block in products of few rows; as in `kernels/matmul.cu`.
 const WARPS: usize = 4;

@@ -58,16 +58,17 @@ impl<B: Backend> Oracle<B> {
         Oracle { pool: pool_on(backend, gguf, 1024, 1024), known: HashMap::new(), tolerance, off: 0.0 }
     }
 
-    /// Whether `logits` are those after `tokens`.
-    fn agrees(&mut self, tokens: &[u32], logits: &[f32]) -> bool {
+    /// How far `logits` are off those after `tokens`; infinity if they can't be compared.
+    fn off(&mut self, tokens: &[u32], logits: &[f32]) -> f32 {
         let expected = self.logits(tokens);
         if expected == logits {
-            return true;
+            return 0.0;
         }
         let comparable = expected.len() == logits.len() && logits.iter().all(|x| x.is_finite());
         let off = expected.iter().zip(logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let off = if comparable { off } else { f32::INFINITY };
         self.off = self.off.max(off);
-        comparable && off <= self.tolerance
+        off
     }
 
     pub fn logits(&mut self, tokens: &[u32]) -> &[f32] {
@@ -216,7 +217,8 @@ pub(super) fn follow<B: Backend>(
     let (mut row, mut compared) = (0, 0);
     loop {
         let logits = &logits[row * vocabulary..][..vocabulary];
-        assert!(oracle.agrees(&run.tokens, logits), "{what}: row {row}, {:?}", run.found);
+        let off = oracle.off(&run.tokens, logits);
+        assert!(off <= oracle.tolerance, "{what}: row {row} is off by {off}, {:?}", run.found);
         compared += 1;
         run.tokens.push(best(logits));
         run.finished |= run.tokens.len() >= limit;
@@ -417,7 +419,8 @@ fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
     }
 }
 
-/// There the last bits of a row depend on what shares its step: a wrong block is off by far more.
+/// There the last bits of a row depend on what shares its step: a wrong block is off by far more. `ALARA_CASE` takes those of the fixtures
+/// whose names contain it, in place of those that are always there.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 #[test]
 fn so_it_does_on_the_gpu_within_rounding() {
@@ -426,12 +429,19 @@ fn so_it_does_on_the_gpu_within_rounding() {
         println!("skipped: this machine has no GPU that this build can use");
         return;
     };
-    for (seed, case) in SORTS.into_iter().enumerate() {
-        let gguf = fixture(case);
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
+    let mut paths: Vec<PathBuf> = SORTS.iter().map(|case| own.join(case).join("model.gguf")).collect();
+    if let (Some(shared), Some(_)) = (std::env::var_os("ALARA_SHARED"), std::env::var_os("ALARA_CASE")) {
+        paths = models(&Path::new(&shared).join("fixtures/arch"));
+    }
+    for (seed, path) in paths.into_iter().enumerate() {
+        let case = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let gguf = Gguf::open(&path).unwrap();
         let backend = || Candle::on(gpu.device.clone());
         let make = |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).beside(1 << 20);
-        // Where weights are quantized, how many rows there are decides how activations are rounded, and that now and then an expert.
-        let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 1.0 });
+        // Where weights are quantized, how many rows there are decides how activations are rounded, and that now and then an expert, which
+        // moves a row by up to 7 (llama.cpp's own, too). What is wrong with blocks or state shows in the models of floats.
+        let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 8.0 });
         let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
         println!("{case}: off by at most {:.1e}, {tally:?}", oracle.off);
         assert!(tally.cached > 0 && tally.evicted > 0 && tally.compared > 50, "{case}: {tally:?}");
