@@ -1,7 +1,7 @@
-"""What comparisons with llama.cpp's server share: it is built, servers are started, asked and ended.
+"""What comparisons with llama.cpp share: it is built, its servers are started, asked and ended.
 
-The server is built once, from the source that the Python package llama-cpp-python carries, with cmake, ninja or make, and clang
-(gcc 12 miscompiles its AMX code), in llama.cpp below alara's cache folder.
+The Python package llama-cpp-python and the server, from the source that the package carries, are each built once, with clang (gcc 12
+miscompiles the AMX code), in llama.cpp below alara's cache folder. The server also takes cmake, and ninja or make.
 """
 import contextlib
 import json
@@ -88,6 +88,31 @@ def cache():
     return folder
 
 
+def python_package(avx2):
+    """A Python that has llama.cpp's package, installed if it is not there yet: for what this machine has, or for AVX2 alone."""
+    folder = cache() / f"python-{VERSION}{'-avx2' if avx2 else ''}"
+    python, complete = folder / "bin" / "python", folder / "complete"
+    if complete.exists():
+        return str(python)
+    cc, cxx = compilers(None)
+    if not cc:
+        sys.exit("clang is needed to compile llama.cpp; or name a Python that has llama_cpp, with --llama-python")
+    options = "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON" if avx2 else ""
+    note(f"compiling llama.cpp's Python package{' for AVX2' * avx2}, which takes some ten minutes of a processor")
+    run([sys.executable, "-m", "venv", "--clear", str(folder)])
+    # No cached wheel: that may be of another compiler, or for another machine.
+    run([str(python), "-m", "pip", "install", "-q", "--no-cache-dir", "--no-binary", "llama-cpp-python", f"llama-cpp-python=={VERSION}"],
+        dict(os.environ, CC=cc, CXX=cxx, CMAKE_ARGS=options))
+    complete.touch()
+    return str(python)
+
+
+def compilers(cc):
+    """clang for C, the newest unless one is named, and its like for C++."""
+    found = cc or shutil.which("clang") or newest_clang()
+    return found, found and str(pathlib.Path(found).with_name(pathlib.Path(found).name.replace("clang", "clang++")))
+
+
 def build(cc):
     """Where llama.cpp's server is, built if it is not there yet."""
     folder = cache()
@@ -95,7 +120,7 @@ def build(cc):
     server = built / "bin" / "llama-server"
     if server.exists():
         return str(server)
-    found = cc or shutil.which("clang") or newest_clang()
+    found, plus = compilers(cc)
     if not found or not shutil.which("cmake"):
         sys.exit("cmake and clang are needed to build llama.cpp's server; or name one that is built, with --llama-server")
     package = folder / f"llama_cpp_python-{VERSION}"
@@ -114,7 +139,6 @@ def build(cc):
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     off = ["LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_APP", "LLAMA_BUILD_UI", "LLAMA_USE_PREBUILT_UI", "LLAMA_OPENSSL",
            "LLAMA_CURL"]
-    plus = pathlib.Path(found).with_name(pathlib.Path(found).name.replace("clang", "clang++"))
     run(["cmake", "-S", str(source), "-B", str(built), *generator, "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_COMPILER={found}",
          f"-DCMAKE_CXX_COMPILER={plus}", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
          "-DLLAMA_BUILD_COMMON=ON", *[f"-D{name}=OFF" for name in off]])
@@ -128,8 +152,8 @@ def newest_clang():
     return names[max(names)] if names else None
 
 
-def run(command):
-    if subprocess.run(command, stdout=sys.stderr).returncode:
+def run(command, environment=None):
+    if subprocess.run(command, stdout=sys.stderr, env=environment).returncode:
         sys.exit(f"{' '.join(command)} failed")
 
 
