@@ -147,6 +147,7 @@ static const int DEEP = 2;
 static const int STRIDE = 32 * DEEP + 8;
 static const int SUM_STRIDE = SIDE + 4;
 static const int MANY_THREADS = SIDE * DEEP;
+static_assert(MANY_THREADS == 4 * 32, "a quarter of a tile for each of four warps");
 // Threads that read a row of activations together, four numbers each, and the rows that a thread reads of.
 static const int ACROSS = 8 * DEEP, READS = SIDE * ACROSS / MANY_THREADS;
 
