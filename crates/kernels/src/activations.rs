@@ -36,9 +36,15 @@ pub struct Activations {
     /// See [`Activations::run_sums`].
     #[cfg(target_arch = "x86_64")]
     run_sums: Aligned<i16>,
-    /// Whether somebody asked for it yet.
+    /// Whether somebody asked for both yet.
     #[cfg(target_arch = "x86_64")]
     is_interleaved: bool,
+    /// See [`Activations::eights`].
+    #[cfg(target_arch = "x86_64")]
+    eights: Aligned<i16>,
+    /// Whether somebody asked for it yet.
+    #[cfg(target_arch = "x86_64")]
+    has_eights: bool,
     /// The same for products with many rows, made when one asks for it.
     #[cfg(target_arch = "x86_64")]
     blocks: Blocks,
@@ -89,6 +95,10 @@ impl Interleaved {
 #[cfg(target_arch = "x86_64")]
 pub(crate) const RUN_SUMS: usize = 32;
 
+/// The numbers of [`Activations::eights`] for a panel.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const EIGHTS: usize = 64;
+
 impl Form {
     fn of(format: Format) -> Form {
         match format.block_len() {
@@ -113,6 +123,7 @@ impl Activations {
         #[cfg(target_arch = "x86_64")]
         {
             self.is_interleaved = false;
+            self.has_eights = false;
             self.blocks.forget();
         }
         self.form = Form::of(format);
@@ -203,6 +214,18 @@ impl Activations {
         }
     }
 
+    /// Makes what [`Activations::eights`] gives.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn add_eights(&mut self) {
+        if std::mem::replace(&mut self.has_eights, true) {
+            return;
+        }
+        let eights = self.eights.at_least(self.rows * self.panels * EIGHTS).as_chunks_mut::<2>().0;
+        for (to, from) in eights.iter_mut().zip(self.codes.as_chunks::<8>().0) {
+            *to = [-32 * from.iter().map(|&code| i16::from(code)).sum::<i16>(); 2];
+        }
+    }
+
     /// The codes of a row, after [`Activations::interleave`].
     ///
     /// # Panics
@@ -221,6 +244,17 @@ impl Activations {
     pub(crate) fn run_sums(&self, row: usize) -> &[i16] {
         assert!(self.is_interleaved && row < self.rows, "row {row} of {} has no sums of runs", self.rows);
         &self.run_sums[row * self.panels * RUN_SUMS..][..self.panels * RUN_SUMS]
+    }
+
+    /// Of each eight codes of a row, after [`Activations::add_eights`], what their products with codes that are 32 too large add up to
+    /// too much, with the other sign; twice.
+    ///
+    /// # Panics
+    /// If there is no such row, or nobody asked for them since the rows were taken.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn eights(&self, row: usize) -> &[i16] {
+        assert!(self.has_eights && row < self.rows, "row {row} of {} has no eights", self.rows);
+        &self.eights[row * self.panels * EIGHTS..][..self.panels * EIGHTS]
     }
 
     /// The number of panels in a row.

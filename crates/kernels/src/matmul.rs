@@ -99,10 +99,8 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     for product in products {
         if product.is_blocked(cpu, x) {
             blocked::multiply(cpu, product.w, x, product.x, &product.y);
-        } else if let Some(order) =
-            few::interleaves(cpu.isa.level(), product.w.format, product.out, product.x.len(x))
-        {
-            x.interleave(order);
+        } else {
+            few::arrange(cpu.isa.level(), product.w.format, product.out, product.x.len(x), x);
         }
     }
     few_rows(cpu, x, products);

@@ -17,12 +17,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Few, fetch};
-use crate::Format;
 use crate::activations::{Interleaved, RUN_SUMS};
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::each;
 use crate::quant::{MAX_BYTES, codebook, k, legacy};
+use crate::{Activations, Format};
 use nibbles::Halves;
 use runs::Runs;
 use supers::Fours;
@@ -205,17 +205,15 @@ const TOGETHER: usize = 8;
 /// The rows of activations that superblocks are taken apart for at once: as many as have sums in registers.
 const SUPERS_TOGETHER: usize = 5;
 
-/// How [`some_rows`] of this file or of `avx2` wants activations interleaved for `out` rows of weights, if it does: for the formats that
-/// are [alike](Superblocks::ALIKE), unless weights are turned.
-pub(super) fn interleaves(level: Level, format: Format, out: usize, rows: usize) -> Option<Interleaved> {
+/// Makes what [`some_rows`] of this file or of `avx2` wants of activations for `out` rows of weights.
+pub(super) fn arrange(level: Level, format: Format, out: usize, rows: usize, x: &mut Activations) {
     match (level, format) {
         (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K | Format::Q6_K) => {
-            Some(Interleaved::Eights)
+            x.interleave(Interleaved::Eights);
         }
-        (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) if !turned::pays(format, out, rows) => {
-            Some(Interleaved::Whole)
-        }
-        _ => None,
+        (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) => x.interleave(Interleaved::Whole),
+        (Level::Avx512 | Level::Amx, Format::Q6_K) if turned::pays(format, out, rows) => x.add_eights(),
+        _ => {}
     }
 }
 

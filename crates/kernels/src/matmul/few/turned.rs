@@ -12,6 +12,7 @@ use std::ops::{Range, RangeInclusive};
 use super::supers::{field, settled};
 use super::{Few, Panel, TOGETHER, each_row, in_parts};
 use crate::Format;
+use crate::activations::{EIGHTS, RUN_SUMS};
 use crate::lanes::LANES;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
@@ -62,41 +63,58 @@ impl Panel {
         _mm512_set1_epi32(self.codes.add(at).cast::<i32>().read_unaligned())
     }
 
-    /// The sums of two sixteens in every lane.
+    /// Two sums in every lane.
     #[inline(always)]
     unsafe fn sums(&self, at: usize) -> __m512i {
         _mm512_set1_epi32(self.sums.add(at).cast::<i32>().read_unaligned())
     }
 }
 
-/// The blocks of a group of rows, and what is read for the group after it.
+/// The blocks of a group of rows: four rows of each quarter of the matrix, so that who goes from group to group reads four long
+/// streams. Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than to the end of a page.
 struct Blocks {
-    /// Of the first of each four rows.
+    /// Of the first of the four rows of each quarter.
     fourths: [*const u8; 4],
     /// The bytes from row to row.
     stride: usize,
-    /// Of the next group, whose rows follow these, as much is asked for as is read of these.
-    next: *const u8,
+    /// How many bytes after them is what is asked for: of the next group, whose rows follow these, as much as is read of these.
+    ahead: usize,
 }
 
 impl Blocks {
+    /// The first blocks of a group.
+    #[inline(always)]
+    unsafe fn new(p: &Few, group: usize) -> Self {
+        let w = each_row!(quarter => p.w[row(p, group, quarter) * p.row_bytes..][..4 * p.row_bytes].as_ptr());
+        Blocks {
+            fourths: each_row!(quarter => kept(w[quarter])),
+            stride: p.row_bytes,
+            ahead: 4 * p.row_bytes,
+        }
+    }
+
     /// Sixteen bytes of each row: of each four bytes a register.
     #[inline(always)]
     unsafe fn turned(&mut self, at: usize) -> [__m512i; 4] {
-        self.ask(ROWS * 16);
-        let [a, b, c, d] = self.sixteen(at);
-        let (a, b, c, d) = (
-            _mm512_unpacklo_epi32(a, b),
-            _mm512_unpackhi_epi32(a, b),
-            _mm512_unpacklo_epi32(c, d),
-            _mm512_unpackhi_epi32(c, d),
-        );
-        [
-            _mm512_unpacklo_epi64(a, c),
-            _mm512_unpackhi_epi64(a, c),
-            _mm512_unpacklo_epi64(b, d),
-            _mm512_unpackhi_epi64(b, d),
-        ]
+        self.ask(16);
+        transposed(self.sixteen(at))
+    }
+
+    /// 32 bytes of each row, as [`Blocks::turned`], but with fewer instructions than it takes twice.
+    #[inline(always)]
+    unsafe fn turned_twice(&mut self, at: usize) -> [__m512i; 8] {
+        self.ask(32);
+        let load =
+            |row: usize, of: usize| _mm256_loadu_si256(self.fourths[of].add(row * self.stride + at).cast());
+        // Of the first eight rows and of the last: quarters 0 and 1 are of four rows, 2 and 3 of the next four.
+        let [first, last] = each!(half => transposed(each_row!(i => {
+            let low = _mm512_castsi256_si512(load(i, 2 * half));
+            _mm512_inserti64x4::<1>(low, load(i, 2 * half + 1))
+        })); 0 1);
+        each!(i => match i {
+            0..4 => _mm512_shuffle_i32x4::<0b10_00_10_00>(first[i], last[i]),
+            _ => _mm512_shuffle_i32x4::<0b11_01_11_01>(first[i - 4], last[i - 4]),
+        })
     }
 
     /// Sixteen bytes of each row: of row `4 * j + i` in quarter `j` of register `i`.
@@ -132,16 +150,42 @@ impl Blocks {
         for at in &mut self.fourths {
             *at = kept(at.wrapping_add(bytes));
         }
+        self.ahead -= bytes;
     }
 
-    /// Into the second cache: the first has no room for two groups, and too few lines under way.
+    /// Asks for as many bytes of the next group as are read of each row of this one.
     #[inline(always)]
     unsafe fn ask(&mut self, bytes: usize) {
-        for at in (0..bytes).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T1>(self.next.wrapping_add(at).cast());
+        for quarter in self.fourths {
+            for at in (0..4 * bytes).step_by(64) {
+                _mm_prefetch::<_MM_HINT_T0>(quarter.wrapping_add(self.ahead + at).cast());
+            }
         }
-        self.next = self.next.wrapping_add(bytes);
+        self.ahead += 4 * bytes;
     }
+}
+
+/// Four registers of which each has in each quarter what all four had there, four bytes of each.
+#[inline(always)]
+unsafe fn transposed([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (a, b, c, d) = (
+        _mm512_unpacklo_epi32(a, b),
+        _mm512_unpackhi_epi32(a, b),
+        _mm512_unpacklo_epi32(c, d),
+        _mm512_unpackhi_epi32(c, d),
+    );
+    [
+        _mm512_unpacklo_epi64(a, c),
+        _mm512_unpackhi_epi64(a, c),
+        _mm512_unpacklo_epi64(b, d),
+        _mm512_unpackhi_epi64(b, d),
+    ]
+}
+
+/// The first row of a quarter that a group has.
+#[inline(always)]
+fn row(p: &Few, group: usize, quarter: usize) -> usize {
+    quarter * (p.out / 4) + group * (ROWS / 4)
 }
 
 /// The same pointer, in a register of its own: left to itself, the compiler makes sixteen offsets of one pointer and the stride.
@@ -164,6 +208,11 @@ unsafe fn float(v: __m512i) -> __m512 {
 /// The function may only be called where AVX-512 is available, and with pointers to whole blocks.
 trait Turned {
     const FORMAT: Format;
+    /// The codes, sums and scales of activations for a block.
+    const PANEL: (usize, usize, usize);
+
+    /// A row's codes, sums and scales.
+    fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]);
 
     /// Adds the products of a block of each row with T rows of activations to the sums of a lane.
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]);
@@ -184,26 +233,19 @@ unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
 /// for four rows and for six (rustc 1.95).
 #[inline(always)]
 unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
-    let (bytes, len) = (F::FORMAT.block_bytes(), F::FORMAT.block_len());
+    let bytes = F::FORMAT.block_bytes();
     let blocks = p.row_bytes / bytes;
     let x: [_; T] = std::array::from_fn(|token| {
-        let row = p.taken.get(first + token);
-        let (codes, sums, scales) = if p.x.has_supers() { p.x.all_supers(row) } else { p.x.all_runs(row) };
-        assert!(codes.len() >= len * blocks && sums.len() >= len / 16 * blocks && scales.len() >= blocks);
+        let (codes, sums, scales) = F::panels(p, p.taken.get(first + token));
+        let of = F::PANEL;
+        assert!(codes.len() >= of.0 * blocks && sums.len() >= of.1 * blocks && scales.len() >= of.2 * blocks);
         Panel::first((codes, sums, scales))
     });
     for group in groups {
-        let row = group * ROWS;
-        let w = &p.w[row * p.row_bytes..][..ROWS * p.row_bytes];
-        let mut w = Blocks {
-            fourths: each_row!(i => w.as_ptr().wrapping_add(4 * i * p.row_bytes)),
-            stride: p.row_bytes,
-            next: w.as_ptr().wrapping_add(w.len()),
-        };
-        w.step(0);
+        let mut w = Blocks::new(p, group);
         let mut lanes = [[_mm512_setzero_ps(); T]; LANES];
         for index in 0..blocks {
-            F::add(&mut w, &Panel::at(x, index, (len, len / 16, 1)), &mut lanes[index % LANES]);
+            F::add(&mut w, &Panel::at(x, index, F::PANEL), &mut lanes[index % LANES]);
             w.step(bytes);
         }
         for token in 0..T {
@@ -213,7 +255,9 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
             let odd = _mm512_add_ps(_mm512_add_ps(s[1], s[5]), _mm512_add_ps(s[3], s[7]));
             let mut numbers = [0f32; ROWS];
             _mm512_storeu_ps(numbers.as_mut_ptr(), _mm512_add_ps(even, odd));
-            p.y.slice((first + token) * p.out + row, ROWS).copy_from_slice(&numbers);
+            for (quarter, numbers) in numbers.as_chunks::<4>().0.iter().enumerate() {
+                p.y.slice((first + token) * p.out + row(p, group, quarter), 4).copy_from_slice(numbers);
+            }
         }
     }
 }
@@ -236,6 +280,27 @@ unsafe fn add_codes<const T: usize>(
     }
 }
 
+/// Adds the products of two words of each lane: the instruction itself, because the compiler would make two of it.
+///
+/// # Safety
+/// The CPU has AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn add_words(mut totals: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) totals, in(zmm_reg) a, in(zmm_reg) b, options(nostack, preserves_flags));
+    totals
+}
+
+/// What [`picked`] makes zero.
+const ZERO: u8 = 0x80;
+
+/// Of each lane the bytes with these numbers.
+#[inline(always)]
+unsafe fn picked(v: __m512i, bytes: [u8; 4]) -> __m512i {
+    let lane = |lane: u32| (u32::from_le_bytes(bytes) + lane * 0x0404_0404) as i32;
+    _mm512_shuffle_epi8(v, _mm512_set4_epi32(lane(3), lane(2), lane(1), lane(0)))
+}
+
 /// Adds integers of each row, times a factor and the activations' scale.
 #[inline(always)]
 unsafe fn add_scaled<const T: usize>(
@@ -252,6 +317,11 @@ unsafe fn add_scaled<const T: usize>(
 
 impl Turned for Q8_0 {
     const FORMAT: Format = Format::Q8_0;
+    const PANEL: (usize, usize, usize) = (32, 2, 1);
+
+    fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]) {
+        p.x.all_runs(row)
+    }
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
@@ -260,16 +330,14 @@ impl Turned for Q8_0 {
         for t in 0..T {
             totals[t] = _mm512_madd_epi16(_mm512_set1_epi16(-128), x[t].sums(0));
         }
-        each!(half => {
-            let codes = w.turned(2 + 16 * half);
-            let codes = each_row!(i => _mm512_xor_si512(codes[i], _mm512_set1_epi8(-128)));
-            each_row!(i => {
-                for t in 0..T {
-                    totals[t] = _mm512_dpbusd_epi32(totals[t], codes[i], x[t].codes(16 * half + 4 * i));
-                }
-            });
-        }; 0 1);
-        w.ask(ROWS * 2);
+        let codes = w.turned_twice(2);
+        each!(i => {
+            let codes = _mm512_xor_si512(codes[i], _mm512_set1_epi8(-128));
+            for t in 0..T {
+                totals[t] = _mm512_dpbusd_epi32(totals[t], codes, x[t].codes(4 * i));
+            }
+        });
+        w.ask(2);
         add_scaled(w.first_half(0), totals, x, sums);
     }
 }
@@ -279,16 +347,24 @@ struct Fours<F>(PhantomData<F>);
 
 impl<F: SuperBits> Fours<F> {
     const HAS_FIFTHS: bool = F::MOST > 15;
-}
-
-/// Byte `i` of each lane.
-#[inline(always)]
-unsafe fn byte(v: __m512i, i: usize) -> __m512i {
-    _mm512_and_si512(_mm512_srlv_epi32(v, _mm512_set1_epi32(8 * i as i32)), _mm512_set1_epi32(255))
+    /// The pairs of runs whose products, scaled with six bits, floats add up without rounding.
+    const EXACT: usize = {
+        let pairs = if Self::HAS_FIFTHS { 1 } else { 2 };
+        assert!(2 * pairs * 32 * F::MOST as usize * 127 * 63 < 1 << f32::MANTISSA_DIGITS);
+        pairs
+    };
+    /// What upper nibbles are too large by: where they lie, but not if a fifth bit is to be added.
+    const UPPER: f32 = if Self::HAS_FIFTHS { 1.0 } else { 16.0 };
 }
 
 impl<F: SuperBits> Turned for Fours<F> {
     const FORMAT: Format = F::FORMAT;
+    const PANEL: (usize, usize, usize) = (256, RUN_SUMS, 1);
+
+    fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]) {
+        let (codes, _, scales) = p.x.all_supers(row);
+        (codes, p.x.run_sums(row), scales)
+    }
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
@@ -302,42 +378,50 @@ impl<F: SuperBits> Turned for Fours<F> {
         let scales = [_mm512_and_si512(scale, six), last(low, scale)];
         let minima = [_mm512_and_si512(minimum, six), last(_mm512_srli_epi32::<4>(low), minimum)];
 
-        let fifths = if Self::HAS_FIFTHS { [w.turned(16), w.turned(32)] } else { [[zero; 4]; 2] };
+        let fifths = if Self::HAS_FIFTHS { w.turned_twice(16) } else { [zero; 8] };
         let codes_at = if Self::HAS_FIFTHS { 48 } else { 16 };
         let mut totals = [zero; T];
+        let mut exact = [_mm512_setzero_ps(); T];
         each_row!(pair => {
-            let nibbles = [w.turned(codes_at + 32 * pair), w.turned(codes_at + 32 * pair + 16)];
+            let nibbles = w.turned_twice(codes_at + 32 * pair);
             each!(which => {
                 let mut of_run = [zero; T];
                 each!(half => {
-                    let mut codes = each_row!(i => match which {
-                        0 => field::<0>(nibbles[half][i], 15),
-                        _ => field::<4>(nibbles[half][i], 15),
+                    let codes = each_row!(i => {
+                        let i = 4 * half + i;
+                        match (Self::HAS_FIFTHS, which) {
+                            (false, 0) => field::<0>(nibbles[i], 0x0f),
+                            (false, _) => field::<0>(nibbles[i], 0xf0),
+                            (true, 0) => with_fifth(field::<0>(nibbles[i], 0x0f), fifths[i], 2 * pair),
+                            (true, _) => with_fifth(field::<4>(nibbles[i], 0x0f), fifths[i], 2 * pair + 1),
+                        }
                     });
-                    if Self::HAS_FIFTHS {
-                        let bit = _mm512_set1_epi8((1u8 << (2 * pair + which)) as i8);
-                        codes = each_row!(i => {
-                            let set = _mm512_test_epi8_mask(fifths[half][i], bit);
-                            _mm512_mask_add_epi8(codes[i], set, codes[i], _mm512_set1_epi8(16))
-                        });
-                    }
                     add_codes(codes, x, 64 * pair + 32 * which + 16 * half, &mut of_run);
                 }; 0 1);
-                let scale = byte(scales[pair / 2], pair % 2 * 2 + which);
+                let scale = picked(scales[pair / 2], [(pair % 2 * 2 + which) as u8, ZERO, ZERO, ZERO]);
+                let mut scale = _mm512_cvtepi32_ps(scale);
+                if which == 1 {
+                    scale = _mm512_mul_ps(scale, _mm512_set1_ps(1.0 / Self::UPPER));
+                }
                 for t in 0..T {
-                    totals[t] = _mm512_add_epi32(totals[t], _mm512_mullo_epi32(of_run[t], scale));
+                    exact[t] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(of_run[t]), exact[t]);
                 }
             }; 0 1);
+            if (pair + 1).is_multiple_of(Self::EXACT) {
+                for t in 0..T {
+                    totals[t] = _mm512_add_epi32(totals[t], _mm512_cvtps_epi32(exact[t]));
+                    exact[t] = _mm512_setzero_ps();
+                }
+            }
         });
         add_scaled(float(factors), totals, x, sums);
 
         let mut of_minima = [zero; T];
-        each!(run => {
-            // Twice in a lane, once for each sixteen.
-            let minimum = byte(minima[run / 4], run % 4);
-            let minimum = _mm512_or_si512(minimum, _mm512_slli_epi32::<16>(minimum));
+        each_row!(pair => {
+            let i = (pair % 2 * 2) as u8;
+            let minima = picked(minima[pair / 2], [i, ZERO, i + 1, ZERO]);
             for t in 0..T {
-                of_minima[t] = _mm512_dpwssd_epi32(of_minima[t], minimum, x[t].sums(2 * run));
+                of_minima[t] = add_words(of_minima[t], minima, x[t].sums(8 * pair));
             }
         });
         let minimum = _mm512_sub_ps(_mm512_setzero_ps(), float(_mm512_srli_epi32::<16>(factors)));
@@ -345,52 +429,64 @@ impl<F: SuperBits> Turned for Fours<F> {
     }
 }
 
+/// Codes with sixteen added to those whose bit number `bit` is set.
+#[inline(always)]
+unsafe fn with_fifth(codes: __m512i, fifths: __m512i, bit: usize) -> __m512i {
+    let set = _mm512_test_epi8_mask(fifths, _mm512_set1_epi8((1u8 << bit) as i8));
+    _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(16))
+}
+
 impl Turned for Q6_K {
     const FORMAT: Format = Format::Q6_K;
+    const PANEL: (usize, usize, usize) = (256, EIGHTS, 1);
 
+    fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]) {
+        let (codes, _, scales) = p.x.all_supers(row);
+        (codes, p.x.eights(row), scales)
+    }
+
+    /// Codes are 32 too large, but sums of eight products begin so much lower that they end as words.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
-        let zero = _mm512_setzero_si512();
         let scales = w.turned(192);
-        let mut totals = [zero; T];
-        each!(pair => {
-            // Two of the four scales in a lane, as words.
-            let two = if pair.is_multiple_of(2) { _mm512_slli_epi32::<16>(scales[pair / 2]) } else { scales[pair / 2] };
-            let low = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<8>(two));
-            let two = _mm512_mask_blend_epi16(0xaaaa_aaaa, low, _mm512_srai_epi16::<8>(two));
-            for t in 0..T {
-                totals[t] = _mm512_dpwssd_epi32(totals[t], two, x[t].sums(2 * pair));
-            }
-        });
-        // Codes are 32 too large.
-        for t in 0..T {
-            totals[t] = _mm512_sub_epi32(zero, _mm512_slli_epi32::<5>(totals[t]));
-        }
+        let mut totals = [_mm512_setzero_si512(); T];
         each!(half => {
-            each!(sixteen => {
-                let high = w.turned(128 + 32 * half + 16 * sixteen);
-                each!(odd => {
-                    let low = w.turned(64 * half + 32 * odd + 16 * sixteen);
+            let high = w.turned_twice(128 + 32 * half);
+            each!(odd => {
+                let low = w.turned_twice(64 * half + 32 * odd);
+                each!(sixteen => {
                     each!(upper => {
                         let run = 2 * upper + odd;
                         let codes = each_row!(i => {
+                            let (low, high) = (low[4 * sixteen + i], high[4 * sixteen + i]);
                             let high = match run {
-                                0 => _mm512_slli_epi16::<4>(high[i]),
-                                1 => _mm512_slli_epi16::<2>(high[i]),
-                                2 => high[i],
-                                _ => _mm512_srli_epi16::<2>(high[i]),
+                                0 => _mm512_slli_epi16::<4>(high),
+                                1 => _mm512_slli_epi16::<2>(high),
+                                2 => high,
+                                _ => _mm512_srli_epi16::<2>(high),
                             };
-                            let low = if upper == 0 { field::<0>(low[i], 15) } else { field::<4>(low[i], 15) };
+                            let low = if upper == 0 { field::<0>(low, 15) } else { field::<4>(low, 15) };
                             _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi8(0x30)))
                         });
-                        let mut of_sixteen = [zero; T];
-                        add_codes(codes, x, 128 * half + 32 * run + 16 * sixteen, &mut of_sixteen);
                         let at = 8 * half + 2 * run + sixteen;
-                        let up = _mm512_set1_epi32(24 - 8 * (at % 4) as i32);
-                        let scale = _mm512_srai_epi32::<24>(_mm512_sllv_epi32(scales[at / 4], up));
-                        for t in 0..T {
-                            totals[t] = _mm512_add_epi32(totals[t], _mm512_mullo_epi32(of_sixteen[t], scale));
-                        }
+                        let scale = picked(scales[at / 4], [ZERO, (at % 4) as u8, ZERO, ZERO]);
+                        let scale = _mm512_srai_epi16::<8>(scale);
+                        each!(eight => {
+                            let codes = [codes[2 * eight], codes[2 * eight + 1]];
+                            let mut of_eight = [scale; T];
+                            for t in 0..T {
+                                of_eight[t] = x[t].sums(4 * at + 2 * eight);
+                            }
+                            each!(i => {
+                                for t in 0..T {
+                                    let x = x[t].codes(16 * at + 8 * eight + 4 * i);
+                                    of_eight[t] = _mm512_dpbusd_epi32(of_eight[t], codes[i], x);
+                                }
+                            }; 0 1);
+                            for t in 0..T {
+                                totals[t] = add_words(totals[t], of_eight[t], scale);
+                            }
+                        }; 0 1);
                     }; 0 1);
                 }; 0 1);
             }; 0 1);
