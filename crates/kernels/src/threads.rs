@@ -303,9 +303,17 @@ impl<'a, T> Disjoint<'a, T> {
     /// If they are not all there.
     #[allow(clippy::mut_from_ref)] // That is what it is for.
     pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {} numbers", self.len);
         // SAFETY: inside the borrowed slice, and the caller says that nobody else has them.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.place(start, len), len) }
+    }
+
+    /// Where the numbers from `start` on are. No two tasks may have the same one of them at once.
+    ///
+    /// # Panics
+    /// If they are not all there.
+    pub(crate) fn place(&self, start: usize, len: usize) -> *mut T {
+        assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {} numbers", self.len);
+        self.start.wrapping_add(start)
     }
 }
 

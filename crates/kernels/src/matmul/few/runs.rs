@@ -9,7 +9,7 @@ use super::{Blocks, Panels, ROWS, Source, each_row, pair};
 use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::PANEL;
-use crate::quant::avx2::{Bias, RunBits, each};
+use crate::quant::avx2::{Bias, RunBits, each, in_a_row};
 
 /// Eight runs of a format.
 pub(super) struct Runs<F>(std::marker::PhantomData<F>);
@@ -38,7 +38,7 @@ impl<F: RunBits> Blocks for Runs<F> {
     unsafe fn head(blocks: [*const u8; ROWS]) -> Factors {
         let of = each_row!(row => {
             let panel = blocks[row];
-            (F::scales(panel, F::FORMAT.block_bytes()), if F::OFFSET { F::offsets(panel, F::FORMAT.block_bytes()) } else { _mm256_setzero_ps() })
+            (F::scales(in_a_row(panel, F::FORMAT.block_bytes())), if F::OFFSET { F::offsets(in_a_row(panel, F::FORMAT.block_bytes())) } else { _mm256_setzero_ps() })
         });
         Factors {
             scales: [both(of[0].0, of[1].0), both(of[2].0, of[3].0)],

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 
 use super::supers::{field, settled};
-use super::{Few, Panel, TOGETHER, each_row, in_parts};
+use super::{Few, Panel, Streams, TOGETHER, each_row, in_parts};
 use crate::Format;
 use crate::activations::{EIGHTS, RUN_SUMS};
 use crate::lanes::LANES;
@@ -70,29 +70,10 @@ impl Panel {
     }
 }
 
-/// The blocks of a group of rows: four rows of each quarter of the matrix, so that who goes from group to group reads four long
-/// streams. Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than to the end of a page.
-struct Blocks {
-    /// Of the first of the four rows of each quarter.
-    fourths: [*const u8; 4],
-    /// The bytes from row to row.
-    stride: usize,
-    /// How many bytes after them is what is asked for: of the next group, whose rows follow these, as much as is read of these.
-    ahead: usize,
-}
+/// The blocks of a group of rows.
+type Blocks = Streams<ROWS>;
 
 impl Blocks {
-    /// The first blocks of a group.
-    #[inline(always)]
-    unsafe fn new(p: &Few, group: usize) -> Self {
-        let w = each_row!(quarter => p.w[row(p, group, quarter) * p.row_bytes..][..4 * p.row_bytes].as_ptr());
-        Blocks {
-            fourths: each_row!(quarter => kept(w[quarter])),
-            stride: p.row_bytes,
-            ahead: 4 * p.row_bytes,
-        }
-    }
-
     /// Sixteen bytes of each row: of each four bytes a register.
     #[inline(always)]
     unsafe fn turned(&mut self, at: usize) -> [__m512i; 4] {
@@ -104,8 +85,7 @@ impl Blocks {
     #[inline(always)]
     unsafe fn turned_twice(&mut self, at: usize) -> [__m512i; 8] {
         self.ask(32);
-        let load =
-            |row: usize, of: usize| _mm256_loadu_si256(self.fourths[of].add(row * self.stride + at).cast());
+        let load = |row: usize, of: usize| _mm256_loadu_si256(self.row(4 * of + row).add(at).cast());
         // Of the first eight rows and of the last: quarters 0 and 1 are of four rows, 2 and 3 of the next four.
         let [first, last] = each!(half => transposed(each_row!(i => {
             let low = _mm512_castsi256_si512(load(i, 2 * half));
@@ -120,8 +100,7 @@ impl Blocks {
     /// Sixteen bytes of each row: of row `4 * j + i` in quarter `j` of register `i`.
     #[inline(always)]
     unsafe fn sixteen(&self, at: usize) -> [__m512i; 4] {
-        let load =
-            |row: usize, of: usize| _mm_loadu_si128(self.fourths[of].add(row * self.stride + at).cast());
+        let load = |row: usize, of: usize| _mm_loadu_si128(self.row(4 * of + row).add(at).cast());
         each_row!(i => {
             let v = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(load(i, 0)), load(i, 1));
             _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(v, load(i, 2)), load(i, 3))
@@ -143,26 +122,6 @@ impl Blocks {
         let (a, c) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
         float(_mm512_srli_epi32::<16>(_mm512_unpackhi_epi64(a, c)))
     }
-
-    /// On to the next blocks.
-    #[inline(always)]
-    unsafe fn step(&mut self, bytes: usize) {
-        for at in &mut self.fourths {
-            *at = kept(at.wrapping_add(bytes));
-        }
-        self.ahead -= bytes;
-    }
-
-    /// Asks for as many bytes of the next group as are read of each row of this one.
-    #[inline(always)]
-    unsafe fn ask(&mut self, bytes: usize) {
-        for quarter in self.fourths {
-            for at in (0..4 * bytes).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(quarter.wrapping_add(self.ahead + at).cast());
-            }
-        }
-        self.ahead += 4 * bytes;
-    }
 }
 
 /// Four registers of which each has in each quarter what all four had there, four bytes of each.
@@ -180,20 +139,6 @@ unsafe fn transposed([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
         _mm512_unpacklo_epi64(b, d),
         _mm512_unpackhi_epi64(b, d),
     ]
-}
-
-/// The first row of a quarter that a group has.
-#[inline(always)]
-fn row(p: &Few, group: usize, quarter: usize) -> usize {
-    quarter * (p.out / 4) + group * (ROWS / 4)
-}
-
-/// The same pointer, in a register of its own: left to itself, the compiler makes sixteen offsets of one pointer and the stride.
-#[inline(always)]
-#[allow(clippy::pointers_in_nomem_asm_block)] // Nothing is read there.
-unsafe fn kept(mut at: *const u8) -> *const u8 {
-    asm!("/* {} */", inout(reg) at, options(nomem, nostack, preserves_flags));
-    at
 }
 
 /// The number whose half precision is in the lower half of each lane.
@@ -255,9 +200,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
             let odd = _mm512_add_ps(_mm512_add_ps(s[1], s[5]), _mm512_add_ps(s[3], s[7]));
             let mut numbers = [0f32; ROWS];
             _mm512_storeu_ps(numbers.as_mut_ptr(), _mm512_add_ps(even, odd));
-            for (quarter, numbers) in numbers.as_chunks::<4>().0.iter().enumerate() {
-                p.y.slice((first + token) * p.out + row(p, group, quarter), 4).copy_from_slice(numbers);
-            }
+            Blocks::put(p, group, first + token, &numbers);
         }
     }
 }

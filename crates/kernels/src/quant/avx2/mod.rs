@@ -26,7 +26,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use self::unpack::FloatBits;
-pub(crate) use self::unpack::{Bias, RunBits, SuperBits};
+pub(crate) use self::unpack::{Bias, RunBits, SuperBits, in_a_row};
 use super::{Codec, FLOATS, PANEL};
 use crate::activations::Activations;
 use crate::lanes::LANES;
@@ -52,8 +52,12 @@ impl<F: RunBits> Codec for Runs<F> {
         let panel = bytes.as_ptr();
         Run8 {
             codes: each!(lane => F::vector(panel.add(lane * F::FORMAT.block_bytes()))),
-            scales: F::scales(panel, F::FORMAT.block_bytes()),
-            offsets: if F::OFFSET { F::offsets(panel, F::FORMAT.block_bytes()) } else { _mm256_setzero_ps() },
+            scales: F::scales(in_a_row(panel, F::FORMAT.block_bytes())),
+            offsets: if F::OFFSET {
+                F::offsets(in_a_row(panel, F::FORMAT.block_bytes()))
+            } else {
+                _mm256_setzero_ps()
+            },
         }
     }
 

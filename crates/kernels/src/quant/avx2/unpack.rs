@@ -45,25 +45,25 @@ pub(crate) trait RunBits: Run {
     unsafe fn eight(bytes: &[u8]) -> ([__m256i; 8], [f32; 8], [f32; 8]) {
         let size = Self::FORMAT.block_bytes();
         assert!(bytes.len() == 8 * size);
-        let panel = bytes.as_ptr();
+        let blocks = in_a_row(bytes.as_ptr(), size);
         let (mut scales, mut offsets) = ([0f32; 8], [0f32; 8]);
-        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(panel, size));
+        _mm256_storeu_ps(scales.as_mut_ptr(), Self::scales(blocks));
         if Self::OFFSET {
-            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(panel, size));
+            _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(blocks));
         }
-        (each!(run => Self::vector(panel.add(run * size))), scales, offsets)
+        (each!(run => Self::vector(blocks[run])), scales, offsets)
     }
 
-    /// The scales of eight blocks, so many bytes apart: half-precision numbers at their start, unless otherwise defined.
+    /// The scales of eight blocks: half-precision numbers at their start, unless otherwise defined.
     #[inline(always)]
-    unsafe fn scales(first: *const u8, stride: usize) -> __m256 {
-        halves(first, stride)
+    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
+        halves(blocks)
     }
 
-    /// The offsets of eight blocks, so many bytes apart, if they have some.
+    /// The offsets of eight blocks, if they have some.
     #[inline(always)]
-    unsafe fn offsets(first: *const u8, stride: usize) -> __m256 {
-        halves(first.add(2), stride)
+    unsafe fn offsets(blocks: [*const u8; 8]) -> __m256 {
+        halves(each!(i => blocks[i].add(2)))
     }
 }
 
@@ -101,11 +101,17 @@ pub(super) unsafe fn half(at: *const u8) -> f32 {
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned()))))
 }
 
-/// Eight half-precision numbers, so many bytes apart; there are sixteen bytes at each.
+/// Eight blocks that follow each other, of so many bytes.
 #[inline(always)]
-unsafe fn halves(first: *const u8, stride: usize) -> __m256 {
+pub(crate) fn in_a_row(first: *const u8, bytes: usize) -> [*const u8; 8] {
+    each!(i => first.wrapping_add(i * bytes))
+}
+
+/// Eight half-precision numbers; there are sixteen bytes at each.
+#[inline(always)]
+unsafe fn halves(at: [*const u8; 8]) -> __m256 {
     // Cheaper than to insert one after the other.
-    let load = |i: usize| _mm_loadu_si128(first.add(i * stride).cast());
+    let load = |i: usize| _mm_loadu_si128(at[i].cast());
     let two = |i: usize| _mm_unpacklo_epi16(load(i), load(i + 1));
     let (low, high) = (_mm_unpacklo_epi32(two(0), two(2)), _mm_unpacklo_epi32(two(4), two(6)));
     _mm256_cvtph_ps(_mm_unpacklo_epi64(low, high))
@@ -222,9 +228,9 @@ impl RunBits for MXFP4 {
     }
 
     #[inline(always)]
-    unsafe fn scales(first: *const u8, stride: usize) -> __m256 {
+    unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
         // The first byte of block i, as the lowest of number i among those that lie 4 i bytes before it.
-        let load = |i: usize| load(first.add((stride - 4) * i));
+        let load = |i: usize| load(blocks[i].wrapping_sub(4 * i));
         let v = _mm256_blend_epi32::<0b10>(load(0), load(1));
         let v = _mm256_blend_epi32::<0b1000>(_mm256_blend_epi32::<0b100>(v, load(2)), load(3));
         let v = _mm256_blend_epi32::<0b10_0000>(_mm256_blend_epi32::<0b1_0000>(v, load(4)), load(5));

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::{AHEAD, Few, Kind, Panel};
 use crate::lanes::{self, LANES};
 use crate::matmul::fetch;
-use crate::quant::avx2::{Bias, RunBits, pairs};
+use crate::quant::avx2::{Bias, RunBits, in_a_row, pairs};
 use crate::quant::{MAX_BYTES, PANEL};
 
 /// Runs of a format.
@@ -83,7 +83,7 @@ impl<F: RunBits> Kind for Runs<F> {
 #[inline(always)]
 unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], lanes: &mut [__m256; T]) {
     let totals = eight::<F, T>(w, x);
-    let scales = F::scales(w, F::FORMAT.block_bytes());
+    let scales = F::scales(in_a_row(w, F::FORMAT.block_bytes()));
     for t in 0..T {
         let sums = _mm256_loadu_si256(x[t].sums.cast());
         let mut total = totals[t];
@@ -94,8 +94,11 @@ unsafe fn add_panel<F: RunBits, const T: usize>(w: *const u8, x: &[Panel; T], la
         lanes[t] = _mm256_fmadd_ps(_mm256_mul_ps(scales, of_x), _mm256_cvtepi32_ps(total), lanes[t]);
         if F::OFFSET {
             let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
-            lanes[t] =
-                _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(w, F::FORMAT.block_bytes()), of_x), total, lanes[t]);
+            lanes[t] = _mm256_fmadd_ps(
+                _mm256_mul_ps(F::offsets(in_a_row(w, F::FORMAT.block_bytes())), of_x),
+                total,
+                lanes[t],
+            );
         }
     }
 }

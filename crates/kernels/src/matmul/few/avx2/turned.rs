@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::super::{each_row, in_parts};
+use super::super::{Streams, each_row, in_parts};
 use super::{Few, Panel, load, masked, settled};
 use crate::Format;
 use crate::activations::RUN_SUMS;
@@ -29,8 +29,8 @@ const TOGETHER: usize = 8;
 /// long streams get more. Shorter rows are of models so small that they stay in a cache.
 const LONG: usize = 1 << 10;
 
-/// The rows of activations from which Q4_K is turned: with fewer a model decodes at least as fast where it lies, in long streams.
-const Q4_K_FROM: usize = 5;
+/// The rows of activations from which Q4_K is turned: with fewer it is at least as fast as it lies.
+const Q4_K_FROM: usize = 4;
 
 /// The products of some rows of weights; `false` if there is nothing here for the format, or if weights are better used as they lie.
 ///
@@ -59,6 +59,9 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
     true
 }
 
+/// The blocks of a group of rows.
+type Blocks = Streams<ROWS>;
+
 /// A format whose blocks are turned.
 ///
 /// # Safety
@@ -71,8 +74,8 @@ trait Turned {
     /// All panels of a row of activations.
     fn panels<'a>(p: &Few<'a>, row: usize) -> (&'a [i8], &'a [i16], &'a [f32]);
 
-    /// Adds the products of a block of each row, so many bytes apart, with T panels to the sums of a lane.
-    unsafe fn add<const T: usize>(w: *const u8, stride: usize, x: &[Panel; T], sums: &mut [__m256; T]);
+    /// Adds the products of a block of each row with T panels to the sums of a lane.
+    unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m256; T]);
 }
 
 /// # Safety
@@ -98,18 +101,11 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
         Panel::first(x)
     });
     for group in groups {
-        let row = group * ROWS;
-        let w = &p.w[row * p.row_bytes..][..ROWS * p.row_bytes];
-        let mut next = w.as_ptr().wrapping_add(w.len());
+        let mut w = Blocks::new(p, group);
         let mut lanes = [[_mm256_setzero_ps(); T]; LANES];
         for index in 0..blocks {
-            // Into the second cache: the first has no room for two groups, and too few lines under way.
-            for line in (0..ROWS * bytes).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line).cast());
-            }
-            next = next.wrapping_add(ROWS * bytes);
-            let at = w.as_ptr().add(index * bytes);
-            F::add(at, p.row_bytes, &Panel::at(x, index, (codes, sums, 1)), &mut lanes[index % LANES]);
+            F::add(&mut w, &Panel::at(x, index, (codes, sums, 1)), &mut lanes[index % LANES]);
+            w.step(bytes);
         }
         for token in 0..T {
             // As `lanes::sum`.
@@ -118,7 +114,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
             let odd = _mm256_add_ps(_mm256_add_ps(s[1], s[5]), _mm256_add_ps(s[3], s[7]));
             let mut numbers = [0f32; ROWS];
             _mm256_storeu_ps(numbers.as_mut_ptr(), _mm256_add_ps(even, odd));
-            p.y.slice((first + token) * p.out + row, ROWS).copy_from_slice(&numbers);
+            Blocks::put(p, group, first + token, &numbers);
         }
     }
 }
@@ -147,10 +143,11 @@ impl<F: RunBits> Turned for Runs<F> {
     }
 
     #[inline(always)]
-    unsafe fn add<const T: usize>(w: *const u8, stride: usize, x: &[Panel; T], sums: &mut [__m256; T]) {
+    unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m256; T]) {
         // How many times two products fit into a word: a power of two, so that a run is whole times as many.
         let most = (1 << (i16::MAX as usize / (2 * 127 * F::MOST as usize)).ilog2()).min(RUN / 4);
-        let w_codes = turned_codes::<F>(w, stride);
+        w.ask(F::FORMAT.block_bytes());
+        let w_codes = turned_codes::<F>(w);
         let mut words = [_mm256_setzero_si256(); T];
         let mut totals = [_mm256_setzero_si256(); T];
         each!(i => {
@@ -169,7 +166,7 @@ impl<F: RunBits> Turned for Runs<F> {
                 }
             }
         });
-        let scales = F::scales(w, stride);
+        let scales = F::scales(each!(row => w.row(row)));
         for t in 0..T {
             let of_x = _mm256_set1_ps(x[t].scale());
             let code_sums = sums_of(&x[t], 0);
@@ -180,7 +177,11 @@ impl<F: RunBits> Turned for Runs<F> {
             sums[t] = _mm256_fmadd_ps(_mm256_mul_ps(scales, of_x), _mm256_cvtepi32_ps(total), sums[t]);
             if F::OFFSET {
                 let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(code_sums, _mm256_set1_epi16(1)));
-                sums[t] = _mm256_fmadd_ps(_mm256_mul_ps(F::offsets(w, stride), of_x), total, sums[t]);
+                sums[t] = _mm256_fmadd_ps(
+                    _mm256_mul_ps(F::offsets(each!(row => w.row(row))), of_x),
+                    total,
+                    sums[t],
+                );
             }
         }
     }
@@ -188,23 +189,23 @@ impl<F: RunBits> Turned for Runs<F> {
 
 /// The codes of a block of each row, biased: of each four codes a register.
 #[inline(always)]
-unsafe fn turned_codes<F: RunBits>(w: *const u8, stride: usize) -> [__m256i; 8] {
+unsafe fn turned_codes<F: RunBits>(w: &Blocks) -> [__m256i; 8] {
     if F::NIBBLES {
         // Half as much to turn.
-        let bytes = turned_sixteen(w.add(F::FORMAT.block_bytes() - 16), stride);
+        let bytes = turned_sixteen(w, F::FORMAT.block_bytes() - 16);
         return each!(i => {
             let bytes = bytes[i % 4];
             F::of_nibbles(masked(if i < 4 { bytes } else { _mm256_srli_epi16::<4>(bytes) }, 15))
         });
     }
-    let codes = turn(each!(row => _mm256_castsi256_ps(F::vector(w.add(row * stride)))));
+    let codes = turn(each!(row => _mm256_castsi256_ps(F::vector(w.row(row)))));
     each!(i => _mm256_castps_si256(codes[i]))
 }
 
 /// Sixteen bytes of each row: of each four bytes a register.
 #[inline(always)]
-unsafe fn turned_sixteen(w: *const u8, stride: usize) -> [__m256i; 4] {
-    let load = |row: usize| _mm_loadu_si128(w.add(row * stride).cast());
+unsafe fn turned_sixteen(w: &Blocks, at: usize) -> [__m256i; 4] {
+    let load = |row: usize| _mm_loadu_si128(w.row(row).add(at).cast());
     let [a, b, c, d] = each_row!(row => _mm256_set_m128i(load(row + 4), load(row)));
     let (a, b, c, d) = (
         _mm256_unpacklo_epi32(a, b),
@@ -246,9 +247,10 @@ impl Turned for Q4_K {
     }
 
     #[inline(always)]
-    unsafe fn add<const T: usize>(w: *const u8, stride: usize, x: &[Panel; T], sums: &mut [__m256; T]) {
+    unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m256; T]) {
         let zero = _mm256_setzero_si256();
-        let [factors, scale, minimum, low] = turned_sixteen(w, stride);
+        w.ask(16);
+        let [factors, scale, minimum, low] = turned_sixteen(w, 0);
         // As `k::scales_and_minima`.
         let last = |low: __m256i, high: __m256i| {
             _mm256_or_si256(masked(low, 0x0f), masked(_mm256_srli_epi32::<2>(high), 0x30))
@@ -258,8 +260,8 @@ impl Turned for Q4_K {
 
         let mut totals = [zero; T];
         for pair in 0..4 {
-            let at = w.add(16 + 32 * pair);
-            let bytes = turn(each!(row => _mm256_castsi256_ps(load(at.add(row * stride)))));
+            w.ask(32);
+            let bytes = turn(each!(row => _mm256_castsi256_ps(load(w.row(row).add(16 + 32 * pair)))));
             each!(which => {
                 let mut words = [zero; T];
                 each!(i => {
