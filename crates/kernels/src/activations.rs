@@ -400,6 +400,15 @@ mod tests {
                 let largest = codes.iter().map(|code| i32::from(*code).abs()).max();
                 prop_assert_eq!(largest, Some(127), "{:?}", run);
             }
+            #[cfg(target_arch = "x86_64")]
+            {
+                let mut with_eights = prepared(Isa::SCALAR, format, &x, 256);
+                with_eights.add_eights();
+                for (eight, of_eight) in with_eights.codes.chunks(8).zip(with_eights.eights.chunks(2)) {
+                    let too_much = eight.iter().map(|&code| i32::from(code) * 32).sum::<i32>();
+                    prop_assert_eq!(of_eight.iter().map(|&sum| i32::from(sum)).collect::<Vec<_>>(), vec![-too_much; 2]);
+                }
+            }
             for isa in Isa::available() {
                 let other = prepared(isa, format, &x, 256);
                 prop_assert_eq!((&*other.codes, &*other.sums, &*other.scales), (&*scalar.codes, &*scalar.sums, &*scalar.scales));
