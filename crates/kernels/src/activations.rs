@@ -216,7 +216,7 @@ impl Activations {
 
     /// Makes what [`Activations::eights`] gives.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn add_eights(&mut self) {
+    pub(crate) fn sum_eights(&mut self) {
         if std::mem::replace(&mut self.has_eights, true) {
             return;
         }
@@ -246,8 +246,8 @@ impl Activations {
         &self.run_sums[row * self.panels * RUN_SUMS..][..self.panels * RUN_SUMS]
     }
 
-    /// Of each eight codes of a row, after [`Activations::add_eights`], what their products with codes that are 32 too large add up to
-    /// too much, with the other sign; twice.
+    /// Of each eight codes of a row, after [`Activations::sum_eights`], -32 times their sum, twice: where sums of products with codes
+    /// that are 32 too large begin.
     ///
     /// # Panics
     /// If there is no such row, or nobody asked for them since the rows were taken.
@@ -403,7 +403,7 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             {
                 let mut with_eights = prepared(Isa::SCALAR, format, &x, 256);
-                with_eights.add_eights();
+                with_eights.sum_eights();
                 for (eight, of_eight) in with_eights.codes.chunks(8).zip(with_eights.eights.chunks(2)) {
                     let too_much = eight.iter().map(|&code| i32::from(code) * 32).sum::<i32>();
                     prop_assert_eq!(of_eight.iter().map(|&sum| i32::from(sum)).collect::<Vec<_>>(), vec![-too_much; 2]);

@@ -9,10 +9,11 @@
 pub(super) mod avx2;
 mod nibbles;
 mod runs;
+mod streams;
 mod supers;
 mod turned;
 
-use std::arch::{asm, x86_64::*};
+use std::arch::x86_64::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -25,6 +26,7 @@ use crate::quant::{MAX_BYTES, codebook, k, legacy};
 use crate::{Activations, Format};
 use nibbles::Halves;
 use runs::Runs;
+use streams::Streams;
 use supers::Fours;
 
 /// `[f(0), f(1), f(2), f(3)]`. Not a function, because a closure that isn't inlined loses the features.
@@ -196,82 +198,6 @@ impl Few<'_> {
     }
 }
 
-/// The blocks of a group of rows that are turned, as many of each quarter of the matrix, so that who goes from group to group reads four
-/// long streams. Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than to the end of a page.
-struct Streams<const ROWS: usize> {
-    /// Of the first of the rows of each quarter.
-    quarters: [*const u8; 4],
-    /// The bytes from row to row.
-    stride: usize,
-    /// How many bytes after them is what is asked for: of the next group, whose rows follow these, as much as is read of these.
-    ahead: usize,
-}
-
-impl<const ROWS: usize> Streams<ROWS> {
-    /// The rows of each quarter.
-    const EACH: usize = ROWS / 4;
-
-    /// The first blocks of a group.
-    #[inline(always)]
-    unsafe fn new(p: &Few, group: usize) -> Self {
-        let bytes = Self::EACH * p.row_bytes;
-        let quarters =
-            each_row!(quarter => p.w[Self::first(p, group, quarter) * p.row_bytes..][..bytes].as_ptr());
-        Streams { quarters: each_row!(quarter => kept(quarters[quarter])), stride: p.row_bytes, ahead: bytes }
-    }
-
-    /// The first row of a quarter that a group has.
-    #[inline(always)]
-    fn first(p: &Few, group: usize, quarter: usize) -> usize {
-        quarter * (p.out / 4) + group * Self::EACH
-    }
-
-    /// The block of a row.
-    #[inline(always)]
-    fn row(&self, row: usize) -> *const u8 {
-        self.quarters[row / Self::EACH].wrapping_add(row % Self::EACH * self.stride)
-    }
-
-    /// On to the next blocks.
-    #[inline(always)]
-    unsafe fn step(&mut self, bytes: usize) {
-        for at in &mut self.quarters {
-            *at = kept(at.wrapping_add(bytes));
-        }
-        self.ahead -= bytes;
-    }
-
-    /// Asks for as many bytes of the next group as are read of each row of this one.
-    #[inline(always)]
-    fn ask(&mut self, bytes: usize) {
-        for quarter in self.quarters {
-            fetch(quarter.wrapping_add(self.ahead), Self::EACH * bytes);
-        }
-        self.ahead += Self::EACH * bytes;
-    }
-
-    /// Puts the results of a group's rows with a row of activations where they belong.
-    ///
-    /// # Safety
-    /// No other task has this group.
-    #[inline(always)]
-    unsafe fn put(p: &Few, group: usize, token: usize, numbers: &[f32; ROWS]) {
-        let quarter = p.out / 4;
-        let y = p.y.place(token * p.out + Self::first(p, group, 0), 3 * quarter + Self::EACH);
-        for (i, numbers) in numbers.chunks_exact(Self::EACH).enumerate() {
-            y.add(i * quarter).copy_from_nonoverlapping(numbers.as_ptr(), Self::EACH);
-        }
-    }
-}
-
-/// The same pointer, in a register of its own: left to itself, the compiler makes offsets of one pointer and the stride.
-#[inline(always)]
-#[allow(clippy::pointers_in_nomem_asm_block)] // Nothing is read there.
-unsafe fn kept(mut at: *const u8) -> *const u8 {
-    asm!("/* {} */", inout(reg) at, options(nomem, nostack, preserves_flags));
-    at
-}
-
 /// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
 const AHEAD: usize = 1 << 10;
 
@@ -288,7 +214,7 @@ pub(super) fn arrange(level: Level, format: Format, out: usize, rows: usize, x: 
             x.interleave(Interleaved::Eights);
         }
         (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) => x.interleave(Interleaved::Whole),
-        (Level::Avx512 | Level::Amx, Format::Q6_K) if turned::pays(format, out, rows) => x.add_eights(),
+        (Level::Avx512 | Level::Amx, Format::Q6_K) if turned::pays(format, out, rows) => x.sum_eights(),
         _ => {}
     }
 }
