@@ -253,7 +253,14 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    fn compute(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
+    fn compute(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
+        let logits = self.logits(step, observer)?;
+        // Who measures steps, and who is told what went wrong in them, means the computation itself.
+        self.backend.wait()?;
+        Ok(logits)
+    }
+
+    fn logits(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
         let backend = &mut self.backend;
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary: self.vocabulary });
@@ -264,11 +271,21 @@ impl<B: Backend> Decoder<B> {
         if self.embedding_scale != 1.0 {
             x = backend.scale(x, &[self.embedding_scale])?;
         }
+        // Once no row looks at another any more, those whose logits nobody wants are done; who observes blocks gets them whole.
+        let last = if observer.is_none() { self.blocks.len() - 1 } else { self.blocks.len() };
         // What the latest block gives is added when the next norm is made: one pass over both.
         let mut more = None;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            let (sum, y) = block.apply(backend, x, more.as_ref(), step, rotation)?;
+            let (sum, mut y) = block.mix(backend, x, more.as_ref(), step, rotation)?;
+            x = sum;
+            if layer == last {
+                if step.outputs.is_empty() {
+                    return Ok(None);
+                }
+                (x, y) = (outputs(backend, x, step)?, outputs(backend, y, step)?); // [S, D]
+            }
+            let (sum, y) = block.feed(backend, x, &y)?;
             (x, more) = (sum, Some(y));
             if let Some(observer) = &mut observer
                 && let Some(y) = more.take()
@@ -277,20 +294,21 @@ impl<B: Backend> Decoder<B> {
                 observer(layer, backend.to_host(&x)?);
             }
         }
-        let mut logits = None;
-        if !step.outputs.is_empty() {
-            let last = backend.rows(&x, &step.outputs)?; // [S, D]
-            let more = more.map(|more| backend.rows(&more, &step.outputs)).transpose()?;
-            let last = match &more {
-                Some(more) => self.norm.after_add(backend, last, more)?.1,
-                None => self.norm.apply(backend, &last)?,
-            };
-            logits = Some(backend.matmul(&last, &self.output)?);
-        }
-        // Who measures steps, and who is told what went wrong in them, means the computation itself.
-        backend.wait()?;
-        Ok(logits)
+        let h = match &more {
+            Some(more) => self.norm.after_add(backend, x, more)?.1,
+            None if step.outputs.is_empty() => return Ok(None),
+            None => {
+                let x = outputs(backend, x, step)?;
+                self.norm.apply(backend, &x)?
+            }
+        };
+        backend.matmul(&h, &self.output).map(Some)
     }
+}
+
+/// The rows of `x: [T, D]` whose logits are wanted. `[S, D]`
+fn outputs<B: Backend>(backend: &mut B, x: B::Array, step: &Step) -> Result<B::Array> {
+    if step.outputs.len() == step.tokens.len() { Ok(x) } else { backend.rows(&x, &step.outputs) }
 }
 
 impl<B: Backend> Block<B> {
@@ -318,8 +336,8 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
-    fn apply(
+    /// What mixes tokens: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
+    fn mix(
         &mut self,
         backend: &mut B,
         x: B::Array,
@@ -330,7 +348,12 @@ impl<B: Backend> Block<B> {
         let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
         let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
         let h = normed(backend, self.attn_out.as_ref(), &y)?;
-        let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(h.as_ref().unwrap_or(&y)))?;
+        Ok((x, h.unwrap_or(y)))
+    }
+
+    /// What works on each token alone, of any rows; as [`Block::mix`].
+    fn feed(&self, backend: &mut B, x: B::Array, more: &B::Array) -> Result<(B::Array, B::Array)> {
+        let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(more))?;
         let y = match &self.ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
             FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,

@@ -223,6 +223,13 @@ fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() 
             for chunk in [1, 7, 20] {
                 assert_eq!(fed(&mut pool, &all[0], chunk), expected, "{case} in pieces of {chunk}, {isa:?}");
             }
+            for wanted in [0, 1, 5] {
+                let mut table = Table::default();
+                let found = pool.forward_one(&mut table, &all[0], wanted).unwrap();
+                pool.release(table);
+                let last = &expected[expected.len() - wanted * pool.vocabulary()..];
+                assert_eq!(found, last, "{case}, {wanted} rows wanted, {isa:?}");
+            }
         }
         // Four sequences in one step, each at its own position.
         let mut pool = load(Native::with_threads(2));

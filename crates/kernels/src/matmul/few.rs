@@ -14,7 +14,6 @@ mod supers;
 mod turned;
 
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Few, fetch};
@@ -233,9 +232,9 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         return turned::some_rows(p, format, rows);
     }
     match format {
-        Format::Q4_K => multiply::<Supers<Fours<k::Q4_K>>>(p, rows),
-        Format::Q5_K => multiply::<Supers<Fours<k::Q5_K>>>(p, rows),
-        Format::Q6_K => multiply::<Supers<Fours<k::Q6_K>>>(p, rows),
+        Format::Q4_K => multiply::<Fours<k::Q4_K>>(p, rows),
+        Format::Q5_K => multiply::<Fours<k::Q5_K>>(p, rows),
+        Format::Q6_K => multiply::<Fours<k::Q6_K>>(p, rows),
         Format::Q4_0 => in_panels::<Halves<legacy::Q4_0>>(p, rows),
         Format::Q4_1 => in_panels::<Halves<legacy::Q4_1>>(p, rows),
         Format::Q5_0 => in_panels::<Runs<legacy::Q5_0>>(p, rows),
@@ -246,15 +245,6 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
         _ => return false,
     }
     true
-}
-
-/// How rows of weights of a kind are multiplied.
-trait Kind {
-    /// The products of these groups ([`Few::group`]) with T rows of activations from `first` on.
-    ///
-    /// # Safety
-    /// As [`some_rows`], from functions with these features.
-    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize);
 }
 
 /// Superblocks that an instruction set multiplies four at a time.
@@ -274,37 +264,36 @@ trait Superblocks {
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]);
 }
 
-/// [`Superblocks`], one after the other.
-struct Supers<B>(PhantomData<B>);
-
-impl<B: Superblocks> Kind for Supers<B> {
-    #[allow(clippy::needless_range_loop)] // Each row of activations has a part of every lane.
-    #[inline(always)]
-    unsafe fn together<const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
-        let bytes = B::FORMAT.block_bytes();
-        let blocks = p.row_bytes / bytes;
-        let of_panel = if B::SPREAD { RUN_SUMS } else { 16 };
-        let x: [_; T] = std::array::from_fn(|token| {
-            let row = p.taken.get(first + token);
-            let (codes, sums, scales) = p.x.all_supers(row);
-            let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
-            let sums = if B::SPREAD { p.x.run_sums(row) } else { sums };
-            assert!(codes.len() == 256 * blocks && sums.len() == of_panel * blocks && scales.len() == blocks);
-            Panel::first((codes, sums, scales))
-        });
-        for group in groups {
-            let w = p.four(group);
-            let mut lanes = [[_mm_setzero_ps(); T]; LANES];
-            for index in 0..blocks {
-                let w = each_row!(row => w[row].add(index * bytes));
-                if first == 0 {
-                    each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
-                }
-                B::add(w, &Panel::at(x, index, (256, of_panel, 1)), &mut lanes[index % LANES]);
+/// The products of these groups ([`Few::group`]) with T rows of activations from `first` on, superblock after superblock.
+///
+/// # Safety
+/// As [`some_rows`], from functions with the features of `B`.
+#[allow(clippy::needless_range_loop)] // Each row of activations has a part of every lane.
+#[inline(always)]
+unsafe fn supers<B: Superblocks, const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
+    let bytes = B::FORMAT.block_bytes();
+    let blocks = p.row_bytes / bytes;
+    let of_panel = if B::SPREAD { RUN_SUMS } else { 16 };
+    let x: [_; T] = std::array::from_fn(|token| {
+        let row = p.taken.get(first + token);
+        let (codes, sums, scales) = p.x.all_supers(row);
+        let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
+        let sums = if B::SPREAD { p.x.run_sums(row) } else { sums };
+        assert!(codes.len() == 256 * blocks && sums.len() == of_panel * blocks && scales.len() == blocks);
+        Panel::first((codes, sums, scales))
+    });
+    for group in groups {
+        let w = p.four(group);
+        let mut lanes = [[_mm_setzero_ps(); T]; LANES];
+        for index in 0..blocks {
+            let w = each_row!(row => w[row].add(index * bytes));
+            if first == 0 {
+                each_row!(row => fetch(w[row].wrapping_add(AHEAD), bytes));
             }
-            for token in 0..T {
-                p.put(group, first + token, super_totals(each!(lane => lanes[lane][token])));
-            }
+            B::add(w, &Panel::at(x, index, (256, of_panel, 1)), &mut lanes[index % LANES]);
+        }
+        for token in 0..T {
+            p.put(group, first + token, super_totals(each!(lane => lanes[lane][token])));
         }
     }
 }
@@ -312,9 +301,9 @@ impl<B: Superblocks> Kind for Supers<B> {
 /// # Safety
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
+unsafe fn multiply<B: Superblocks>(p: Few, rows: Range<usize>) {
     let groups = groups(&rows);
-    in_parts!(p.tokens, first, SUPERS_TOGETHER, T => K::together::<T>(&p, groups.clone(), first); 1 2 3 4);
+    in_parts!(p.tokens, first, SUPERS_TOGETHER, T => supers::<B, T>(&p, groups.clone(), first); 1 2 3 4);
 }
 
 /// # Safety

@@ -1,22 +1,19 @@
-//! Products with few rows of activations by AVX2, of runs (`turned`, or as they lie `runs`), and of the
-//! superblocks that models are mostly made of: of these, as by AVX-512, four rows of weights are worked through side by side.
+//! Products with few rows of activations by AVX2, of runs (`turned`), and of the superblocks that models are mostly made of: of
+//! these, as by AVX-512, four rows of weights are worked through side by side.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-mod runs;
 mod turned;
 
 use std::arch::{asm, x86_64::*};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{AHEAD, Few, Kind, Panel, ROWS, SuperHeads, Superblocks, Supers, each_row, groups, halves};
+use super::{Few, Panel, ROWS, SuperHeads, Superblocks, each_row, groups, halves, supers};
 use crate::Format;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
-use crate::quant::{codebook, legacy};
-use runs::Runs;
 
 /// Two vectors of codes, and for each two codes of both their scale in a word.
 type Two = ([__m256i; 2], __m256i);
@@ -56,16 +53,9 @@ pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<us
         return true;
     }
     match format {
-        Format::Q4_K => multiply::<Supers<Fours<Q4_K>>>(p, rows),
-        Format::Q5_K => multiply::<Supers<Fours<Q5_K>>>(p, rows),
-        Format::Q6_K => multiply::<Supers<Fours<Q6_K>>>(p, rows),
-        Format::Q4_0 => multiply::<Runs<legacy::Q4_0>>(p, rows),
-        Format::Q4_1 => multiply::<Runs<legacy::Q4_1>>(p, rows),
-        Format::Q5_0 => multiply::<Runs<legacy::Q5_0>>(p, rows),
-        Format::Q5_1 => multiply::<Runs<legacy::Q5_1>>(p, rows),
-        Format::Q8_0 => multiply::<Runs<legacy::Q8_0>>(p, rows),
-        Format::MXFP4 => multiply::<Runs<codebook::MXFP4>>(p, rows),
-        Format::IQ4_NL => multiply::<Runs<codebook::IQ4_NL>>(p, rows),
+        Format::Q4_K => multiply::<Fours<Q4_K>>(p, rows),
+        Format::Q5_K => multiply::<Fours<Q5_K>>(p, rows),
+        Format::Q6_K => multiply::<Fours<Q6_K>>(p, rows),
         _ => return false,
     }
     true
@@ -74,15 +64,15 @@ pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<us
 /// # Safety
 /// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn multiply<K: Kind>(p: Few, rows: Range<usize>) {
+unsafe fn multiply<B: Superblocks>(p: Few, rows: Range<usize>) {
     let groups = groups(&rows);
     for first in (0..p.tokens).step_by(TOGETHER) {
         let groups = groups.clone();
         match p.tokens - first {
-            1 => K::together::<1>(&p, groups, first),
-            2 => K::together::<2>(&p, groups, first),
-            3 => K::together::<3>(&p, groups, first),
-            _ => K::together::<TOGETHER>(&p, groups, first),
+            1 => supers::<B, 1>(&p, groups, first),
+            2 => supers::<B, 2>(&p, groups, first),
+            3 => supers::<B, 3>(&p, groups, first),
+            _ => supers::<B, TOGETHER>(&p, groups, first),
         }
     }
 }

@@ -25,10 +25,6 @@ const ROWS: usize = 8;
 /// The most rows of activations that weights are turned for at once: as many as have sums in registers.
 const TOGETHER: usize = 8;
 
-/// The bytes of a row of Q8_0 from which one row of activations takes weights as they lie: then memory is the limit, of which four
-/// long streams get more. Shorter rows are of models so small that they stay in a cache.
-const LONG: usize = 1 << 10;
-
 /// The rows of activations from which Q4_K is turned: with fewer it is at least as fast as it lies.
 const Q4_K_FROM: usize = 4;
 
@@ -37,11 +33,7 @@ const Q4_K_FROM: usize = 4;
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
-    let waits = match format {
-        Format::Q8_0 => p.tokens == 1 && p.row_bytes >= LONG,
-        Format::Q4_K => p.tokens < Q4_K_FROM,
-        _ => false,
-    };
+    let waits = format == Format::Q4_K && p.tokens < Q4_K_FROM;
     if waits || !p.out.is_multiple_of(ROWS) {
         return false;
     }
