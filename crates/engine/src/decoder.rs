@@ -271,15 +271,15 @@ impl<B: Backend> Decoder<B> {
         if self.embedding_scale != 1.0 {
             x = backend.scale(x, &[self.embedding_scale])?;
         }
-        // Once no row looks at another any more, those whose logits nobody wants are done; who observes blocks gets them whole.
-        let last = if observer.is_none() { self.blocks.len() - 1 } else { self.blocks.len() };
+        let layers = self.blocks.len();
         // What the latest block gives is added when the next norm is made: one pass over both.
         let mut more = None;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
             let (sum, mut y) = block.mix(backend, x, more.as_ref(), step, rotation)?;
             x = sum;
-            if layer == last {
+            // No row looks at another any more, so those whose logits nobody wants are done; who observes blocks gets them whole.
+            if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
                     return Ok(None);
                 }
@@ -351,7 +351,7 @@ impl<B: Backend> Block<B> {
         Ok((x, h.unwrap_or(y)))
     }
 
-    /// What works on each token alone, of any rows; as [`Block::mix`].
+    /// What works on each token alone: `x`, `more: [T, D]` or some rows of both -> as [`Block::mix`].
     fn feed(&self, backend: &mut B, x: B::Array, more: &B::Array) -> Result<(B::Array, B::Array)> {
         let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(more))?;
         let y = match &self.ffn {

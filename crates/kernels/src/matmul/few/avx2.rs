@@ -44,7 +44,7 @@ trait Four: SuperBits {
     unsafe fn add(head: &Self::Head, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256;
 }
 
-/// The products of some rows of weights; `false` if there is nothing here for the format.
+/// The products of some rows of weights; `false` if there is nothing here for the format, or of runs for rows that aren't whole groups.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a whole group.
