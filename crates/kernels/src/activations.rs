@@ -33,12 +33,15 @@ pub struct Activations {
     /// See [`Activations::interleaved`].
     #[cfg(target_arch = "x86_64")]
     interleaved: Aligned<i8>,
+    /// Whether somebody asked for it yet.
+    #[cfg(target_arch = "x86_64")]
+    is_interleaved: bool,
     /// See [`Activations::run_sums`].
     #[cfg(target_arch = "x86_64")]
     run_sums: Aligned<i16>,
-    /// Whether somebody asked for both yet.
+    /// Whether somebody asked for them yet.
     #[cfg(target_arch = "x86_64")]
-    is_interleaved: bool,
+    has_run_sums: bool,
     /// See [`Activations::eights`].
     #[cfg(target_arch = "x86_64")]
     eights: Aligned<i16>,
@@ -123,6 +126,7 @@ impl Activations {
         #[cfg(target_arch = "x86_64")]
         {
             self.is_interleaved = false;
+            self.has_run_sums = false;
             self.has_eights = false;
             self.blocks.forget();
         }
@@ -179,20 +183,25 @@ impl Activations {
         self.form == Form::of(format)
     }
 
-    /// These rows in blocks of sixteen: all of them, or those that `rows` names, in that order; `as_words` says whether
-    /// the codes of runs are wanted as words too.
+    /// Makes what [`Activations::blocks`] gives: of the first `rows` rows, or of those that are named, in that order; `as_words` says
+    /// whether the codes of runs are wanted as words too.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, rows: Option<&[u32]>, as_words: bool) -> &Blocks {
+    pub(crate) fn in_blocks(&mut self, cpu: &Cpu, named: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut blocks = std::mem::take(&mut self.blocks);
-        blocks.take(cpu, self, rows);
+        blocks.take(cpu, self, named, rows);
         if as_words {
             blocks.widen(cpu);
         }
         self.blocks = blocks;
+    }
+
+    /// Rows in blocks of sixteen.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn blocks(&self) -> &Blocks {
         &self.blocks
     }
 
-    /// Makes what [`Activations::interleaved`] and [`Activations::run_sums`] give. On a CPU it is always the same order.
+    /// Makes what [`Activations::interleaved`] gives. On a CPU it is always the same order.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleave(&mut self, order: Interleaved) {
         if std::mem::replace(&mut self.is_interleaved, true) {
@@ -207,6 +216,15 @@ impl Activations {
                 *to = from[at];
             }
         }
+    }
+
+    /// Makes what [`Activations::run_sums`] gives.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn sum_runs(&mut self) {
+        if std::mem::replace(&mut self.has_run_sums, true) {
+            return;
+        }
+        let panels = self.rows * self.panels;
         let run_sums = self.run_sums.at_least(panels * RUN_SUMS).as_chunks_mut::<8>().0;
         for (to, from) in run_sums.iter_mut().zip(self.sums.as_chunks::<4>().0) {
             let two = [from[0] + from[1], from[2] + from[3]];
@@ -236,13 +254,13 @@ impl Activations {
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]
     }
 
-    /// The sums of runs of a row, after [`Activations::interleave`]: those of two, four times, and of the next two.
+    /// The sums of runs of a row, after [`Activations::sum_runs`]: those of two, four times, and of the next two.
     ///
     /// # Panics
     /// As [`Activations::interleaved`].
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn run_sums(&self, row: usize) -> &[i16] {
-        assert!(self.is_interleaved && row < self.rows, "row {row} of {} has no sums of runs", self.rows);
+        assert!(self.has_run_sums && row < self.rows, "row {row} of {} has no sums of runs", self.rows);
         &self.run_sums[row * self.panels * RUN_SUMS..][..self.panels * RUN_SUMS]
     }
 

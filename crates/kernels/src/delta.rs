@@ -187,7 +187,7 @@ for_each_wide! {
     /// The recurrent form for a value head.
     fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Aligned<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        let scratch = scratch.at_least(2 * TURN * key_width + key_width * 2 * LANES);
+        let scratch = scratch.at_least(2 * TURN * key_width + key_width * 4 * LANES);
         let (queries, rest) = scratch.split_at_mut(TURN * key_width);
         let (keys, strip) = rest.split_at_mut(TURN * key_width);
         for first in (0..call.rows).step_by(TURN) {
@@ -200,7 +200,7 @@ for_each_wide! {
             }
             let mut column = 0;
             while column < value_width {
-                let width = [2 * LANES, LANES, 1].into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
+                let width = [4 * LANES, 2 * LANES, LANES, 1].into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
                 let columns = &mut state[column..];
                 // For several rows close together: a row of the state after the other, they would share few places of
                 // the first cache.
@@ -220,6 +220,7 @@ for_each_wide! {
                     let value = |i: usize| &call.value(first + i, head)[column..][..width];
                     let y = |i: usize| &mut call.y(first + i, head)[column..][..width];
                     match width / LANES {
+                        4 => turn::<W, 4>(count, steps, value, y, state),
                         2 => turn::<W, 2>(count, steps, value, y, state),
                         1 => turn::<W, 1>(count, steps, value, y, state),
                         _ => (0..count).for_each(|i| steps(i).take_one(state, value(i)[0], &mut y(i)[0])),

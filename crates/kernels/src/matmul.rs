@@ -70,7 +70,7 @@ pub struct Product<'a> {
 impl<'a> Product<'a> {
     /// `y[i, o] = w[o] . x[i]`, for `y` of `[x.rows(), w.rows()]`.
     pub fn new(w: Rows<'a>, y: &'a mut [f32]) -> Self {
-        Product { w, out: w.rows(), x: Taken::All, len: y.len(), y: Disjoint::new(y) }
+        Product { w, out: w.rows(), x: Taken::From(0), len: y.len(), y: Disjoint::new(y) }
     }
 
     /// `y[i, o] = w[o] . x[rows[i]]`, for `y` of `[rows, w.rows()]`.
@@ -109,14 +109,15 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
 /// Which rows of activations a product takes.
 #[derive(Clone, Copy)]
 enum Taken<'a> {
-    All,
+    /// All, from one on.
+    From(usize),
     Some(&'a [u32]),
 }
 
 impl Taken<'_> {
     fn len(self, x: &Activations) -> usize {
         match self {
-            Taken::All => x.rows(),
+            Taken::From(first) => x.rows() - first,
             Taken::Some(rows) => rows.len(),
         }
     }
@@ -125,8 +126,16 @@ impl Taken<'_> {
     #[inline(always)]
     fn get(self, i: usize) -> usize {
         match self {
-            Taken::All => i,
+            Taken::From(first) => first + i,
             Taken::Some(rows) => rows[i] as usize,
+        }
+    }
+
+    /// Those after the first `count`.
+    fn after(self, count: usize) -> Self {
+        match self {
+            Taken::From(first) => Taken::From(first + count),
+            Taken::Some(rows) => Taken::Some(&rows[count..]),
         }
     }
 }
@@ -151,6 +160,18 @@ struct Few<'a> {
     taken: Taken<'a>,
     tokens: usize,
     y: &'a Disjoint<'a, f32>,
+    /// Where in `y` the first number goes.
+    place: usize,
+    /// The numbers from a row of `y` to the next.
+    stride: usize,
+}
+
+impl Few<'_> {
+    /// Where in `y` the product of a row of activations and of one of weights goes.
+    #[inline(always)]
+    fn at(&self, token: usize, row: usize) -> usize {
+        self.place + token * self.stride + row
+    }
 }
 
 /// What a thread reads next is asked for in the order of its addresses, because neighbours come faster. The next task's
@@ -212,7 +233,7 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
             let Product { w, out, x: taken, ref y, .. } = *product;
             let chunk = product.chunk();
             let (row_bytes, tokens) = (w.bytes.len() / out, taken.len(x));
-            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y };
+            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y, place: 0, stride: out };
             let rows = task * chunk..((task + 1) * chunk).min(out);
             // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
             unsafe {
@@ -297,7 +318,7 @@ unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
             for (row, lanes) in lanes.chunks_exact(tile).take(group).enumerate() {
                 for (i, &lanes) in lanes.iter().enumerate() {
                     // SAFETY: no other task writes this column of outputs.
-                    unsafe { p.y.slice((first + i) * p.out + start + row, 1)[0] = lanes::sum(lanes) };
+                    unsafe { p.y.slice(p.at(first + i, start + row), 1)[0] = lanes::sum(lanes) };
                 }
             }
         }

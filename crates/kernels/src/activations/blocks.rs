@@ -46,6 +46,8 @@ pub(crate) struct WordBlock(pub [[[i16; 2]; TOKENS]; 16]);
 pub(crate) struct Blocks {
     /// Of which rows: `None` if nothing is up to date, an empty list means all.
     taken: Option<Vec<u32>>,
+    /// How many of them.
+    rows: usize,
     count: usize,
     ends_in_half: bool,
     /// `[panels, count]`
@@ -109,14 +111,14 @@ impl Blocks {
         });
     }
 
-    /// Takes the rows of `x`: all, or those named.
-    pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, named: Option<&[u32]>) {
-        let wanted = named.unwrap_or(&[]);
-        if self.taken.as_deref() == Some(wanted) {
+    /// Takes the first `rows` rows of `x`, or of those that are named.
+    pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, named: Option<&[u32]>, rows: usize) {
+        let wanted = named.map_or(&[][..], |named| &named[..rows]);
+        if self.taken.as_deref() == Some(wanted) && self.rows == rows {
             return;
         }
         self.words.clear();
-        let rows = named.map_or(x.rows(), <[_]>::len);
+        self.rows = rows;
         let from = |i: usize| named.map_or(i, |rows| rows[i] as usize);
         self.count = rows.div_ceil(TOKENS);
         self.ends_in_half = (1..=TOKENS / 2).contains(&(rows % TOKENS));

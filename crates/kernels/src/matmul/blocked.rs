@@ -16,7 +16,8 @@ use super::side_by_side::{
     supers_avxvnni,
 };
 use super::vector::{Avx2, Avx512, AvxVnni};
-use super::{Rows, Taken, few, tiles};
+use super::few::turned;
+use super::{Few, Rows, Taken, few, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -61,13 +62,25 @@ fn as_words(level: Level, format: Format) -> bool {
 /// As [`super::matmul`].
 pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y: &Disjoint<f32>) {
     let panels = x.panels();
-    let tokens = taken.len(x);
-    let rows = match taken {
-        Taken::All => None,
+    let out = w.rows();
+    let left = match cpu.isa.level() {
+        Level::Avx512 => turned::left(w.format, out, taken.len(x)),
+        _ => 0,
+    };
+    let tokens = taken.len(x) - left;
+    if left > 0 {
+        turned::arrange(w.format, x);
+    }
+    let named = match taken {
+        Taken::From(first) => {
+            debug_assert_eq!(first, 0);
+            None
+        }
         Taken::Some(rows) => Some(rows),
     };
-    let blocks = x.in_blocks(cpu, rows, as_words(cpu.isa.level(), w.format));
-    let out = w.rows();
+    x.in_blocks(cpu, named, tokens, as_words(cpu.isa.level(), w.format));
+    let x = &*x;
+    let blocks = x.blocks();
     let row_bytes = w.bytes.len() / out;
     let level = match cpu.isa.level() {
         Level::Amx if blocks.count() < TILES => Level::Avx512,
@@ -107,6 +120,20 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
                     to.ask(block + 1);
                     let at = scratch.sums.as_ptr().add(block * SUMS);
                     to.finish(block, at, lanes, blocks.count() * SUMS);
+                }
+                if left > 0 {
+                    let few = Few {
+                        w: part.bytes,
+                        row_bytes,
+                        out: part.rows(),
+                        x,
+                        taken: taken.after(tokens),
+                        tokens: left,
+                        y,
+                        place: tokens * out + first,
+                        stride: out,
+                    };
+                    turned::some_rows(few, w.format, 0..part.rows());
                 }
             }
         });

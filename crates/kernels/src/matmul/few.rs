@@ -11,7 +11,7 @@ mod nibbles;
 mod runs;
 mod streams;
 mod supers;
-mod turned;
+pub(super) mod turned;
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -191,7 +191,7 @@ impl Few<'_> {
     unsafe fn put(&self, group: usize, token: usize, totals: [f32; ROWS]) {
         for (row, total) in self.group(group).into_iter().zip(totals) {
             if row < self.out {
-                self.y.slice(token * self.out + row, 1)[0] = total;
+                self.y.slice(self.at(token, row), 1)[0] = total;
             }
         }
     }
@@ -211,9 +211,10 @@ pub(super) fn arrange(level: Level, format: Format, out: usize, rows: usize, x: 
     match (level, format) {
         (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K | Format::Q6_K) => {
             x.interleave(Interleaved::Eights);
+            x.sum_runs();
         }
+        (Level::Avx512 | Level::Amx, _) if turned::pays(format, out, rows) => turned::arrange(format, x),
         (Level::Avx512 | Level::Amx, Format::Q4_K | Format::Q5_K) => x.interleave(Interleaved::Whole),
-        (Level::Avx512 | Level::Amx, Format::Q6_K) if turned::pays(format, out, rows) => x.sum_eights(),
         _ => {}
     }
 }

@@ -83,12 +83,12 @@ impl Part<'_> {
         matches!(self.level, Level::AvxVnni | Level::Avx512)
     }
 
-    /// The bytes of a panel of each row. Those of the next panel are asked for.
+    /// The bytes of a panel of each row. Those of the rows after these are asked for: most often they are unpacked next.
     #[inline(always)]
     fn panel(&self, index: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.row_bytes).map(move |row| {
             let (start, end) = (index * bytes, row.len().min((index + 1) * bytes));
-            fetch(row.as_ptr().wrapping_add(end), bytes);
+            fetch(row.as_ptr().wrapping_add(start + self.bytes.len()), bytes);
             &row[start..end]
         })
     }
@@ -154,8 +154,9 @@ impl Part<'_> {
             _ => (0, 0),
         };
         let mut padded = [0; MAX_BYTES];
-        for index in 0..self.panels {
-            for (row, bytes) in self.panel(index, bytes_of).enumerate() {
+        for (row, bytes) in self.bytes.chunks_exact(self.row_bytes).enumerate() {
+            for (index, bytes) in bytes.chunks(bytes_of).enumerate() {
+                fetch(bytes.as_ptr().wrapping_add(4 << 10), bytes_of);
                 let bytes = if bytes.len() < bytes_of {
                     padded[..bytes.len()].copy_from_slice(bytes);
                     &padded[..bytes_of]

@@ -66,7 +66,8 @@ unsafe fn supers<
             for scale in 0..64 / QUADS {
                 for part in 0..QUADS / HEAD {
                     let start = scale * QUADS + part * HEAD;
-                    let partial = products::<V, 64, R, N, HEAD, SIGNED>(codes.add(start), x, start);
+                    let zeros = [[V::zero(); N]; R];
+                    let partial = products::<V, 64, R, N, HEAD, SIGNED>(codes.add(start), x, start, zeros);
                     for r in 0..R {
                         let scale = V::spread(*scale_words.add((first + r) * 16 + scale));
                         for n in 0..N {
@@ -134,8 +135,8 @@ unsafe fn products<
     codes: *const i32,
     x: [*const i32; N],
     start: usize,
+    mut partial: [[V::I; N]; R],
 ) -> [[V::I; N]; R] {
-    let mut partial = [[V::zero(); N]; R];
     for quad in 0..HEAD {
         let mut xs = [V::zero(); N];
         for n in 0..N {
@@ -192,7 +193,10 @@ pub(super) unsafe fn supers_avx512<const QUADS: usize>(
     fresh: bool,
     sums: *mut f32,
 ) {
-    supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, blocks, lowered, minima, fresh, sums);
+    let (pairs, single) = in_pairs(blocks, 1);
+    supers::<Avx512, 4, 2, QUADS, QUADS, false>(panel, pairs, lowered, minima, fresh, sums);
+    let sums = sums.add(pairs.len() * SUMS);
+    supers::<Avx512, 8, 1, QUADS, QUADS, false>(panel, single, lowered, minima, fresh, sums);
 }
 
 /// Runs whose activations stay in a core's first cache while all rows of weights go over them.
@@ -206,6 +210,7 @@ trait Codes: Copy {
         first: usize,
         at: usize,
         runs: [usize; N],
+        from: [V::I; N],
     ) -> [[V::I; N]; R];
 }
 
@@ -221,13 +226,18 @@ impl<const HEAD: usize> Codes for Bytes<'_, HEAD> {
         first: usize,
         at: usize,
         runs: [usize; N],
+        from: [V::I; N],
     ) -> [[V::I; N]; R] {
         let codes = self.0[at].codes.as_ptr().add(first).cast::<i32>();
         let x = std::array::from_fn(|n| self.1[runs[n]].codes.as_ptr().cast::<i32>().add(place::<V>(n).1));
-        let mut totals = [[V::zero(); N]; R];
+        if V::WHOLE {
+            return products::<V, 8, R, N, 8, false>(codes, x, 0, [from; R]);
+        }
+        let mut totals = [from; R];
         for part in 0..8 / HEAD {
             let start = part * HEAD;
-            let partial = products::<V, 8, R, N, HEAD, false>(codes.add(start), x, start);
+            let zeros = [[V::zero(); N]; R];
+            let partial = products::<V, 8, R, N, HEAD, false>(codes.add(start), x, start, zeros);
             for r in 0..R {
                 for n in 0..N {
                     totals[r][n] = V::add(totals[r][n], V::whole(partial[r][n]));
@@ -251,11 +261,12 @@ impl Codes for Words<'_> {
         first: usize,
         at: usize,
         runs: [usize; N],
+        from: [V::I; N],
     ) -> [[V::I; N]; R] {
         let w = self.0[at].0.as_ptr().add(first).cast::<i32>();
         let x: [*const i32; N] =
             std::array::from_fn(|n| self.1[runs[n]].0.as_ptr().cast::<i32>().add(place::<V>(n).1));
-        let mut totals = [[V::zero(); N]; R];
+        let mut totals = [from; R];
         for pair in 0..RUN / 2 {
             let mut xs = [V::zero(); N];
             for n in 0..N {
@@ -300,22 +311,22 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize>(
                 for at in start..panels.len().min(start + PASS) {
                     let panel = &panels[at];
                     let runs = std::array::from_fn(|n| (index + place::<V>(n).0) * panels.len() + at);
-                    let totals = codes.totals::<V, R, N>(first, at, runs);
+                    let (mut code_sums, mut from) = ([V::zero(); N], [V::zero(); N]);
                     for n in 0..N {
-                        let (block, lane) = (&blocks[runs[n]], place::<V>(n).1);
-                        let scales = V::load_floats(block.scales.as_ptr().add(lane));
-                        let code_sums = V::load(block.sums.as_ptr().add(lane));
+                        code_sums[n] = V::load(blocks[runs[n]].sums.as_ptr().add(place::<V>(n).1));
+                        if bias != 0 {
+                            from[n] = V::add_pairs(from[n], code_sums[n], less);
+                        }
+                    }
+                    let totals = codes.totals::<V, R, N>(first, at, runs, from);
+                    for n in 0..N {
+                        let scales = V::load_floats(blocks[runs[n]].scales.as_ptr().add(place::<V>(n).1));
                         for r in 0..R {
-                            let total = if bias == 0 {
-                                totals[r][n]
-                            } else {
-                                V::add_pairs(totals[r][n], code_sums, less)
-                            };
                             let factor = V::mul(V::spread_float(panel.scales[first + r]), scales);
-                            lanes[r][n] = V::mul_add(factor, V::float(total), lanes[r][n]);
+                            lanes[r][n] = V::mul_add(factor, V::float(totals[r][n]), lanes[r][n]);
                             if offset {
                                 let factor = V::mul(V::spread_float(panel.offsets[first + r]), scales);
-                                lanes[r][n] = V::mul_add(factor, V::float(code_sums), lanes[r][n]);
+                                lanes[r][n] = V::mul_add(factor, V::float(code_sums[n]), lanes[r][n]);
                             }
                         }
                     }
@@ -379,7 +390,10 @@ pub(super) unsafe fn runs_avx512(
     offset: bool,
     sums: *mut f32,
 ) {
-    byte_runs::<Avx512, 8, 1, 8>(panels, blocks, bias, offset, sums);
+    let (pairs, single) = in_pairs(blocks, panels.len());
+    byte_runs::<Avx512, 4, 2, 8>(panels, pairs, bias, offset, sums);
+    let sums = sums.add(pairs.len() / panels.len() * SUMS);
+    byte_runs::<Avx512, 8, 1, 8>(panels, single, bias, offset, sums);
 }
 
 /// The codes of a [`RunPanel`] as words.

@@ -95,9 +95,9 @@ fn cases() -> impl Strategy<Value = Case> {
     let format = proptest::sample::select(Format::ALL.to_vec());
     let extreme =
         prop_oneof![4 => Just(None), 1 => Just(Some(0x00)), 1 => Just(Some(0xff)), 1 => Just(Some(0x80))];
-    // Whole groups of rows and few tokens often: they go their own way.
+    // Whole groups of rows and few tokens often, also after a block: they go their own way.
     let rows = prop_oneof![1..70usize, (1..5usize).prop_map(|groups| 16 * groups)];
-    let shape = (rows, 1..40usize, prop_oneof![1..50usize, 2..14usize]);
+    let shape = (rows, 1..40usize, prop_oneof![1..50usize, 2..14usize, 17..25usize]);
     (format, shape, extreme, any::<bool>(), any::<u64>()).prop_map(
         |(format, (rows, blocks, tokens), extreme, loud, seed)| {
             let blocks = match format.block_len() {

@@ -69,7 +69,7 @@ impl<const ROWS: usize> Streams<ROWS> {
     #[inline(always)]
     pub unsafe fn put(p: &Few, group: usize, token: usize, numbers: &[f32; ROWS]) {
         let quarter = p.out / 4;
-        let y = p.y.place(token * p.out + Self::first(p, group, 0), 3 * quarter + Self::EACH);
+        let y = p.y.place(p.at(token, Self::first(p, group, 0)), 3 * quarter + Self::EACH);
         for (i, numbers) in numbers.chunks_exact(Self::EACH).enumerate() {
             y.add(i * quarter).copy_from_nonoverlapping(numbers.as_ptr(), Self::EACH);
         }

@@ -11,8 +11,8 @@ use std::ops::{Range, RangeInclusive};
 
 use super::supers::{field, settled};
 use super::{Few, Panel, Streams, TOGETHER, each_row, in_parts};
-use crate::Format;
-use crate::activations::{EIGHTS, RUN_SUMS};
+use crate::{Activations, Format};
+use crate::activations::{EIGHTS, RUN_SUMS, TOKENS};
 use crate::lanes::LANES;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
@@ -40,11 +40,29 @@ pub(super) fn pays(format: Format, out: usize, rows: usize) -> bool {
     out.is_multiple_of(ROWS) && tokens(format).is_some_and(|tokens| tokens.contains(&rows))
 }
 
-/// The products of some rows of weights with at least two rows of activations; `false` if there is nothing here for the format.
+/// The most rows of activations that are left after blocks of sixteen and that weights are turned for: while they are at hand.
+const MOST_LEFT: usize = 8;
+
+/// How many of `rows` rows of activations weights are turned for after all blocks of sixteen, which others multiply.
+pub(in crate::matmul) fn left(format: Format, out: usize, rows: usize) -> usize {
+    let left = rows % TOKENS;
+    if out.is_multiple_of(ROWS) && tokens(format).is_some() && left <= MOST_LEFT { left } else { 0 }
+}
+
+/// Makes what is wanted of activations.
+pub(in crate::matmul) fn arrange(format: Format, x: &mut Activations) {
+    match format {
+        Format::Q4_K | Format::Q5_K => x.sum_runs(),
+        Format::Q6_K => x.sum_eights(),
+        _ => {}
+    }
+}
+
+/// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
 /// The CPU has AVX-512, no other task has these rows of weights, and they are whole groups.
-pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
+pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     match format {
         Format::Q4_K => multiply::<Fours<Q4_K>>(p, rows),
         Format::Q5_K => multiply::<Fours<Q5_K>>(p, rows),
@@ -164,11 +182,11 @@ trait Turned {
 }
 
 /// # Safety
-/// As [`some_rows`]; there are at least two rows of activations.
+/// As [`some_rows`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
     let groups = rows.start / ROWS..rows.end / ROWS;
-    in_parts!(p.tokens, first, TOGETHER, T => together::<F, T>(&p, groups.clone(), first); 2 3 4 5 6 7);
+    in_parts!(p.tokens, first, TOGETHER, T => together::<F, T>(&p, groups.clone(), first); 1 2 3 4 5 6 7);
 }
 
 /// The products of some groups of rows with T rows of activations from `first` on.
