@@ -59,7 +59,12 @@ impl Bpe {
                 Some(text) => return Err(bad(format!("names \"{text}\", which is no token"))),
             }
         }
-        let merger = BPE::builder().vocab_and_merges(known, pairs).ignore_merges(rule.ignore_merges).build();
+        // Without the merger's cache of words: each thread would have its own, which grows with what users write.
+        let merger = BPE::builder()
+            .vocab_and_merges(known, pairs)
+            .ignore_merges(rule.ignore_merges)
+            .cache_capacity(0)
+            .build();
         Ok(Bpe { merger: merger.map_err(|e| problem(e.to_string()))?, regex, rule })
     }
 
