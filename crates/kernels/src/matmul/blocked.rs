@@ -10,13 +10,13 @@
 use std::arch::{asm, x86_64::*};
 use std::cell::RefCell;
 
+use super::few::turned;
 use super::panel::{Part, ROWS, RunPanel, SUMS, SuperPanel};
 use super::side_by_side::{
     WordPanel, runs_avx2, runs_avx512, runs_avxvnni, signed_runs_avx2, supers_avx2, supers_avx512,
     supers_avxvnni,
 };
 use super::vector::{Avx2, Avx512, AvxVnni};
-use super::few::turned;
 use super::{Few, Rows, Taken, few, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
@@ -133,7 +133,8 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
                         place: tokens * out + first,
                         stride: out,
                     };
-                    turned::some_rows(few, w.format, 0..part.rows());
+                    let multiplied = turned::some_rows(few, w.format, 0..part.rows());
+                    debug_assert!(multiplied);
                 }
             }
         });

@@ -204,7 +204,8 @@ const PASS: usize = 8;
 
 /// The codes of a lane's runs and of their activations: `[panels]` and `[blocks, panels]`.
 trait Codes: Copy {
-    /// The sums of products: of the rows of weights from `first` on, of panel `at`, with registers of these runs' activations.
+    /// The sums of products, and of what they begin with: of the rows of weights from `first` on, of panel `at`, with registers of these
+    /// runs' activations.
     unsafe fn totals<V: Vector, const R: usize, const N: usize>(
         self,
         first: usize,
@@ -230,7 +231,8 @@ impl<const HEAD: usize> Codes for Bytes<'_, HEAD> {
     ) -> [[V::I; N]; R] {
         let codes = self.0[at].codes.as_ptr().add(first).cast::<i32>();
         let x = std::array::from_fn(|n| self.1[runs[n]].codes.as_ptr().cast::<i32>().add(place::<V>(n).1));
-        if V::WHOLE {
+        if V::BEGINS_LOWERED {
+            // Partial sums are whole there.
             return products::<V, 8, R, N, 8, false>(codes, x, 0, [from; R]);
         }
         let mut totals = [from; R];
@@ -311,22 +313,28 @@ unsafe fn runs<V: Vector, const R: usize, const N: usize>(
                 for at in start..panels.len().min(start + PASS) {
                     let panel = &panels[at];
                     let runs = std::array::from_fn(|n| (index + place::<V>(n).0) * panels.len() + at);
-                    let (mut code_sums, mut from) = ([V::zero(); N], [V::zero(); N]);
-                    for n in 0..N {
-                        code_sums[n] = V::load(blocks[runs[n]].sums.as_ptr().add(place::<V>(n).1));
-                        if bias != 0 {
-                            from[n] = V::add_pairs(from[n], code_sums[n], less);
+                    let sums_of = |n: usize| V::load(blocks[runs[n]].sums.as_ptr().add(place::<V>(n).1));
+                    let mut from = [V::zero(); N];
+                    if V::BEGINS_LOWERED && bias != 0 {
+                        for n in 0..N {
+                            from[n] = V::add_pairs(from[n], sums_of(n), less);
                         }
                     }
                     let totals = codes.totals::<V, R, N>(first, at, runs, from);
                     for n in 0..N {
                         let scales = V::load_floats(blocks[runs[n]].scales.as_ptr().add(place::<V>(n).1));
+                        let code_sums = sums_of(n);
                         for r in 0..R {
+                            let total = if V::BEGINS_LOWERED || bias == 0 {
+                                totals[r][n]
+                            } else {
+                                V::add_pairs(totals[r][n], code_sums, less)
+                            };
                             let factor = V::mul(V::spread_float(panel.scales[first + r]), scales);
-                            lanes[r][n] = V::mul_add(factor, V::float(totals[r][n]), lanes[r][n]);
+                            lanes[r][n] = V::mul_add(factor, V::float(total), lanes[r][n]);
                             if offset {
                                 let factor = V::mul(V::spread_float(panel.offsets[first + r]), scales);
-                                lanes[r][n] = V::mul_add(factor, V::float(code_sums[n]), lanes[r][n]);
+                                lanes[r][n] = V::mul_add(factor, V::float(code_sums), lanes[r][n]);
                             }
                         }
                     }

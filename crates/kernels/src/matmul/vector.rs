@@ -13,8 +13,8 @@ use std::arch::x86_64::*;
 pub(crate) trait Vector {
     /// The lanes of a register.
     const WIDTH: usize;
-    /// Whether partial sums are sums as they are: they have room for as many products as there may be.
-    const WHOLE: bool;
+    /// Whether sums of products begin with what is to be subtracted from them: partial sums have room for it, and so have registers.
+    const BEGINS_LOWERED: bool;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
     /// Lanes of floats.
@@ -127,7 +127,7 @@ macro_rules! common_256 {
 pub(crate) struct Avx2;
 
 impl Vector for Avx2 {
-    const WHOLE: bool = false;
+    const BEGINS_LOWERED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -175,7 +175,7 @@ unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
 pub(crate) struct AvxVnni;
 
 impl Vector for AvxVnni {
-    const WHOLE: bool = true;
+    const BEGINS_LOWERED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -210,7 +210,7 @@ pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
     const WIDTH: usize = 16;
-    const WHOLE: bool = true;
+    const BEGINS_LOWERED: bool = true;
     type I = __m512i;
     type F = __m512;
 

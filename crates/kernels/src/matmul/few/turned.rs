@@ -11,12 +11,12 @@ use std::ops::{Range, RangeInclusive};
 
 use super::supers::{field, settled};
 use super::{Few, Panel, Streams, TOGETHER, each_row, in_parts};
-use crate::{Activations, Format};
 use crate::activations::{EIGHTS, RUN_SUMS, TOKENS};
 use crate::lanes::LANES;
 use crate::quant::avx2::{SuperBits, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::Q8_0;
+use crate::{Activations, Format};
 
 /// The rows of weights that are turned.
 const ROWS: usize = crate::matmul::TURNED;
