@@ -63,7 +63,11 @@ const CHUNK: usize = 64;
 /// The rows of the recurrent form that go through some columns of a state, which stay in the first cache, before the next.
 const TURN: usize = 16;
 
-/// The columns of a state that are taken at a time, so that they stay in the first cache.
+/// How many columns of a state the recurrent form may take at a time, the most first: so many that sums don't wait for themselves, and
+/// so few that they stay in the first cache.
+const WIDTHS: [usize; 4] = [4 * LANES, 2 * LANES, LANES, 1];
+
+/// The columns of a state that the chunked form takes at a time, so that they stay in the first cache.
 const STRIP: usize = 64;
 
 thread_local! {
@@ -187,7 +191,7 @@ for_each_wide! {
     /// The recurrent form for a value head.
     fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Aligned<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        let scratch = scratch.at_least(2 * TURN * key_width + key_width * 4 * LANES);
+        let scratch = scratch.at_least(2 * TURN * key_width + key_width * WIDTHS[0]);
         let (queries, rest) = scratch.split_at_mut(TURN * key_width);
         let (keys, strip) = rest.split_at_mut(TURN * key_width);
         for first in (0..call.rows).step_by(TURN) {
@@ -200,7 +204,7 @@ for_each_wide! {
             }
             let mut column = 0;
             while column < value_width {
-                let width = [4 * LANES, 2 * LANES, LANES, 1].into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
+                let width = WIDTHS.into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
                 let columns = &mut state[column..];
                 // For several rows close together: a row of the state after the other, they would share few places of
                 // the first cache.

@@ -65,6 +65,9 @@ impl SuperPanel {
     }
 }
 
+/// How many bytes ahead of runs that are unpacked others are asked for: some rows.
+const AHEAD: usize = 4 << 10;
+
 /// Up to [`ROWS`] rows of weights.
 pub(super) struct Part<'a> {
     pub(super) bytes: &'a [u8],
@@ -156,7 +159,7 @@ impl Part<'_> {
         let mut padded = [0; MAX_BYTES];
         for (row, bytes) in self.bytes.chunks_exact(self.row_bytes).enumerate() {
             for (index, bytes) in bytes.chunks(bytes_of).enumerate() {
-                fetch(bytes.as_ptr().wrapping_add(4 << 10), bytes_of);
+                fetch(bytes.as_ptr().wrapping_add(AHEAD), bytes_of);
                 let bytes = if bytes.len() < bytes_of {
                     padded[..bytes.len()].copy_from_slice(bytes);
                     &padded[..bytes_of]
