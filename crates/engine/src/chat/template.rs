@@ -9,6 +9,7 @@ mod house;
 mod limits;
 mod messages;
 mod stand_ins;
+mod turns;
 
 use std::error::Error as _;
 
@@ -211,6 +212,9 @@ impl ChatTemplate {
         }
         if dialect.without_system {
             house::with_system_in_first_turn(&mut messages);
+        }
+        if dialect.alternating {
+            messages = turns::alternating(messages);
         }
 
         let mut variables = Map::new();

@@ -32,6 +32,8 @@ pub(super) struct Dialect {
     pub without_results: bool,
     /// It refuses a system message.
     pub without_system: bool,
+    /// It refuses turns that don't alternate.
+    pub alternating: bool,
 }
 
 impl Dialect {
@@ -52,6 +54,7 @@ impl Dialect {
             // Who knows nothing else may still print whatever role there is.
             without_results: (without_tools || without_calls) && !has("'tool'") && !has("\"tool\""),
             without_system: has("System role not supported"),
+            alternating: has("must alternate"),
         }
     }
 
@@ -183,6 +186,7 @@ mod tests {
         without_calls: false,
         without_results: false,
         without_system: false,
+        alternating: false,
     };
 
     fn call(id: &str) -> ToolCall {

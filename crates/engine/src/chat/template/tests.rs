@@ -249,6 +249,47 @@ fn golden_prompts() {
     }
 }
 
+/// Whatever turns a conversation leaves out, the templates of all families render it, with every text in it.
+#[test]
+fn conversations_without_alternating_turns_are_rendered() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates");
+    let names =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let call = ToolCall { id: "1".into(), name: "weather".into(), arguments: Map::new() };
+    let calls = || Message::assistant("", vec![call.clone()]);
+    let result = || Message::tool_result(&call, "Sunny");
+    let conversations = [
+        vec![Message::user("One"), Message::user("Two")],
+        vec![Message::assistant("Greeting", Vec::new()), Message::user("One")],
+        vec![Message::user("One"), Message::assistant("", Vec::new()), Message::user("Two")],
+        vec![Message::user("One"), calls(), result(), Message::user("Two")],
+        vec![
+            Message::user("One"),
+            calls(),
+            result(),
+            Message::assistant("Three", vec![call.clone()]),
+            result(),
+        ],
+        vec![
+            Message::user("One"),
+            Message::assistant("Three", Vec::new()),
+            calls(),
+            result(),
+            Message::user("Two"),
+        ],
+    ];
+    for name in names.filter(|name| name.ends_with(".jinja")) {
+        let template = built_in(&name);
+        for messages in &conversations {
+            let prompt =
+                template.render(&Request { messages: messages.clone(), ..whole() }, &[], NOON).unwrap();
+            for said in messages.iter().filter(|message| message.tool_calls.is_empty()) {
+                assert!(prompt.text.contains(&said.content), "{name}: {said:?} in {}", prompt.text);
+            }
+        }
+    }
+}
+
 fn request() -> Request {
     let call = ToolCall {
         id: "1".into(),
