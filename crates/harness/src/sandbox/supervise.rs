@@ -1,15 +1,18 @@
 //! Watches what the processes of one program use together, and ends them all when they break a limit.
 //!
 //! Limits of the kernel hold for each process, or not for the superuser; sums are read from `/proc` here. The watch runs
-//! in the launcher, outside the walls, where the program can neither see nor signal it.
+//! in the launcher, outside the walls, where the program can neither see nor signal it. Without a namespace of processes nothing
+//! else bounds their number: on a busy machine a fork bomb may have started thousands before it is seen and ended.
 
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::statvfs::statvfs;
+use nix::sys::time::TimeValLike;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +22,7 @@ use super::contract::bytes;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long to go after processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
-/// A look may take this part of the time.
+/// A look may take this part of a processor's time.
 const SHARE: u32 = 20;
 
 /// A limit on all processes of a program together.
@@ -159,7 +162,7 @@ pub fn watch(
     loop {
         std::thread::sleep(pause);
         let Some(group) = group.get() else { continue };
-        let begun = Instant::now();
+        let begun = own_time();
         // Counting descendants takes longer than starting some, so nothing is started meanwhile.
         let crowded = scope.crowded(limits.processes) && killpg(*group, Signal::SIGSTOP).is_ok();
         if let Some(limit) = look(scope, limits) {
@@ -169,8 +172,15 @@ pub fn watch(
         if crowded {
             let _ = killpg(*group, Signal::SIGCONT);
         }
-        pause = PAUSE.max(begun.elapsed() * SHARE);
+        // Not by the clock: where processors are busy, as a fork bomb makes them, a look takes long and must come the sooner.
+        pause = PAUSE.max(own_time().saturating_sub(begun) * SHARE);
     }
+}
+
+/// Processor time of the own thread.
+fn own_time() -> Duration {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
+    Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
 }
 
 fn look(scope: Scope, limits: &Limits) -> Option<Limit> {
