@@ -79,7 +79,7 @@ fn limits_hold_without_namespaces() {
         let output = ground.bash(code);
         assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
     };
-    // One by one: there a fork bomb can start thousands before a watch that it starves sees it, and ends all walls.
+    // One by one: a fork bomb may starve the watch, so that the walls around this test end it first.
     killed("for i in {1..999}; do sleep 7533 & done; wait", "killed: more than 64 processes");
     killed(
         &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 7533"),

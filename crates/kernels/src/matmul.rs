@@ -61,7 +61,8 @@ pub struct Product<'a> {
     w: Rows<'a>,
     /// Rows of weights.
     out: usize,
-    x: Taken<'a>,
+    /// The rows of activations; `None` = all.
+    named: Option<&'a [u32]>,
     y: Disjoint<'a, f32>,
     /// The length of `y`.
     len: usize,
@@ -70,12 +71,12 @@ pub struct Product<'a> {
 impl<'a> Product<'a> {
     /// `y[i, o] = w[o] . x[i]`, for `y` of `[x.rows(), w.rows()]`.
     pub fn new(w: Rows<'a>, y: &'a mut [f32]) -> Self {
-        Product { w, out: w.rows(), x: Taken::From(0), len: y.len(), y: Disjoint::new(y) }
+        Product { w, out: w.rows(), named: None, len: y.len(), y: Disjoint::new(y) }
     }
 
     /// `y[i, o] = w[o] . x[rows[i]]`, for `y` of `[rows, w.rows()]`.
     pub fn of_rows(w: Rows<'a>, rows: &'a [u32], y: &'a mut [f32]) -> Self {
-        Product { w, out: w.rows(), x: Taken::Some(rows), len: y.len(), y: Disjoint::new(y) }
+        Product { w, out: w.rows(), named: Some(rows), len: y.len(), y: Disjoint::new(y) }
     }
 }
 
@@ -86,58 +87,25 @@ impl<'a> Product<'a> {
 pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     // Nobody else may write these outputs meanwhile; among themselves they have none in common.
     let products = &*products;
-    for Product { w, out, x: taken, len, .. } in products {
+    for product in products {
+        let Product { w, out, named, len, .. } = product;
         assert!(x.suits(w.format), "activations were prepared for other weights than {}", w.format.name());
         assert_eq!(x.width(), w.width, "width of activations and weights");
-        if let Taken::Some(rows) = *taken {
+        if let Some(rows) = named {
             let most = rows.iter().copied().max().map_or(0, |row| row as usize + 1);
             assert!(most <= x.rows(), "row {} of {} of activations", most - 1, x.rows());
         }
-        assert_eq!(*len, taken.len(x) * out, "outputs of a matmul");
+        assert_eq!(*len, product.tokens(x) * out, "outputs of a matmul");
     }
     #[cfg(target_arch = "x86_64")]
     for product in products {
         if product.is_blocked(cpu, x) {
-            blocked::multiply(cpu, product.w, x, product.x, &product.y);
+            blocked::multiply(cpu, product, x);
         } else {
-            few::arrange(cpu.isa.level(), product.w.format, product.out, product.x.len(x), x);
+            few::arrange(cpu.isa.level(), product.w.format, product.out, product.tokens(x), x);
         }
     }
     few_rows(cpu, x, products);
-}
-
-/// Which rows of activations a product takes.
-#[derive(Clone, Copy)]
-enum Taken<'a> {
-    /// All, from one on.
-    From(usize),
-    Some(&'a [u32]),
-}
-
-impl Taken<'_> {
-    fn len(self, x: &Activations) -> usize {
-        match self {
-            Taken::From(first) => x.rows() - first,
-            Taken::Some(rows) => rows.len(),
-        }
-    }
-
-    /// Which row of activations makes row `i` of the outputs.
-    #[inline(always)]
-    fn get(self, i: usize) -> usize {
-        match self {
-            Taken::From(first) => first + i,
-            Taken::Some(rows) => rows[i] as usize,
-        }
-    }
-
-    /// Those after the first `count`.
-    fn after(self, count: usize) -> Self {
-        match self {
-            Taken::From(first) => Taken::From(first + count),
-            Taken::Some(rows) => Taken::Some(&rows[count..]),
-        }
-    }
 }
 
 /// Bytes of weights in a task: few enough that threads finish together and that they stay in the cache for all tokens.
@@ -157,20 +125,30 @@ struct Few<'a> {
     row_bytes: usize,
     out: usize,
     x: &'a Activations,
-    taken: Taken<'a>,
+    /// As the product's.
+    named: Option<&'a [u32]>,
+    /// Rows of activations of the product that come before the task's.
+    before: usize,
     tokens: usize,
     y: &'a Disjoint<'a, f32>,
-    /// Where in `y` the first number goes.
-    place: usize,
+    /// Where in a row of `y` the first number goes.
+    column: usize,
     /// The numbers from a row of `y` to the next.
     stride: usize,
 }
 
 impl Few<'_> {
+    /// Which row of activations the task's row `token` is.
+    #[inline(always)]
+    fn row_of(&self, token: usize) -> usize {
+        let at = self.before + token;
+        self.named.map_or(at, |rows| rows[at] as usize)
+    }
+
     /// Where in `y` the product of a row of activations and of one of weights goes.
     #[inline(always)]
     fn at(&self, token: usize, row: usize) -> usize {
-        self.place + token * self.stride + row
+        (self.before + token) * self.stride + self.column + row
     }
 }
 
@@ -201,9 +179,14 @@ impl Ahead {
 }
 
 impl Product<'_> {
+    /// The rows of activations.
+    fn tokens(&self, x: &Activations) -> usize {
+        self.named.map_or(x.rows(), <[u32]>::len)
+    }
+
     fn is_blocked(&self, cpu: &Cpu, x: &Activations) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self.out > 0 && blocked::pays(cpu.isa.level(), self.w.format, self.x.len(x));
+        return self.out > 0 && blocked::pays(cpu.isa.level(), self.w.format, self.tokens(x));
         #[cfg(not(target_arch = "x86_64"))]
         return false;
     }
@@ -215,7 +198,7 @@ impl Product<'_> {
     }
 
     fn tasks(&self, cpu: &Cpu, x: &Activations) -> usize {
-        if self.x.len(x) == 0 || self.is_blocked(cpu, x) { 0 } else { self.out.div_ceil(self.chunk()) }
+        if self.tokens(x) == 0 || self.is_blocked(cpu, x) { 0 } else { self.out.div_ceil(self.chunk()) }
     }
 }
 
@@ -230,10 +213,11 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
                 task -= tasks;
                 continue;
             }
-            let Product { w, out, x: taken, ref y, .. } = *product;
+            let Product { w, out, named, ref y, .. } = *product;
             let chunk = product.chunk();
-            let (row_bytes, tokens) = (w.bytes.len() / out, taken.len(x));
-            let few = Few { w: w.bytes, row_bytes, out, x, taken, tokens, y, place: 0, stride: out };
+            let (row_bytes, tokens) = (w.bytes.len() / out, product.tokens(x));
+            let few =
+                Few { w: w.bytes, row_bytes, out, x, named, before: 0, tokens, y, column: 0, stride: out };
             let rows = task * chunk..((task + 1) * chunk).min(out);
             // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
             unsafe {
@@ -305,11 +289,11 @@ unsafe fn some_rows<C: Codec>(p: Few, rows: std::ops::Range<usize>) {
                     // Apart, so that a panel that is used once stays in registers.
                     if let [lanes] = lanes {
                         // SAFETY: as the caller vouches.
-                        unsafe { C::dot(&panel, p.x, p.taken.get(first), index, lanes) };
+                        unsafe { C::dot(&panel, p.x, p.row_of(first), index, lanes) };
                         continue;
                     }
                     for (i, lanes) in lanes.iter_mut().enumerate() {
-                        let from = p.taken.get(first + i);
+                        let from = p.row_of(first + i);
                         // SAFETY: as the caller vouches.
                         unsafe { C::dot(&panel, p.x, from, index, lanes) };
                     }

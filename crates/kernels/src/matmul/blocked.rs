@@ -17,7 +17,7 @@ use super::side_by_side::{
     supers_avxvnni,
 };
 use super::vector::{Avx2, Avx512, AvxVnni};
-use super::{Few, Rows, Taken, few, tiles};
+use super::{Few, Product, few, tiles};
 use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
@@ -60,24 +60,18 @@ fn as_words(level: Level, format: Format) -> bool {
 }
 
 /// As [`super::matmul`].
-pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y: &Disjoint<f32>) {
+pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
+    let &Product { w, out, named, ref y, .. } = product;
     let panels = x.panels();
-    let out = w.rows();
+    let all = product.tokens(x);
     let left = match cpu.isa.level() {
-        Level::Avx512 => turned::left(w.format, out, taken.len(x)),
+        Level::Avx512 => turned::left(w.format, out, all),
         _ => 0,
     };
-    let tokens = taken.len(x) - left;
+    let tokens = all - left;
     if left > 0 {
         turned::arrange(w.format, x);
     }
-    let named = match taken {
-        Taken::From(first) => {
-            debug_assert_eq!(first, 0);
-            None
-        }
-        Taken::Some(rows) => Some(rows),
-    };
     x.in_blocks(cpu, named, tokens, as_words(cpu.isa.level(), w.format));
     let x = &*x;
     let blocks = x.blocks();
@@ -127,10 +121,11 @@ pub(super) fn multiply(cpu: &Cpu, w: Rows, x: &mut Activations, taken: Taken, y:
                         row_bytes,
                         out: part.rows(),
                         x,
-                        taken: taken.after(tokens),
+                        named,
+                        before: tokens,
                         tokens: left,
                         y,
-                        place: tokens * out + first,
+                        column: first,
                         stride: out,
                     };
                     let multiplied = turned::some_rows(few, w.format, 0..part.rows());

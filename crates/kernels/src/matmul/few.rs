@@ -276,7 +276,7 @@ unsafe fn supers<B: Superblocks, const T: usize>(p: &Few, groups: Range<usize>, 
     let blocks = p.row_bytes / bytes;
     let of_panel = if B::SPREAD { RUN_SUMS } else { 16 };
     let x: [_; T] = std::array::from_fn(|token| {
-        let row = p.taken.get(first + token);
+        let row = p.row_of(first + token);
         let (codes, sums, scales) = p.x.all_supers(row);
         let codes = if B::ALIKE { p.x.interleaved(row) } else { codes };
         let sums = if B::SPREAD { p.x.run_sums(row) } else { sums };
@@ -357,11 +357,11 @@ unsafe fn add_panel<P: Panels>(
     lanes: &mut [P::Lanes],
 ) {
     if let [lanes] = lanes {
-        return P::add(&Lying::<P>::new(w), p.x.runs(p.taken.get(first), index), len, lanes);
+        return P::add(&Lying::<P>::new(w), p.x.runs(p.row_of(first), index), len, lanes);
     }
     let w = Apart::<P>::new(w);
     for (token, lanes) in lanes.iter_mut().enumerate() {
-        P::add(&w, p.x.runs(p.taken.get(first + token), index), len, lanes);
+        P::add(&w, p.x.runs(p.row_of(first + token), index), len, lanes);
     }
 }
 

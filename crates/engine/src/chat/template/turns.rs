@@ -104,10 +104,11 @@ mod tests {
     #[test]
     fn parts_are_joined_with_texts() {
         let thought = json!([{"type": "thinking", "thinking": "hm"}]);
-        let said = json!({"role": "assistant", "content": "x"});
-        let turns = alternating(vec![json!({"role": "user", "content": "u"}), said, {
-            json!({"role": "assistant", "content": thought})
-        }]);
+        let turns = alternating(vec![
+            json!({"role": "user", "content": "u"}),
+            json!({"role": "assistant", "content": "x"}),
+            json!({"role": "assistant", "content": thought}),
+        ]);
         let expected = json!([{"type": "text", "text": "x"}, {"type": "thinking", "thinking": "hm"}]);
         assert_eq!(turns[1]["content"], expected);
     }

@@ -199,7 +199,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
     let bytes = F::FORMAT.block_bytes();
     let blocks = p.row_bytes / bytes;
     let x: [_; T] = std::array::from_fn(|token| {
-        let (codes, sums, scales) = F::panels(p, p.taken.get(first + token));
+        let (codes, sums, scales) = F::panels(p, p.row_of(first + token));
         let of = F::PANEL;
         assert!(codes.len() >= of.0 * blocks && sums.len() >= of.1 * blocks && scales.len() >= of.2 * blocks);
         Panel::first((codes, sums, scales))

@@ -88,7 +88,7 @@ unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, fir
     let blocks = p.row_bytes / bytes;
     let (codes, sums) = F::PANEL;
     let x: [_; T] = std::array::from_fn(|token| {
-        let x = F::panels(p, p.taken.get(first + token));
+        let x = F::panels(p, p.row_of(first + token));
         assert!(x.0.len() >= codes * blocks && x.1.len() >= sums * blocks && x.2.len() >= blocks);
         Panel::first(x)
     });
