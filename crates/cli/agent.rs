@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Sampling;
 use alara_engine::cache::disk;
+use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::source::{Diagnostic, Severity};
@@ -39,6 +40,10 @@ pub struct Args {
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
     temperature: f32,
+    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool or `finish`, which answers, thought lets
+    /// it think in one sentence first [default: the NPC's, else forced where the prompt tells the tools, free otherwise]
+    #[arg(long, value_name = "free|forced|thought")]
+    pub calls: Option<Calls>,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]
     pub yes: bool,
@@ -80,7 +85,8 @@ impl Args {
     ) -> anyhow::Result<Session<'a>> {
         let sampling = Sampling { seed: self.seed, temperature: self.temperature, ..Sampling::default() };
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
-        let mut session = session.sampled(sampling).permitted(consent::answers()?).traced(trace);
+        let mut session =
+            session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);
         session.threads = self.model.threads();
         if self.yes {
             return Ok(session.asking(|_| Answer::Yes));

@@ -43,7 +43,8 @@ pub struct Args {
     /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls; for an endpoint, `house` describes them in the prompt [default: as its chat template or
+    /// How the model writes tool calls; `house` (JSON in tags), `code` (a block of bash or Python runs) and `json` are described in the prompt, of an
+    /// endpoint too [default: as its chat template or
     /// the endpoint does, else described in the prompt]
     #[arg(long, value_name = "NAME", value_parser = tool_format())]
     tool_format: Option<&'static Format>,
@@ -172,20 +173,22 @@ impl Args {
     }
 
     fn endpoint(&self, address: Address, key: Option<Key>) -> anyhow::Result<Endpoint> {
-        let house = match self.tool_format {
-            None => false,
-            Some(format) if format == Format::house() => true,
-            Some(format) => bail!(
-                "{address} writes calls as it is used to, or in the house format; --tool-format {} is for model files",
+        let format = self.tool_format;
+        if let Some(format) = format.filter(|format| !format.described()) {
+            let described =
+                Format::all().iter().filter(|format| format.described()).map(|format| format.name);
+            bail!(
+                "{address} writes calls as it is used to, or as the prompt describes them ({}); --tool-format {} is for model files",
+                described.collect::<Vec<_>>().join(", "),
                 format.name
-            ),
-        };
+            );
+        }
         if self.chat_template.is_some() {
             bail!("--chat-template is for model files; {address} has its own");
         }
         let options = endpoint::Options {
             key,
-            house,
+            format,
             context: self.ctx,
             thinking: self.thinking,
             ..endpoint::Options::default()
@@ -480,7 +483,7 @@ mod tests {
         );
         // What is said on the command line goes before what the team says.
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
-        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or in the house format";
+        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (house, code, json)";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
         let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1, false);
         source.choose("http://127.0.0.1:3#y").unwrap();

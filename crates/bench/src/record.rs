@@ -6,6 +6,7 @@ use std::path::Path;
 use std::{fmt, io};
 
 use alara_engine::Sampling;
+use alara_harness::calls::Calls;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -45,6 +46,9 @@ pub struct Header {
     /// Whether models that can reason do so; `None` = as they are used to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<bool>,
+    /// Whether each turn had to be a call; `None` = as the NPC's file or the model's format had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Calls>,
     /// How often a task is tried, and how.
     pub policy: Policy,
     /// Seconds a task, for all its attempts together, unless the task says otherwise.

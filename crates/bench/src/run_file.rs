@@ -231,6 +231,7 @@ pub(crate) mod tests {
             sampling: alara_engine::request::Sampling::default(),
             retry_temperature: 0.6,
             thinking: None,
+            calls: None,
             policy: crate::policy::Policy::all(Retry::Feedback, 5.try_into().unwrap()),
             timeout: 360,
             parallel: 1,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use alara_engine::Sampling;
+use alara_harness::calls::Calls;
 use alara_harness::model::ChatModel;
 use alara_harness::sandbox::{self, Isolation, Sandbox, Script};
 use alara_harness::team::{Npc, Team};
@@ -32,6 +33,8 @@ pub struct Solver<'a> {
     pub sampling: Sampling,
     /// Whether a model that can reason does so; `None` = as it is used to.
     pub thinking: Option<bool>,
+    /// Whether each turn is a call; `None` = what the NPC's file says.
+    pub calls: Option<Calls>,
 }
 
 /// What happens during a run, for display.

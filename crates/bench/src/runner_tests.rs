@@ -64,7 +64,7 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
 fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
     let (npc, sampling) = (team.npc(None).unwrap(), Sampling::default());
     let named = Named { name: "script".into(), hash: "5c".into() };
-    Solver { team, npc, model, named, sampling, thinking: None }
+    Solver { team, npc, model, named, sampling, thinking: None, calls: None }
 }
 
 /// Plays the gold solutions.

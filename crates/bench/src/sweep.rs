@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use alara_harness::calls::Calls;
 use serde::Deserialize;
 
 use crate::Error;
@@ -67,6 +68,8 @@ pub struct Condition {
     pub retry_temperature: Option<f32>,
     /// Whether models that can reason do so.
     pub thinking: Option<bool>,
+    /// Whether each turn is a call: `free`, `forced` or `thought`.
+    pub calls: Option<Calls>,
 }
 
 impl Sweep {
@@ -195,6 +198,7 @@ impl Condition {
             temperature: self.temperature.or(other.temperature),
             retry_temperature: self.retry_temperature.or(other.retry_temperature),
             thinking: self.thinking.or(other.thinking),
+            calls: self.calls.or(other.calls),
         }
     }
 

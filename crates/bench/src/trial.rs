@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::Request;
+use alara_engine::chat::Format;
 use alara_harness::agent::{Agent, Outcome};
 use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
 use alara_harness::session::Session;
@@ -82,7 +83,10 @@ pub fn run(
     loop {
         let trace = traces.join(trace_name(&task.id, number + 1));
         let session = match Trace::create(&trace) {
-            Ok(trace) => Session::new(&source, &sandbox).sampled(solver.sampling.clone()).traced(trace),
+            Ok(trace) => Session::new(&source, &sandbox)
+                .sampled(solver.sampling.clone())
+                .calling(solver.calls)
+                .traced(trace),
             Err(error) => return finished(Verdict::Error, Infrastructure::from(error).0, number),
         };
         let mut work = match worker(solver, &npc, &session, deadline) {
@@ -335,6 +339,10 @@ impl ChatModel for Drawn<'_> {
 
     fn context(&self) -> Option<usize> {
         self.model.context()
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        self.model.format()
     }
 }
 

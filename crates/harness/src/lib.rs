@@ -38,6 +38,7 @@
 //! ```
 
 pub mod agent;
+pub mod calls;
 pub mod error;
 mod fields;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, Sampling, ToolCall};
 
 use crate::agent::Outcome;
+use crate::calls::Calls;
 use crate::jinx::{Jinx, Memo, ToolResult};
 use crate::mcp::Servers;
 use crate::model::ModelSource;
@@ -80,6 +81,8 @@ pub struct Session<'a> {
     pub sandbox: &'a Sandbox,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// Whether each turn of its agents is a call, whatever their files say; `None` = what these say.
+    pub calls: Option<Calls>,
     /// How many branches of a jinx may run side by side. Default 4.
     pub threads: usize,
     /// The rules about calls.
@@ -106,6 +109,7 @@ impl<'a> Session<'a> {
             models,
             sandbox,
             sampling: Sampling::default(),
+            calls: None,
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),
@@ -122,6 +126,13 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn sampled(mut self, sampling: Sampling) -> Self {
         self.sampling = sampling;
+        self
+    }
+
+    /// Lets each turn of every agent be a call, or not, whatever their files say.
+    #[must_use]
+    pub fn calling(mut self, calls: Option<Calls>) -> Self {
+        self.calls = calls;
         self
     }
 

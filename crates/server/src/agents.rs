@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use alara_engine::chat::Format;
 use alara_engine::{Event, Message, Request, Role};
 use alara_harness::trace::Record;
 use alara_harness::{
@@ -148,6 +149,10 @@ impl ChatModel for SaltedModel<'_> {
 
     fn context(&self) -> Option<usize> {
         self.model.context()
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        self.model.format()
     }
 }
 

@@ -218,6 +218,7 @@ fn configuration(header: &Header) -> serde_json::Value {
         "temperature": header.sampling.temperature,
         "retry_temperature": header.retry_temperature,
         "thinking": header.thinking,
+        "calls": header.calls,
         "timeout": header.timeout,
         "team": header.team,
         "npc": header.npc,

@@ -21,6 +21,7 @@ use alara_bench::sweep::{Condition, Shard, Sweep};
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::ChatModel;
+use alara_harness::calls::Calls;
 use alara_harness::sandbox::{Isolation, enforced};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -78,6 +79,9 @@ pub struct Args {
     /// How daring the draws of later attempts are at least: the most likely mistake would only be repeated
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
+    /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt tells the tools, free otherwise]
+    #[arg(long, value_name = "free|forced|thought")]
+    calls: Option<Calls>,
     /// How often all of it is repeated; trial n has the seed --seed + n - 1
     #[arg(long, value_name = "N")]
     trials: Option<NonZeroU32>,
@@ -152,6 +156,7 @@ impl Args {
             retry_temperature: Some(self.retry_temperature),
             // What the model is loaded with.
             thinking: None,
+            calls: self.calls,
         })
     }
 
@@ -283,6 +288,7 @@ fn work(
             named: current.named.clone(),
             sampling: Sampling { temperature: condition.temperature.unwrap_or(0.0), ..Sampling::default() },
             thinking: condition.thinking,
+            calls: condition.calls,
         };
         let observer = |progress: Progress| display.show(&progress);
         let options = runner::Options {

@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let model = replay::Replay::new(&recorded);
     let source = Single(&model);
-    let mut session = Session::new(&source, &sandbox).sampled(start.sampling.clone());
+    let mut session =
+        Session::new(&source, &sandbox).sampled(start.sampling.clone()).calling(Some(start.calls));
     if let Some(answers) = replay::answers(&recorded) {
         session = session.asking(answers);
     }

@@ -8,6 +8,7 @@ mod family;
 mod house;
 mod limits;
 mod messages;
+mod signature;
 mod stand_ins;
 mod turns;
 
@@ -208,7 +209,8 @@ impl ChatTemplate {
             messages = house::with_results_as_text(messages);
         }
         if dialect.without_tools {
-            house::describe(&mut messages, &std::mem::take(&mut tools), format, dialect.without_results)?;
+            let (tools, must) = (std::mem::take(&mut tools), house::must(request));
+            house::describe(&mut messages, &tools, format, dialect.without_results, must)?;
         }
         if dialect.without_system {
             house::with_system_in_first_turn(&mut messages);

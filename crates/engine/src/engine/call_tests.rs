@@ -185,7 +185,9 @@ fn every_call_of_a_random_model_is_valid() {
 
 fn request(format: &Format, round: usize, seed: u64) -> Request {
     let mut tools = tools(round % 50);
-    if format.described() {
+    if format.in_fences() {
+        tools = crate::grammar::tests::code_tools();
+    } else if format.described() {
         // Their description is the prompt.
         tools.truncate(3);
     }

@@ -284,6 +284,11 @@ impl Engine {
         Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now }
     }
 
+    /// How calls are written; `None` = the chat template shows a way that is not known.
+    pub fn format(&self) -> Option<&'static Format> {
+        self.format
+    }
+
     /// The request with what the engine's options say where it says nothing.
     fn completed<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let mut request = Cow::Borrowed(request);

@@ -8,7 +8,9 @@ use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
 use super::{GrammarError, Refusal, refused};
-use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, literal, resolve, type_name};
+use crate::chat::formats::{
+    Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
+};
 use crate::request::Tool;
 
 /// A part of a rule.
@@ -110,6 +112,9 @@ impl<'a> Rules<'a> {
             self.add(&rule, &format!("%json {schema}"));
             return Ok(vec![Part::Rule(rule)]);
         }
+        if encoding == Encoding::Fence {
+            return self.fence(tool).map(|code| vec![code]);
+        }
         let mut items = Vec::new();
         let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
         for property in properties {
@@ -154,6 +159,22 @@ impl<'a> Rules<'a> {
         };
         self.add(&rule, if body.is_empty() { "\"\"" } else { &body });
         Ok(vec![Part::Rule(rule)])
+    }
+
+    /// The code of a block, with what closes it.
+    fn fence(&mut self, tool: &Tool) -> Result<Part, GrammarError> {
+        let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
+        let needed = fences::argument(tool).map(|(name, _)| name);
+        let Some(code) = properties.into_iter().find(|property| Some(property.name.as_str()) == needed)
+        else {
+            let reason = "the code format takes one text".to_owned();
+            return Err(GrammarError::Name { tool: tool.name.clone(), reason });
+        };
+        let block = Tagged { open: "", string: "", other: "", close: fences::CLOSE };
+        self.raw_string(&code.schema, &block, false).map_err(|reason| {
+            let pointer = format!("/properties/{}", code.name);
+            refused(tool, Refusal { pointer, keyword: code.name, reason })
+        })
     }
 
     /// The items in their order, those that are not required perhaps absent, with `separator` between those that are there.

@@ -250,6 +250,21 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
+/// Tools that run code, for a format in which nothing else can be called.
+pub(crate) fn code_tools() -> Vec<Tool> {
+    let tool = |name: &str, argument: &str, more: Value| {
+        let mut properties = json!({argument: {"type": "string", "maxLength": 40}});
+        properties.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let parameters = json!({"type": "object", "properties": properties, "required": [argument]});
+        Tool { name: name.into(), description: String::new(), parameters }
+    };
+    vec![
+        tool("shell", "command", json!({})),
+        tool("python", "code", json!({"seconds": {"type": "integer"}})),
+        tool("finish", "answer", json!({})),
+    ]
+}
+
 fn turn(tool_choice: ToolChoice) -> Turn {
     Turn {
         format: Format::from_name("hermes").unwrap(),
@@ -289,7 +304,13 @@ proptest! {
         format in prop::sample::select(Format::all().to_vec()),
     ) {
         let kind = if format.tokens.is_empty() { kind } else { Kind::Control };
-        let turn = Turn { parallel_tool_calls, reasoning, format, thinking: Some(format.thinking), ..turn(tool_choice.clone()) };
+        let mut turn = Turn { parallel_tool_calls, reasoning, format, thinking: Some(format.thinking), ..turn(tool_choice.clone()) };
+        if format.in_fences() {
+            turn.tools = code_tools();
+            if let ToolChoice::Named(name) = &mut turn.tool_choice {
+                *name = "python".into();
+            }
+        }
         let Some(text) = Vocabulary::get(kind).generate(&turn, seed, 20_000) else {
             return Err(TestCaseError::reject("not finished"));
         };
@@ -307,6 +328,7 @@ proptest! {
         for piece in &parsed {
             if let Parsed::Text(text) = piece {
                 prop_assert!(format.opener().is_empty() || !text.contains(format.opener()), "{}", text);
+                prop_assert!(!format.in_fences() || !turn.reserved().iter().any(|mark| text.contains(mark)), "{}", text);
             }
         }
         for (id, name, arguments) in calls {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::arguments::{Part, Rules};
 use super::{GrammarError, schema};
 use crate::chat::Turn;
-use crate::chat::formats::{Encoding, Layout, Piece, Reasoning};
+use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
 use crate::request::{Tool, ToolChoice};
 
 /// Gives the id of a text that is a single control or user-defined token.
@@ -38,7 +38,7 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
     let open = turn.thinking.map(|marks| marks.open.trim_end());
     let close = turn.thinking.filter(|_| turn.reasoning != Reasoning::Never).map(|marks| marks.close);
-    let reserved: Vec<&str> = turn.format.reserved().chain(open).chain(close).collect();
+    let reserved: Vec<&str> = turn.reserved().into_iter().chain(open).chain(close).collect();
     let any_text = match layout {
         // What begins like a call, with any of the keys that the parser knows or with one that has an escape, is none.
         Layout::TextOrObject if !permitted.is_empty() => {
@@ -53,6 +53,14 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
         return Ok(rules.into_text());
     }
 
+    if turn.format.in_fences() {
+        let blocks = blocks(turn, &permitted, must, &reserved, &mut rules)?;
+        rules.add("start", &format!("{reasoning} {blocks}"));
+        if !must {
+            rules.add("TEXT", &any_text);
+        }
+        return Ok(rules.into_text());
+    }
     let opener = turn.format.opener();
     let open = rules.literal(turn.format.opening());
     let tail = tail(turn, &permitted, &mut rules)?;
@@ -87,7 +95,7 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     let close = rules.literal(thinking.close);
     // What the parser would take for a call, or for the end of the message.
     let ends = turn.format.ends_reasoning || turn.format.layout == Layout::Messages;
-    let calls: Vec<&str> = turn.format.reserved().filter(|_| ends).collect();
+    let calls: Vec<&str> = turn.reserved().into_iter().filter(|_| ends).collect();
     if close.starts_with("<[") {
         rules.add("thought", &format!("THOUGHT? {close}"));
         rules.add("THOUGHT", &without(&[calls.as_slice(), &[thinking.close]].concat(), '+'));
@@ -98,6 +106,37 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
         Reasoning::Open => format!("thought {gap}"),
         _ => format!("({} thought {gap})?", rules.literal(thinking.open)),
     }
+}
+
+/// A block of code in the language of a tool, or, unless one must be there, any text. Text up to a block and the block's first line are one
+/// lexeme for each language.
+fn blocks(
+    turn: &Turn,
+    permitted: &[&Tool],
+    must: bool,
+    reserved: &[&str],
+    rules: &mut Rules,
+) -> Result<String, GrammarError> {
+    let mut blocks = Vec::new();
+    for (index, tool) in permitted.iter().enumerate() {
+        if let Some(reason) = turn.format.refusal(tool) {
+            return Err(GrammarError::Name { tool: tool.name.clone(), reason });
+        }
+        let code = rules.arguments(Encoding::Fence, tool, index, turn.format)?;
+        let (code, line) = (rules.sequence(&code), fences::first_line(&tool.name));
+        blocks.push(match must {
+            true => format!("{} {code}", rules.literal(&line)),
+            false => {
+                let lead = format!("lead_{index}");
+                rules.add(&format!("{lead}[suffix={}]", quote(&line)), &without(reserved, '*'));
+                format!("{lead} {code}")
+            }
+        });
+    }
+    if !must {
+        blocks.push("TEXT?".to_owned());
+    }
+    Ok(format!("({})", blocks.join(" | ")))
 }
 
 /// All calls of a turn, behind the opener.
@@ -147,6 +186,8 @@ fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec
                 parts.push(Part::Literal(format!("functions.{}:", tool.name)));
                 parts.push(Part::Rule("/[0-9]{1,4}/".into()));
             }
+            // Blocks have a grammar of their own.
+            Piece::Language => {}
             Piece::Number => parts.push(Part::Rule("/[1-9][0-9]{0,3}/".into())),
             Piece::Object(keys) => {
                 let head =

@@ -12,6 +12,7 @@ use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCal
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::calls::{Calls, Spoken};
 use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, ToolResult, Tools};
 use crate::mcp::Offered;
@@ -164,7 +165,18 @@ impl<'a, 's> Agent<'a, 's> {
         let offer = offer(team, Some(npc));
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
         let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
-        let listed: Vec<&Jinx> = named.filter(|jinx| given.tools.permits(&jinx.name)).collect();
+        let named = named.filter(|jinx| given.tools.permits(&jinx.name));
+        let format = model.format();
+        let mut listed = Vec::new();
+        for jinx in named {
+            match format.and_then(|format| format.refusal(&jinx.tool(&offer))) {
+                None => listed.push(jinx),
+                Some(reason) => session.notify(&Notice::Warning(&format!(
+                    "{} goes without `{}`: {reason}",
+                    npc.name, jinx.name
+                ))),
+            }
+        }
         let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
@@ -179,6 +191,7 @@ impl<'a, 's> Agent<'a, 's> {
             tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
             mcp: served,
             sampling: session.sampling.clone(),
+            calls: session.calls.unwrap_or_else(|| Calls::of(npc, &*model)),
             schema: given.schema,
         };
         let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
@@ -286,7 +299,8 @@ impl<'a, 's> Agent<'a, 's> {
             if message.tool_calls.is_empty() {
                 return Ok(Outcome::Answer { text: message.content });
             }
-            let mut calls = message.tool_calls.as_slice();
+            let calls = self.without_thoughts(message.tool_calls);
+            let mut calls = calls.as_slice();
             while let Some((call, rest)) = calls.split_first() {
                 if let Some(stopped) = self.caller(deadline).stopped() {
                     return self.leave(calls, stopped);
@@ -317,6 +331,18 @@ impl<'a, 's> Agent<'a, 's> {
         Ok(Outcome::TurnLimit { turns: self.npc.limits.turns })
     }
 
+    /// The calls as their tools take them; whoever watches is told what the model thought.
+    fn without_thoughts(&self, mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
+        let Some(start) = last_start(&self.records) else { return calls };
+        for call in &mut calls {
+            if let Some(text) = start.calls.take_thought(call, &start.tools) {
+                let event = Event::Reasoning { text };
+                self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            }
+        }
+        calls
+    }
+
     /// One turn of the model. If its prompt turns out to be too long, it is tried once more with a shorter conversation.
     fn ask_or_shorten(
         &mut self,
@@ -339,8 +365,12 @@ impl<'a, 's> Agent<'a, 's> {
         let mut message = Message::assistant("", Vec::new());
         let mut reasoning = String::new();
         let model = self.model.clone();
+        let mut spoken = match last_start(&self.records) {
+            Some(start) => Spoken::new(start.calls, &start.tools, start.schema.is_some()),
+            None => Spoken::default(),
+        };
         for event in model.chat(request).map_err(Error::Model)? {
-            let event = event.map_err(Error::Model)?;
+            let Some(event) = spoken.hear(event.map_err(Error::Model)?) else { continue };
             self.session.notify(&Notice::Event { depth: self.depth, event: &event });
             match event {
                 Event::Text { text } => message.content += &text,

@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use alara_engine::chat::Format;
 use alara_engine::{Engine, Event, Request};
 
 use super::{BEAT, ChatModel, Events, ModelError, nothing};
@@ -17,6 +18,10 @@ impl ChatModel for Engine {
 
     fn context(&self) -> Option<usize> {
         Some(Engine::context(self))
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        Engine::format(self)
     }
 }
 

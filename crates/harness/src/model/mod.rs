@@ -9,6 +9,7 @@ mod spec;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alara_engine::chat::Format;
 use alara_engine::{Event, Request};
 
 pub use endpoint::{Endpoint, EndpointError};
@@ -44,6 +45,11 @@ pub trait ChatModel: Send + Sync {
     fn context(&self) -> Option<usize> {
         None
     }
+
+    /// How it writes calls, where they are read from its text on this machine; `None` = whoever serves it does that.
+    fn format(&self) -> Option<&'static Format> {
+        None
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -57,6 +63,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn context(&self) -> Option<usize> {
         (**self).context()
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        (**self).format()
     }
 }
 

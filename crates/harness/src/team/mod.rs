@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::calls::Calls;
 use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::Server;
@@ -113,6 +114,9 @@ pub struct Npc {
     pub skills: Skills,
     /// How long it may go on.
     pub limits: Limits,
+    /// Whether each of its turns is a call; `None` = as its model needs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Calls>,
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,

@@ -6,6 +6,7 @@ use super::ctx::list;
 use super::library::Library;
 use super::model::Provider;
 use super::{Limits, Npc, Skills, model};
+use crate::calls::Calls;
 use crate::fields::{Fields, is_name};
 use crate::jinx::{Jinx, Place};
 use crate::markdown::{frontmatter, sections};
@@ -114,6 +115,7 @@ fn build(
     let mut npc = plain(&source.path, &name, directive, shared);
     npc.model = model::spec(fields, shared.providers).or(shared.model);
     npc.limits = model::limits(fields, shared.limits);
+    npc.calls = calls(fields);
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
         let mut entries: Vec<(Place, &str)> = Vec::new();
@@ -148,6 +150,18 @@ fn build(
         );
     }
     Some((npc, place))
+}
+
+/// `calls: free | forced | thought`.
+fn calls(fields: &mut Fields) -> Option<Calls> {
+    let place = fields.place("calls");
+    match fields.text(&["calls"])?.parse() {
+        Ok(calls) => Some(calls),
+        Err(error) => {
+            fields.error(place, error);
+            None
+        }
+    }
 }
 
 fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {

@@ -4,17 +4,20 @@ use alara_engine::{Message, Request, Role, Usage};
 use serde_json::Value;
 
 use super::{Entry, Record};
+use crate::calls::Calls;
 
 /// The request for the next turn of a conversation, from its own records.
 pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut request = Request::default();
     let mut before = None;
+    let mut calls = Calls::Free;
     for record in records {
         match record {
             Record::Start(start) => {
                 request.system.clone_from(&start.system);
                 request.tools.clone_from(&start.tools);
                 request.sampling = start.sampling.clone();
+                calls = start.calls;
                 request.schema.clone_from(&start.schema);
                 request.max_tokens = Some(start.limits.turn_tokens);
                 request.reasoning_tokens = start.limits.reasoning_tokens;
@@ -54,6 +57,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             | Record::End { .. } => {}
         }
     }
+    calls.ask(&mut request);
     request
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::agent::Outcome;
+use crate::calls::Calls;
 use crate::jinx::{ToolResult, Verdict};
 use crate::mcp::Served;
 use crate::team::Limits;
@@ -123,6 +124,9 @@ pub struct Start {
     pub mcp: Vec<Served>,
     /// How tokens are drawn.
     pub sampling: Sampling,
+    /// Whether each turn is a call.
+    #[serde(default, skip_serializing_if = "Calls::is_free")]
+    pub calls: Calls,
     /// The JSON schema of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,

@@ -85,6 +85,7 @@ impl Job<'_> {
             sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             thinking: condition.thinking,
+            calls: condition.calls,
             policy: condition.policy(),
             timeout: self.timeout().as_secs(),
             parallel: args.parallel.get(),

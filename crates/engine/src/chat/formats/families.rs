@@ -4,7 +4,7 @@
 //! rendering in the next prompt.
 
 use super::{Calls, Encoding, Format, Keys, Layout, Piece, Tagged, Thinking};
-use Piece::{Arguments, Id, Name, Number, NumberedId, Object, Text};
+use Piece::{Arguments, Id, Language, Name, Number, NumberedId, Object, Text};
 
 /// All formats; of two whose texts a template contains, the earlier wins.
 pub(super) const ALL: &[&Format] = &[
@@ -31,6 +31,8 @@ pub(super) const ALL: &[&Format] = &[
     &HERMES,
     &LLAMA,
     &HOUSE,
+    &CODE,
+    &BARE,
 ];
 
 /// What most formats have in common.
@@ -67,6 +69,27 @@ pub(super) static HOUSE: Format = Format {
     call: &[Text("<tool_call>\n"), Object(NAME_AND_ARGUMENTS), Text("\n</tool_call>")],
     ..PLAIN
 };
+
+/// Models that were trained on code: a fenced block in bash or Python is the call of the tool that runs it.
+static CODE: Format = Format {
+    name: "code",
+    call: &[Language, Arguments(Encoding::Fence)],
+    calls: Calls { open: "", separator: "\n", close: "" },
+    also: &[
+        ("```bash", 0),
+        ("```sh", 0),
+        ("```shell", 0),
+        ("```python", 0),
+        ("```py", 0),
+        ("```python3", 0),
+        ("```answer", 0),
+    ],
+    ..PLAIN
+};
+
+/// A turn that is either text or the JSON of a call: what a JSON schema alone can hold an endpoint to.
+pub(super) static BARE: Format =
+    Format { name: "json", layout: Layout::TextOrObject, call: &[Object(NAME_AND_ARGUMENTS)], ..PLAIN };
 
 /// Qwen 3.5, Qwen3-Coder, Nemotron 3, Step 3.5.
 static QWEN_XML: Format = Format {

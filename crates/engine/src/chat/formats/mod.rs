@@ -4,6 +4,7 @@
 //! call are all made from it, so that the three can't disagree. Knows nothing of tokens but whether a marker is one.
 
 mod families;
+pub(crate) mod fences;
 mod literal;
 mod options;
 mod parser;
@@ -72,6 +73,8 @@ pub(crate) enum Piece {
     NumberedId,
     /// The number of the call within the turn, from 1.
     Number,
+    /// The first line of a fenced block, whose language means a tool.
+    Language,
     /// A JSON object with name and arguments, in this order.
     Object(Keys),
     /// The arguments.
@@ -96,6 +99,8 @@ pub(crate) enum Encoding {
     Tagged(&'static Tagged),
     /// As Python's keyword arguments, without the parentheses: `city="Paris", days=3`.
     Keywords,
+    /// The one argument that the tool needs, as it is, up to the end of a fenced block.
+    Fence,
     /// As an object whose keys are bare and whose strings stand between marks of their own: `{city:<|"|>Paris<|"|>,days:3}`.
     Braces,
 }
@@ -156,6 +161,11 @@ impl Format {
         &families::HOUSE
     }
 
+    /// A call is a JSON object and nothing else, which has to be described too.
+    pub fn bare() -> &'static Format {
+        &families::BARE
+    }
+
     /// The format of this name.
     pub fn from_name(name: &str) -> Option<&'static Format> {
         Format::all().iter().copied().find(|format| format.name == name)
@@ -174,6 +184,11 @@ impl Format {
         self.templates.is_empty()
     }
 
+    /// Whether a call is a fenced block of code.
+    pub(crate) fn in_fences(&self) -> bool {
+        self.call.contains(&Piece::Language)
+    }
+
     /// What the format needs of a vocabulary: the first marker that is no token of it, if there is one.
     pub fn missing_marker(&self, token: &dyn Fn(&str) -> Option<u32>) -> Option<&'static str> {
         self.tokens.iter().copied().find(|marker| token(marker).is_none())
@@ -183,6 +198,9 @@ impl Format {
     pub fn refusal(&self, tool: &Tool) -> Option<String> {
         if tool.name.is_empty() || tool.name.chars().any(char::is_control) {
             return Some("a tool's name must have at least one character and no control characters".into());
+        }
+        if self.in_fences() {
+            return fences::refusal(tool);
         }
         let object = self.call.iter().any(|piece| matches!(piece, Piece::Object(_)));
         if !object && !tool.name.chars().all(is_bare) {
@@ -230,8 +248,8 @@ impl Format {
         std::iter::once(own).chain(also).filter(|(text, _)| !text.is_empty())
     }
 
-    /// The texts that free text can't contain, since the parser would take them for something else.
-    pub(crate) fn reserved(&self) -> impl Iterator<Item = &'static str> {
+    /// As [`Turn::reserved`], whatever tools there are.
+    fn reserved(&self) -> impl Iterator<Item = &'static str> {
         let ends: &[&str] = if self.layout == Layout::Messages { &parser::MESSAGE_ENDS } else { &[] };
         self.openers().map(|(text, _)| text).chain(self.drops.iter().chain(ends).copied())
     }
@@ -284,6 +302,14 @@ impl Turn {
     /// The text that ends the reasoning of this turn; `None` if it has none.
     pub fn end_of_reasoning(&self) -> Option<&'static str> {
         self.thinking.filter(|_| self.reasoning != Reasoning::Never).map(|thinking| thinking.close)
+    }
+
+    /// The texts that free text can't contain, since the parser would take them for something else.
+    pub(crate) fn reserved(&self) -> Vec<&'static str> {
+        if self.format.in_fences() {
+            return fences::openers(self.permitted()).collect();
+        }
+        self.format.reserved().collect()
     }
 
     /// The tools that the choice permits.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::literal::QUOTE;
 use super::value::type_name;
-use super::{Encoding, Format, Keys, Piece, Tagged};
+use super::{Encoding, Format, Keys, Piece, Tagged, fences};
 use crate::chat::json::dumps;
 use crate::request::ToolCall;
 
@@ -41,6 +41,7 @@ impl Format {
                 Piece::Id { .. } => text.push_str(&call.id),
                 Piece::NumberedId if call.id.contains(':') => text.push_str(&call.id),
                 Piece::NumberedId => text.push_str(&format!("functions.{}:{index}", call.name)),
+                Piece::Language => text.push_str(&fences::first_line(&call.name)),
                 Piece::Number => text.push_str(&(index + 1).to_string()),
                 Piece::Object(keys) => text.push_str(&object(keys, call)?),
                 Piece::Arguments(encoding) => text.push_str(&arguments(*encoding, &call.arguments)?),
@@ -67,6 +68,10 @@ fn arguments(encoding: Encoding, arguments: &Map<String, Value>) -> Rendered {
     Ok(match encoding {
         Encoding::Json => dumps(arguments)?,
         Encoding::Tagged(tagged) => each(&|key, value| argument(tagged, key, value))?.concat(),
+        Encoding::Fence => match arguments.values().next() {
+            Some(Value::String(code)) if arguments.len() == 1 => format!("{code}{}", fences::CLOSE),
+            _ => format!("{}{}", dumps(arguments)?, fences::CLOSE),
+        },
         Encoding::Keywords => each(&|key, value| Ok(format!("{key}={}", dumps(value)?)))?.join(", "),
         Encoding::Braces => braces(&Value::Object(arguments.clone()))?,
     })

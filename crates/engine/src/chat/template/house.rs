@@ -1,6 +1,6 @@
 //! The house format: what a template leaves out is said in texts, which every template prints.
 //!
-//! A template that prints no tools gets them in its system text, each with an example call; one that prints no calls gets
+//! A template that prints no tools gets them in its system text, a line each with one example of a call; one that prints no calls gets
 //! them as the assistant's text; one that prints no results gets them as the user's. Works on messages as templates read them, after
 //! control tokens in them were made harmless: the marks that are written here are the format's own. Knows nothing of
 //! templates but what [`Dialect`] says of them.
@@ -10,52 +10,62 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::messages::{Dialect, tool_value};
+use super::signature::signature;
 use super::{TemplateError, example};
 use crate::chat::Format;
-use crate::chat::json::dumps;
-use crate::request::{Request, ToolCall};
+use crate::request::{Request, ToolCall, ToolChoice};
 
 const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
 /// The messages of a conversation for a model that is reached by messages, where templates can't be seen: tools, calls and
-/// results are texts. Its answers are parsed with [`Format::house`].
+/// results are texts, as `format` writes them.
 ///
 /// # Errors
 /// [`TemplateError::House`].
-pub fn house_messages(request: &Request) -> Result<Vec<Value>, TemplateError> {
+pub fn house_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
     let nothing_printed = Dialect::of("", &HashSet::new());
     let mut messages = nothing_printed.messages(request);
-    calls_as_text(&mut messages, Format::house())?;
+    calls_as_text(&mut messages, format)?;
     let mut messages = with_results_as_text(messages);
     let tools: Vec<Value> = request.tools.iter().map(tool_value).collect();
-    describe(&mut messages, &tools, Format::house(), true)?;
+    describe(&mut messages, &tools, format, true, must(request))?;
     Ok(messages)
 }
 
-/// Appends to the system text what `tools` there are, how they are called, and an example call of each. `answered` says
-/// whether results come as [`with_results_as_text`] writes them.
+/// Appends to the system text what `tools` there are and how they are called, with one example. `answered` says whether results come as
+/// [`with_results_as_text`] writes them, `must` that each answer is a call.
 pub(super) fn describe(
     messages: &mut Vec<Value>,
     tools: &[Value],
     format: &Format,
     answered: bool,
+    must: bool,
 ) -> Result<(), TemplateError> {
     if tools.is_empty() {
         return Ok(());
     }
-    let mut section = "# Tools\n\nYou may use the tools below: a line of JSON for each, and an example of its call. \
-        To use one, end your answer with a call in exactly this form, with arguments that fit the tool's parameters."
-        .to_owned();
-    if answered {
-        section += " You then get its result in <tool_response> tags.";
+    let blocks = format.in_fences();
+    let (shown, this) = match (must, blocks) {
+        (true, false) => ("Each of your answers is one call of a tool below", "in exactly this form"),
+        (true, true) => ("Each of your answers is one block", "like these"),
+        (false, false) => {
+            ("You have the tools below. To use one, end your answer with a call", "in exactly this form")
+        }
+        (false, true) => {
+            ("You act by code, which is run. To act, end your answer with one block", "like these")
+        }
+    };
+    let mut section = format!("# Tools\n\n{shown}, {this}:");
+    // A block is written as every block of its language is; a call as the first one.
+    for tool in tools.iter().take(if blocks { tools.len() } else { 1 }) {
+        section += &format!("\n{}", example(&tool["function"], format)?);
     }
-    for tool in tools {
-        let function = &tool["function"];
-        let line = dumps(function).map_err(|error| failed(&error))?;
-        let arguments = example::arguments(&function["parameters"]);
-        // Where calls have an id, it has nine characters.
-        let call = json!({"id": "example01", "function": {"name": function["name"], "arguments": arguments}});
-        section += &format!("\n\n{line}\n{}", written(&[call], format)?);
+    if answered {
+        section += "\nYou then get the result in <tool_response> tags.";
+    }
+    if !blocks {
+        section += "\n";
+        tools.iter().for_each(|tool| section += &format!("\n{}", signature(&tool["function"])));
     }
     match messages.first_mut().filter(|first| first["role"] == "system") {
         Some(system) => system["content"] = joined(text(system), "\n\n", &section).into(),
@@ -106,6 +116,11 @@ pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
     }
 }
 
+/// Whether each answer has to be a call.
+pub(super) fn must(request: &Request) -> bool {
+    matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
+}
+
 fn text(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
@@ -114,6 +129,14 @@ fn text(message: &Value) -> &str {
 fn joined(first: &str, glue: &str, second: &str) -> String {
     let glue = if first.is_empty() || second.is_empty() { "" } else { glue };
     format!("{first}{glue}{second}")
+}
+
+/// A call of the tool, with values that a real one could have.
+fn example(function: &Value, format: &Format) -> Result<String, TemplateError> {
+    let arguments = example::arguments(&function["parameters"]);
+    // Where calls have an id, it has nine characters.
+    let call = json!({"id": "example01", "function": {"name": function["name"], "arguments": arguments}});
+    written(&[call], format)
 }
 
 /// The calls of a turn as the model writes them.

@@ -55,6 +55,52 @@ fn json_between_tags_may_contain_the_tags() {
 }
 
 #[test]
+fn a_block_is_a_call_of_the_tool_that_runs_it() {
+    let code = Format::from_name("code").unwrap();
+    let of = |choice: ToolChoice| Turn { format: code, tools: code_tools(), ..turn(choice) };
+    let vocabulary = Vocabulary::get(Kind::Text);
+    let permits = |turn: &Turn, text: &str, expected: bool| {
+        assert_eq!(vocabulary.permits(turn, text, true), expected, "{text:?}");
+    };
+    let free = of(ToolChoice::Auto);
+    permits(&free, "Like this:\n```json\n{}\n```\nDone.", true);
+    permits(&free, "First:\n```bash\nls -l\n```", true);
+    permits(&free, "```python\nprint(1)\n```", true);
+    permits(&free, "```bash ls", false);
+    let forced = of(ToolChoice::Required);
+    permits(&forced, "I will", false);
+    permits(&forced, "```json", false);
+    permits(&forced, "```answer\nIt is done.\n```", true);
+    let one = Turn { tools: code_tools()[..1].to_vec(), ..of(ToolChoice::Auto) };
+    permits(&one, "```python\nprint(1)\n```", true);
+    let calls = |turn: &Turn, text: &str| -> Vec<(String, Value)> {
+        let parsed = parse(turn, text).into_iter().filter_map(|piece| match piece {
+            Parsed::ToolCall { name, arguments, .. } => Some((name, Value::Object(arguments))),
+            _ => None,
+        });
+        parsed.collect()
+    };
+    let shell = |command: &str| vec![("shell".to_owned(), json!({"command": command}))];
+    assert_eq!(calls(&free, "Now:\n```sh\nls\npwd\n```\nThat was it."), shell("ls\npwd"));
+    assert_eq!(calls(&free, "```bash\n\n\n```"), shell("\n"));
+    assert_eq!(calls(&free, "```bash\n```"), shell(""));
+    assert_eq!(calls(&one, "```python\nprint(1)\n```"), [], "a block that nobody runs is text");
+    let text = |turn: &Turn, said: &str| {
+        let pieces = parse(turn, said).into_iter().map(|piece| match piece {
+            Parsed::Text(text) => text,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(pieces.collect::<String>(), said);
+    };
+    text(&one, "```python\nprint(1)\n```");
+    text(&free, "```json\n{}\n```");
+    text(&free, "```\nbash\n```");
+    let refused = Turn { format: code, ..turn(ToolChoice::Required) };
+    let error = vocabulary.constraint(&refused).err().unwrap().to_string();
+    assert!(error.contains("tool ping can't be called: a block of code"), "{error}");
+}
+
+#[test]
 fn json_is_not_searched_for_markers() {
     for name in ["llama3", "gemma4", "harmony", "hermes"] {
         let format = Format::from_name(name).unwrap();

@@ -37,7 +37,7 @@ struct Call {
 
 /// What has come of an answer.
 pub(super) struct Answer {
-    /// In the house format, calls are parts of the text.
+    /// Where the prompt describes the tools, calls are parts of the text.
     parser: Option<Parser>,
     /// Whether the parser is within a call.
     writing: bool,
@@ -59,19 +59,19 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Nothing yet of the answer to `request`, which was asked for at `started`.
-    pub(super) fn new(request: &Request, house: bool, started: Instant) -> Self {
-        let turn = || Turn {
-            format: Format::house(),
+    pub(super) fn new(request: &Request, format: Option<&'static Format>, started: Instant) -> Self {
+        let turn = |format: &'static Format| Turn {
+            format,
             tools: request.tools.clone(),
             tool_choice: request.tool_choice.clone(),
             parallel_tool_calls: request.parallel_tool_calls,
             reasoning: Reasoning::Optional,
-            thinking: Some(Format::house().thinking),
+            thinking: Some(format.thinking),
             schema: request.schema.clone(),
         };
         let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);
         Answer {
-            parser: house.then(|| Parser::new(&turn())),
+            parser: format.map(|format| Parser::new(&turn(format))),
             writing: false,
             calls: Vec::new(),
             parsed: 0,
@@ -178,7 +178,7 @@ impl Answer {
         }
     }
 
-    /// What the parser of the house format has found.
+    /// What the parser of the text has found.
     fn parsed(&mut self, parsed: Vec<Parsed>, out: &mut Vec<Event>) {
         for piece in parsed {
             match piece {

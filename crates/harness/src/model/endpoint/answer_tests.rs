@@ -13,8 +13,8 @@ fn request(tools: &[&str]) -> Request {
 }
 
 /// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`, `!id name{arguments}`, `?name piece`, `=finish`.
-fn told(request: &Request, house: bool, chunks: &[Value]) -> Result<String, Flaw> {
-    let mut answer = Answer::new(request, house, Instant::now());
+fn told(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -> Result<String, Flaw> {
+    let mut answer = Answer::new(request, format, Instant::now());
     let mut events = Vec::new();
     for chunk in chunks {
         events.extend(answer.push(&chunk.to_string())?);
@@ -34,7 +34,7 @@ fn told(request: &Request, house: bool, chunks: &[Value]) -> Result<String, Flaw
 }
 
 fn check(chunks: &[Value], expected: &str) {
-    assert_eq!(told(&request(&["f", "g"]), false, chunks).as_deref(), Ok(expected), "{chunks:?}");
+    assert_eq!(told(&request(&["f", "g"]), None, chunks).as_deref(), Ok(expected), "{chunks:?}");
 }
 
 fn delta(delta: Value) -> Value {
@@ -143,7 +143,7 @@ fn ids_are_unique_in_the_conversation() {
     let messages = vec![Message::assistant("", vec![before("call_2"), before("x")])];
     let request = Request { messages, ..request(&["f"]) };
     let f = |id| call(None, id, Some("f"), Some(json!("{}")));
-    let told = told(&request, false, &[f(Some("x")), f(Some("y")), f(None)]).unwrap();
+    let told = told(&request, None, &[f(Some("x")), f(Some("y")), f(None)]).unwrap();
     assert_eq!(told, "f#0+{} f#1+{} f#2+{} !call_3 f{} !y f{} !call_4 f{} =ToolCalls");
 }
 
@@ -151,7 +151,11 @@ fn ids_are_unique_in_the_conversation() {
 fn calls_in_the_house_format() {
     let check = |tools: &[&str], pieces: &[&str], expected: &str| {
         let chunks: Vec<Value> = pieces.iter().map(|piece| delta(json!({"content": piece}))).collect();
-        assert_eq!(told(&request(tools), true, &chunks).as_deref(), Ok(expected), "{pieces:?}");
+        assert_eq!(
+            told(&request(tools), Some(Format::house()), &chunks).as_deref(),
+            Ok(expected),
+            "{pieces:?}"
+        );
     };
     let call = ["I look.\n<tool", "_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", ": 1}}\n</tool_call>"];
     let told = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
@@ -166,7 +170,7 @@ fn calls_in_the_house_format() {
 
 #[test]
 fn what_ends_a_turn_badly() {
-    let check = |chunks: &[Value], flaw: Flaw| assert_eq!(told(&request(&[]), false, chunks), Err(flaw));
+    let check = |chunks: &[Value], flaw: Flaw| assert_eq!(told(&request(&[]), None, chunks), Err(flaw));
     let text = delta(json!({"content": "a"}));
     check(&[text.clone(), end("content_filter")], Flaw::Filtered);
     check(
@@ -183,7 +187,7 @@ fn what_ends_a_turn_badly() {
     );
     let json = Request { schema: Some(json!({})), ..request(&[]) };
     let answer =
-        |text: &str, reason: &str| told(&json, false, &[delta(json!({"content": text})), end(reason)]);
+        |text: &str, reason: &str| told(&json, None, &[delta(json!({"content": text})), end(reason)]);
     assert_eq!(answer("{\"a\": 1}", "stop").as_deref(), Ok("{\"a\": 1} =Stop"));
     assert!(matches!(answer("It is 1.", "stop"), Err(Flaw::NotJson(_))));
     assert_eq!(answer("{\"a\":", "length").as_deref(), Ok("{\"a\": =Length"));
@@ -191,7 +195,7 @@ fn what_ends_a_turn_badly() {
 
 #[test]
 fn usage_and_times() {
-    let mut answer = Answer::new(&request(&[]), false, Instant::now());
+    let mut answer = Answer::new(&request(&[]), None, Instant::now());
     std::thread::sleep(std::time::Duration::from_millis(10));
     answer.push(&delta(json!({"content": "a"})).to_string()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));

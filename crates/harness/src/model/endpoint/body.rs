@@ -2,18 +2,19 @@
 //!
 //! What only some servers know is sent only where it says something: the others refuse it.
 
-use alara_engine::chat::house_messages;
+use alara_engine::chat::{Format, house_messages};
 use alara_engine::{Message, Request, Sampling, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
+use crate::calls::rebase;
 
 /// What differs from endpoint to endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect<'a> {
     pub(super) model: &'a str,
-    /// Tools are described in the system text, calls and results told in texts.
-    pub(super) house: bool,
+    /// Tools are described in the system text, calls and results told in texts, as this format writes them.
+    pub(super) format: Option<&'static Format>,
     /// Whether to reason, for requests that don't say.
     pub(super) thinking: Option<bool>,
     /// The limit on tokens is called as OpenAI itself calls it now.
@@ -23,17 +24,20 @@ pub(super) struct Dialect<'a> {
 /// The body of `POST /chat/completions`.
 pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, EndpointError> {
     let with_tools = !request.tools.is_empty();
-    if dialect.house && with_tools && request.schema.is_some() {
+    if dialect.format.is_some() && with_tools && request.schema.is_some() {
         return Err(EndpointError::SchemaBesideTools);
     }
-    let messages = if dialect.house { house_messages(request)? } else { messages(request) };
+    let messages = match dialect.format {
+        Some(format) => house_messages(request, format)?,
+        None => messages(request),
+    };
     let mut body = json!({
         "model": dialect.model,
         "messages": messages,
         "stream": true,
         "stream_options": {"include_usage": true},
     });
-    if with_tools && !dialect.house {
+    if with_tools && dialect.format.is_none() {
         let tool = |tool: &alara_engine::Tool| json!({"type": "function", "function": tool});
         body["tools"] = request.tools.iter().map(tool).collect();
         body["tool_choice"] = match &request.tool_choice {
@@ -44,8 +48,12 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         };
         body["parallel_tool_calls"] = request.parallel_tool_calls.into();
     }
-    if let Some(schema) = &request.schema {
-        let schema = json!({"name": "answer", "schema": schema, "strict": true});
+    let schema = match dialect.format {
+        Some(format) if with_tools && format == Format::bare() => Some(("call", call_schema(request))),
+        _ => request.schema.clone().map(|schema| ("answer", schema)),
+    };
+    if let Some((name, schema)) = schema {
+        let schema = json!({"name": name, "schema": schema, "strict": true});
         body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
     }
     if let Some(thinking) = request.thinking.or(dialect.thinking) {
@@ -67,6 +75,25 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         body.extend(sampling(&request.sampling));
     }
     Ok(body)
+}
+
+/// The JSON of a call of one of the tools, as [`Format::bare`] writes it.
+fn call_schema(request: &Request) -> Value {
+    let permitted = request.tools.iter().filter(|tool| match &request.tool_choice {
+        ToolChoice::Named(name) => tool.name == *name,
+        _ => true,
+    });
+    let calls = permitted.enumerate().map(|(index, tool)| {
+        let mut arguments = tool.parameters.clone();
+        rebase(&mut arguments, &format!("/anyOf/{index}/properties/arguments"));
+        json!({
+            "type": "object",
+            "properties": {"name": {"const": tool.name}, "arguments": arguments},
+            "required": ["name", "arguments"],
+            "additionalProperties": false,
+        })
+    });
+    json!({"anyOf": calls.collect::<Vec<_>>()})
 }
 
 /// The conversation, the system text first.
@@ -132,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Dialect<'_> = Dialect { model: "m", house: false, thinking: None, completion_tokens: false };
+    const PLAIN: Dialect<'_> = Dialect { model: "m", format: None, thinking: None, completion_tokens: false };
 
     fn tool() -> Tool {
         let parameters =
@@ -172,14 +199,12 @@ mod tests {
     #[test]
     fn conversations_in_the_house_format() {
         let request = Request { tools: vec![tool()], ..conversation() };
-        let body = body(&request, Dialect { house: true, ..PLAIN }).unwrap();
+        let body = body(&request, Dialect { format: Some(Format::house()), ..PLAIN }).unwrap();
         let messages = &body["messages"];
         let system = messages[0]["content"].as_str().unwrap();
         assert!(system.starts_with("One.\n\nTwo.\n\n# Tools\n\n"), "{system}");
-        assert!(
-            system.ends_with("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"),
-            "{system}"
-        );
+        let shown = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+        assert!(system.contains(shown) && system.ends_with("\n\n- f(a: integer): Does"), "{system}");
         let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
         assert_eq!((&messages[2]["content"], &messages[2]["tool_calls"]), (&json!(call), &Value::Null));
         assert_eq!(
@@ -189,9 +214,34 @@ mod tests {
         assert_eq!((&body["tools"], &body["tool_choice"]), (&Value::Null, &Value::Null));
         let both = Request { schema: Some(json!({})), ..request };
         assert!(matches!(
-            super::body(&both, Dialect { house: true, ..PLAIN }),
+            super::body(&both, Dialect { format: Some(Format::house()), ..PLAIN }),
             Err(EndpointError::SchemaBesideTools)
         ));
+    }
+
+    #[test]
+    fn a_call_that_must_be_made_is_json_by_a_schema() {
+        let by_reference = Tool {
+            name: "g".into(),
+            parameters: json!({"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}, "$defs": {"b": {}}}),
+            ..tool()
+        };
+        let request = Request {
+            tools: vec![tool(), by_reference],
+            tool_choice: ToolChoice::Required,
+            ..conversation()
+        };
+        let body = body(&request, Dialect { format: Some(Format::bare()), ..PLAIN }).unwrap();
+        let told = &body["response_format"]["json_schema"];
+        assert_eq!((&told["name"], &told["strict"]), (&json!("call"), &json!(true)));
+        let calls = &told["schema"]["anyOf"];
+        assert_eq!(calls[0]["properties"]["name"]["const"], "f");
+        let reference = &calls[1]["properties"]["arguments"]["properties"]["b"]["$ref"];
+        assert_eq!(reference, "#/anyOf/1/properties/arguments/$defs/b");
+        let call = "{\"name\": \"f\", \"arguments\": {\"a\": 1}}";
+        assert_eq!(body["messages"][2]["content"], call);
+        let system = body["messages"][0]["content"].as_str().unwrap();
+        assert!(system.contains("Each of your answers is one call") && system.contains(call), "{system}");
     }
 
     #[test]

@@ -133,10 +133,10 @@ pub enum EndpointError {
         /// What is wrong.
         reason: String,
     },
-    /// An answer in JSON beside tools in the house format, which nothing would hold to its schema.
-    #[error("in the house format, an answer by a schema can't be had beside tools")]
+    /// An answer in JSON beside tools that the prompt describes, which nothing would hold to its schema.
+    #[error("where the prompt describes the tools, an answer by a schema can't be had beside them")]
     SchemaBesideTools,
-    /// The tools can't be described in the house format.
+    /// The tools can't be described.
     #[error(transparent)]
     House(#[from] TemplateError),
     /// There is no thread for the turn.
@@ -172,7 +172,7 @@ impl EndpointError {
             EndpointError::Tools { .. } => {
                 "any model can call in the format that the prompt describes: --tool-format house".into()
             }
-            EndpointError::SchemaBesideTools => "leave out --tool-format house, or the tools".into(),
+            EndpointError::SchemaBesideTools => "leave out --tool-format or the tools, or take --calls forced".into(),
             _ => return None,
         })
     }

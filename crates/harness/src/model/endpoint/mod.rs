@@ -15,7 +15,8 @@ mod turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::Request;
+use alara_engine::chat::Format;
+use alara_engine::{Request, ToolChoice};
 
 pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
@@ -30,9 +31,9 @@ use super::{ChatModel, Events, ModelError};
 pub struct Options {
     /// What the endpoint lets one in with. Default: nothing.
     pub key: Option<Key>,
-    /// Describe the tools in the system text and read calls from the answer's text, for models that are served without tool calls.
-    /// Default: the endpoint does both.
-    pub house: bool,
+    /// Describe the tools in the system text, with calls in this format, and read calls from the answer's text: for models that are served
+    /// without tool calls. Default: the endpoint does both.
+    pub format: Option<&'static Format>,
     /// Most tokens of a conversation, which an endpoint does not say by itself. Default: not known.
     pub context: Option<usize>,
     /// Whether to reason, for requests that don't say. Default: what the endpoint does by itself.
@@ -55,7 +56,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             key: None,
-            house: false,
+            format: None,
             context: None,
             thinking: None,
             connect: Duration::from_secs(10),
@@ -116,15 +117,23 @@ impl ChatModel for Endpoint {
     }
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
-        let Options { house, thinking, .. } = self.client.options;
+        let Options { format, thinking, .. } = self.client.options;
+        let must = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+        // A JSON schema can hold an answer to a call that is nothing but JSON.
+        let format =
+            format.map(|format| if must && format == Format::house() { Format::bare() } else { format });
         let completion_tokens = self.client.address.host() == "api.openai.com";
-        let dialect = body::Dialect { model: &self.model, house, thinking, completion_tokens };
+        let dialect = body::Dialect { model: &self.model, format, thinking, completion_tokens };
         let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();
-        let turn = Turn::start(self.client.clone(), &self.model, request, body);
+        let turn = Turn::start(self.client.clone(), &self.model, format, request, body);
         Ok(Box::new(turn.map_err(|error| ModelError::new(EndpointError::Thread(error)))?))
     }
 
     fn context(&self) -> Option<usize> {
         self.client.options.context
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        self.client.options.format
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
+use alara_engine::chat::Format;
 use alara_engine::{Event, Request};
 
 use super::answer::{Answer, Flaw};
@@ -36,6 +37,7 @@ impl Turn {
     pub(super) fn start(
         client: Arc<Client>,
         model: &str,
+        format: Option<&'static Format>,
         request: Request,
         body: String,
     ) -> io::Result<Self> {
@@ -46,6 +48,7 @@ impl Turn {
             client: client.clone(),
             agent: agent.clone(),
             model: model.to_owned(),
+            format,
             request,
             body,
             sender,
@@ -95,6 +98,7 @@ struct Worker {
     client: Arc<Client>,
     agent: ureq::Agent,
     model: String,
+    format: Option<&'static Format>,
     request: Request,
     body: String,
     sender: Sender<Result<Event, EndpointError>>,
@@ -128,11 +132,11 @@ impl Worker {
 
     /// Asks once, and passes on what comes.
     fn attempt(&mut self) -> Result<(), Trouble> {
-        let house = self.client.options.house;
-        let asked = Asked { model: &self.model, with_tools: !house && !self.request.tools.is_empty() };
+        let with_tools = self.format.is_none() && !self.request.tools.is_empty();
+        let asked = Asked { model: &self.model, with_tools };
         let response = self.client.post(&self.agent, &self.body, asked)?;
         let mut reader = response.into_body().into_with_config().limit(MOST).reader();
-        let mut answer = Answer::new(&self.request, house, self.started);
+        let mut answer = Answer::new(&self.request, self.format, self.started);
         let mut events = sse::Events::default();
         // An answer that is not streamed, which begins as no event can.
         let mut whole: Option<Vec<u8>> = None;

@@ -6,7 +6,7 @@ use super::object::ObjectScan;
 use super::tagged::TaggedScan;
 use super::{Block, Parsed};
 use crate::chat::formats::literal::{self, Failure};
-use crate::chat::formats::{Encoding, Format, Piece, is_bare};
+use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare};
 use crate::request::Tool;
 
 /// A call that is being read. Positions count from the call's opener.
@@ -28,6 +28,9 @@ pub(super) struct Call {
     /// How far the end of the arguments was looked for.
     searched: usize,
 }
+
+/// The longest first line of a block, in bytes.
+const LONGEST_LINE: usize = 200;
 
 /// How far the piece has been read that the call has got to.
 #[derive(Debug)]
@@ -156,6 +159,14 @@ impl Call {
                 let at = text.len() - name.len() + length;
                 self.named(&name[..length], tools, out).map_or(Reading::Wrong, |()| Reading::To(at))
             }
+            Piece::Language => {
+                let Some(length) = rest.find('\n') else {
+                    return if rest.len() > LONGEST_LINE { Reading::Wrong } else { Reading::More };
+                };
+                let tool = fences::tool(&rest[..length], tools).map(|tool| tool.name.clone());
+                let named = tool.and_then(|tool| self.named(&tool, tools, out));
+                named.map_or(Reading::Wrong, |()| Reading::To(self.at + length + 1))
+            }
             Piece::Id { .. } | Piece::Number => {
                 let Some(length) = rest.find(|character: char| !character.is_ascii_alphanumeric()) else {
                     return Reading::More;
@@ -242,6 +253,26 @@ impl Call {
                 }
                 self.state = Some(Scan::Tagged(scan));
                 reading
+            }
+            Encoding::Fence => {
+                // The line before may end right where the block does.
+                let block = self.at - 1;
+                let from = self.searched.max(block);
+                let found = text[from..].find(fences::CLOSE).map(|at| from + at);
+                let Some(end) = found else {
+                    self.searched = text.len().saturating_sub(fences::CLOSE.len()).max(block);
+                    while !text.is_char_boundary(self.searched) {
+                        self.searched -= 1;
+                    }
+                    return Reading::More;
+                };
+                let tool = tools.iter().find(|tool| Some(&tool.name) == self.name.as_ref());
+                let Some((name, _)) = tool.and_then(fences::argument) else { return Reading::Wrong };
+                let code = &text[self.at.min(end)..end];
+                let arguments = Map::from_iter([(name.to_owned(), Value::from(code))]);
+                self.report_rest(&arguments, out);
+                self.arguments = Some(arguments);
+                Reading::To(end + fences::CLOSE.len())
             }
             // Nothing to read before what closes them may have come.
             Encoding::Keywords if !self.comes(text, ')') => Reading::More,

@@ -11,17 +11,17 @@ fn examples_are_the_smallest_that_fit() {
         assert_eq!(example.value(&schema, "text", 0), expected, "{schema}");
     };
     let object = |properties: Value| json!({"type": "object", "properties": properties, "required": ["a"]});
-    check(json!({}), json!("text"));
+    check(json!({}), json!("Hello there"));
     check(json!({"type": "object"}), json!({}));
-    check(object(json!({"b": {}, "a": {"type": "string"}})), json!({"a": "a"}));
+    check(object(json!({"b": {}, "a": {"type": "string"}})), json!({"a": "blue"}));
     check(
         object(json!({"a": {"properties": {"b": {}, "c": {}}, "required": ["c"]}})),
-        json!({"a": {"c": "c"}}),
+        json!({"a": {"c": "blue"}}),
     );
-    check(json!({"required": ["x"]}), json!({"x": "x"}));
+    check(json!({"required": ["path"]}), json!({"path": "notes.txt"}));
     check(
         json!({"properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2}),
-        json!({"a": "a", "b": "b"}),
+        json!({"a": "blue", "b": "blue"}),
     );
     check(json!({"minProperties": 2, "additionalProperties": {"const": 1}}), json!({"key0": 1, "key1": 1}));
     check(
@@ -30,7 +30,7 @@ fn examples_are_the_smallest_that_fit() {
     );
 
     check(json!({"type": "string", "enum": ["x", "y"], "default": "y"}), json!("y"));
-    check(json!({"type": "string", "default": null}), json!("text"));
+    check(json!({"type": "string", "default": null}), json!("Hello there"));
     check(json!({"type": ["null", "string"], "default": null}), json!(null));
     check(json!({"examples": [7, "seven"], "type": "string"}), json!("seven"));
     check(json!({"const": {"a": 1}}), json!({"a": 1}));
@@ -58,11 +58,11 @@ fn examples_are_the_smallest_that_fit() {
     check(json!({"allOf": [{"minimum": 2}, {"maximum": 9}], "type": "integer"}), json!(2));
     check(
         json!({"allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]}),
-        json!({"a": "a", "b": "b"}),
+        json!({"a": "blue", "b": "blue"}),
     );
     check(
         json!({"properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["b"]}, {"required": ["a"]}]}),
-        json!({"b": "b"}),
+        json!({"b": "blue"}),
     );
     let tree = json!({
         "$ref": "#/$defs/node",

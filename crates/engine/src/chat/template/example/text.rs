@@ -1,4 +1,4 @@
-//! Example texts: by format, by pattern, else the property's own name.
+//! Example texts: by format, by pattern, else what a property of that name usually holds.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -41,11 +41,78 @@ pub(super) fn example(schema: &Keywords, name: &str) -> String {
     if let Some(text) = word("pattern").and_then(|pattern| matching(pattern, least..most.saturating_add(1))) {
         return text;
     }
-    let name = if name.is_empty() { "text" } else { name };
-    // Longer than any text that must be long, and than any name.
-    let enough = name.chars().count().max(least.min(LONGEST));
-    name.chars().chain(" ".chars()).cycle().take(enough.min(most)).collect()
+    let text = usual(name);
+    // Longer than any text that must be long, and than any of the table.
+    let enough = text.chars().count().max(least.min(LONGEST));
+    text.chars().chain(" ".chars()).cycle().take(enough.min(most)).collect()
 }
+
+/// What a property of this name usually holds: by the whole name, else by the last of its words that is known. Never the name itself,
+/// which small models would take for the value that is meant.
+fn usual(name: &str) -> &'static str {
+    let known = |word: &str| {
+        let fits =
+            |names: &[&str]| names.contains(&word) || names.iter().any(|name| format!("{name}s") == word);
+        VALUES.iter().find(|(names, _)| fits(names)).map(|(_, value)| *value)
+    };
+    let words = words(name);
+    let value = known(&words.concat()).or_else(|| words.iter().rev().find_map(|word| known(word)));
+    match value.unwrap_or("blue") {
+        value if value == name => "green",
+        value => value,
+    }
+}
+
+/// The words of a name, in lower case: `dateFrom` and `date_from` have two.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for character in name.chars() {
+        if !character.is_alphanumeric() || character.is_uppercase() {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| character.is_alphanumeric()) {
+            word.extend(character.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Values by the names that parameters of tools have.
+const VALUES: [(&[&str], &str); 32] = [
+    (&["command", "cmd"], "ls -l"),
+    (&["code", "script", "program"], "print(6 * 7)"),
+    (&["path", "file", "filename", "source", "src", "input", "target"], "notes.txt"),
+    (&["destination", "dest", "output"], "copy.txt"),
+    (&["directory", "dir", "folder", "root", "cwd"], "documents"),
+    (&["text", "content", "contents", "body", "message", "msg"], "Hello there"),
+    (&["answer", "reply", "result", "summary"], "There are 12 of them."),
+    (&["thought", "reason", "reasoning"], "First I look what is there."),
+    (&["query", "q", "search", "keywords"], "rain in Paris"),
+    (&["question"], "How many are there?"),
+    (&["task", "instruction", "prompt", "goal", "request"], "Count the words of notes.txt"),
+    (&["url", "uri", "link", "address", "endpoint"], "https://example.org/"),
+    (&["email", "mail", "recipient", "to", "sender", "from"], "ada@example.org"),
+    (&["name", "user", "username", "author", "owner", "person"], "Ada"),
+    (&["title", "subject", "heading", "topic"], "Monthly report"),
+    (&["city", "location", "place", "town", "where"], "Paris"),
+    (&["country"], "France"),
+    (&["street"], "12 Main Street"),
+    (&["language", "lang", "locale"], "en"),
+    (&["currency"], "EUR"),
+    (&["unit"], "celsius"),
+    (&["date", "day", "start", "end", "since", "until", "deadline"], "2026-01-31"),
+    (&["time", "hour", "when"], "12:00"),
+    (&["timezone", "tz", "zone"], "Europe/Paris"),
+    (&["pattern", "regex", "regexp", "glob"], "error"),
+    (&["old", "find", "before"], "cat"),
+    (&["new", "replace", "replacement", "after"], "dog"),
+    (&["id", "uid", "uuid", "number", "reference", "ref"], "a1b2c3"),
+    (&["key", "field", "column", "property"], "color"),
+    (&["tag", "label", "category", "type", "kind", "group"], "work"),
+    (&["sql"], "SELECT count(*) FROM orders"),
+    (&["repo", "repository", "project", "package"], "example/demo"),
+];
 
 /// The longest text that an example is given because it must be long, and the longest pattern that is looked at.
 const LONGEST: usize = 256;
@@ -261,10 +328,10 @@ mod tests {
             assert_eq!(example(schema.as_object().unwrap(), "path"), expected);
         };
         use serde_json::json;
-        check(json!({}), "path");
-        check(json!({"maxLength": 2}), "pa");
-        check(json!({"minLength": 7}), "path pa");
+        check(json!({}), "notes.txt");
+        check(json!({"maxLength": 2}), "no");
+        check(json!({"minLength": 12}), "notes.txt no");
         check(json!({"format": "date"}), "2026-01-31");
-        check(json!({"format": "color"}), "path");
+        check(json!({"format": "color"}), "notes.txt");
     }
 }

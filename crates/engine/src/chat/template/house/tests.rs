@@ -16,26 +16,87 @@ fn tool() -> Value {
 
 #[test]
 fn tools_are_described_in_the_system_text() {
-    let check = |before: Vec<Value>, answered: bool, expected: &str| {
+    let check = |before: Vec<Value>, answered: bool, must: bool, expected: &str| {
         let mut messages = before.clone();
-        describe(&mut messages, &[tool(), tool()], Format::house(), answered).unwrap();
+        describe(&mut messages, &[tool(), tool()], Format::house(), answered, must).unwrap();
         assert_eq!(messages[0], said("system", expected));
         assert_eq!(messages[1..], before[usize::from(before[0]["role"] == "system")..]);
-        describe(&mut messages, &[], Format::house(), answered).unwrap();
+        describe(&mut messages, &[], Format::house(), answered, must).unwrap();
         assert_eq!(messages[0], said("system", expected), "no tools, nothing to say");
     };
-    let head = "# Tools\n\nYou may use the tools below: a line of JSON for each, and an example of its call. To use one, end \
-        your answer with a call in exactly this form, with arguments that fit the tool's parameters.";
-    let result = " You then get its result in <tool_response> tags.";
-    let line = "{\"name\": \"f\", \"description\": \"Does\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": \
-        {\"type\": \"integer\"}}, \"required\": [\"a\"]}}\n\
-        <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let free =
+        "# Tools\n\nYou have the tools below. To use one, end your answer with a call, in exactly this form:";
+    let forced = "# Tools\n\nEach of your answers is one call of a tool below, in exactly this form:";
+    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let result = "You then get the result in <tool_response> tags.\n";
+    let line = "- f(a: integer): Does";
     let user = said("user", "hi");
-    check(vec![user.clone()], false, &format!("{head}\n\n{line}\n\n{line}"));
+    check(vec![user.clone()], false, false, &format!("{free}\n{call}\n\n{line}\n{line}"));
     check(
         vec![said("system", "Be brief."), user],
         true,
-        &format!("Be brief.\n\n{head}{result}\n\n{line}\n\n{line}"),
+        true,
+        &format!("Be brief.\n\n{forced}\n{call}\n{result}\n{line}\n{line}"),
+    );
+}
+
+/// A model that repeats the example runs nothing that is wrong by its form, and never the parameter's own name.
+#[test]
+fn no_example_is_the_name_of_its_parameter() {
+    let names = [
+        "command",
+        "code",
+        "path",
+        "text",
+        "query",
+        "url",
+        "name",
+        "city",
+        "date",
+        "id",
+        "blue",
+        "green",
+        "whatever",
+        "fileName",
+        "from_date",
+        "sha-256",
+        "",
+    ];
+    for name in names {
+        let parameters =
+            json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+        let value = example::arguments(&parameters)[name].clone();
+        assert!(value != name && value != "", "{name}: {value}");
+    }
+}
+
+#[test]
+fn blocks_of_code_are_shown_in_each_language() {
+    let tool = |name: &str, argument: &str| {
+        let parameters =
+            json!({"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]});
+        json!({"type": "function", "function": {"name": name, "description": "Does", "parameters": parameters}})
+    };
+    let told = |tools: &[Value], must: bool| {
+        let mut messages = Vec::new();
+        describe(&mut messages, tools, Format::from_name("code").unwrap(), true, must).unwrap();
+        text(&messages[0]).to_owned()
+    };
+    let (shell, python, finish) =
+        (tool("shell", "command"), tool("python", "code"), tool("finish", "answer"));
+    let blocks = "```bash\nls -l\n```\n```python\nprint(6 * 7)\n```";
+    let result = "You then get the result in <tool_response> tags.";
+    assert_eq!(
+        told(&[shell.clone(), python.clone()], false),
+        format!(
+            "# Tools\n\nYou act by code, which is run. To act, end your answer with one block, like these:\n{blocks}\n{result}"
+        )
+    );
+    assert_eq!(
+        told(&[shell, python, finish], true),
+        format!(
+            "# Tools\n\nEach of your answers is one block, like these:\n{blocks}\n```answer\nThere are 12 of them.\n```\n{result}"
+        )
     );
 }
 

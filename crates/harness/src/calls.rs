@@ -1,0 +1,349 @@
+//! Whether an NPC acts in each of its turns: the mode of its calls.
+//!
+//! A forced turn is exactly one call: of one of the NPC's tools, or of the built-in [`FINISH`], whose argument is the answer. It is forced
+//! by the request alone (`tool_choice: required`), so that it holds alike for a grammar here and for an endpoint. What the model says is
+//! read back by [`Spoken`]: whoever reads a trace sees an answer, not a tool.
+
+use std::fmt;
+use std::str::FromStr;
+
+use alara_engine::chat::Format;
+use alara_engine::{Event, Finish, Request, Tool, ToolCall, ToolChoice};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::model::ChatModel;
+use crate::team::Npc;
+
+/// The tool that a forced turn answers with; it has another name where an NPC has a tool of this one.
+pub const FINISH: &str = "finish";
+/// The argument in which `finish` carries the answer.
+const ANSWER: &str = "answer";
+/// The argument in which a model thinks before it fills in the others.
+const THOUGHT: &str = "thought";
+/// Most characters of a thought.
+const THOUGHT_LENGTH: usize = 200;
+
+/// Whether a turn must be a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Calls {
+    /// The model decides: a turn is text, calls, or both.
+    #[default]
+    Free,
+    /// Every turn is exactly one call.
+    Forced,
+    /// Every turn is exactly one call, whose first argument is a short thought.
+    Thought,
+}
+
+impl Calls {
+    /// The names of all.
+    pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
+
+    /// That of an NPC with this model: what its file says, else forced where tools are only told in the prompt, since who was not trained
+    /// to call does not call by itself.
+    pub fn of(npc: &Npc, model: &dyn ChatModel) -> Self {
+        let described = model.format().is_some_and(Format::described);
+        npc.calls.unwrap_or(if described { Calls::Forced } else { Calls::Free })
+    }
+
+    /// Whether it is the default, which older traces don't name.
+    pub fn is_free(&self) -> bool {
+        *self == Calls::Free
+    }
+
+    /// Asks for a turn in this mode. A request without tools stays as it is.
+    pub fn ask(self, request: &mut Request) {
+        if self == Calls::Free || request.tools.is_empty() {
+            return;
+        }
+        let finish = finish(&request.tools, request.schema.take());
+        request.tools.push(finish);
+        if self == Calls::Thought {
+            request.tools.iter_mut().for_each(|tool| think(&mut tool.parameters));
+        }
+        request.tool_choice = ToolChoice::Required;
+        request.parallel_tool_calls = false;
+    }
+
+    /// Takes the thought out of a call, so that it is as its tool wants it. `tools`: those of the NPC, as they are.
+    pub fn take_thought(self, call: &mut ToolCall, tools: &[Tool]) -> Option<String> {
+        let own = tools.iter().find(|tool| tool.name == call.name);
+        if self != Calls::Thought || own.is_some_and(|tool| has(&tool.parameters, THOUGHT)) {
+            return None;
+        }
+        call.arguments.shift_remove(THOUGHT)?.as_str().map(str::to_owned)
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(Calls::NAMES[*self as usize])
+    }
+}
+
+impl FromStr for Calls {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Calls::Free, Calls::Forced, Calls::Thought];
+        let found = all.into_iter().find(|calls| Calls::NAMES[*calls as usize] == name);
+        found.ok_or_else(|| format!("`{name}` is no mode of calls: it is {}", Calls::NAMES.join(", ")))
+    }
+}
+
+/// The tool that answers: with a text, or with a value of `schema`.
+fn finish(tools: &[Tool], schema: Option<Value>) -> Tool {
+    let answer = match schema {
+        Some(mut schema) => {
+            rebase(&mut schema, &format!("/properties/{ANSWER}"));
+            schema
+        }
+        None => json!({"type": "string", "description": "What you tell the user"}),
+    };
+    Tool {
+        name: finish_name(tools),
+        description: "Answer the user. Call it when the task is done, or when no other tool is needed".into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {ANSWER: answer},
+            "required": [ANSWER],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// A name for `finish` that no other tool has.
+fn finish_name(tools: &[Tool]) -> String {
+    let mut name = FINISH.to_owned();
+    while tools.iter().any(|tool| tool.name == name) {
+        name.push('_');
+    }
+    name
+}
+
+/// Lets the references of a schema that now stands at `place` point into it still.
+pub(crate) fn rebase(schema: &mut Value, place: &str) {
+    match schema {
+        Value::Object(keywords) => {
+            for (keyword, value) in keywords {
+                match (keyword.as_str(), value) {
+                    ("$ref", Value::String(target)) if target.starts_with('#') => {
+                        target.insert_str(1, place);
+                    }
+                    // These hold values, not schemas.
+                    ("const" | "enum" | "default" | "examples", _) => {}
+                    (_, value) => rebase(value, place),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| rebase(item, place)),
+        _ => {}
+    }
+}
+
+/// Puts a thought before the other arguments.
+fn think(parameters: &mut Value) {
+    if has(parameters, THOUGHT) {
+        return;
+    }
+    let thought = json!({
+        "type": "string",
+        "maxLength": THOUGHT_LENGTH,
+        "description": "What you see, and why this is the next step, in one short sentence",
+    });
+    let Value::Object(parameters) = parameters else { return };
+    let mut properties = Map::from_iter([(THOUGHT.to_owned(), thought)]);
+    if let Some(Value::Object(own)) = parameters.get_mut("properties") {
+        properties.append(own);
+    }
+    parameters.insert("properties".to_owned(), Value::Object(properties));
+    match parameters.get_mut("required") {
+        Some(Value::Array(required)) => required.insert(0, THOUGHT.into()),
+        _ => drop(parameters.insert("required".to_owned(), json!([THOUGHT]))),
+    }
+}
+
+fn has(parameters: &Value, name: &str) -> bool {
+    parameters.get("properties").is_some_and(|properties| properties.get(name).is_some())
+}
+
+/// Reads what a model says in a mode: a call of `finish` is its answer.
+#[derive(Debug, Default)]
+pub struct Spoken {
+    /// The name of `finish`; `None` = no turn is forced.
+    finish: Option<String>,
+    /// Whether the answer is JSON of any type, and not a text.
+    json: bool,
+    /// Whether the call under way is the answer.
+    answering: bool,
+    /// How many calls came that are none.
+    calls: usize,
+    answered: bool,
+}
+
+impl Spoken {
+    /// For an NPC with `tools`, whose answers are JSON by a schema, or not.
+    pub fn new(calls: Calls, tools: &[Tool], json: bool) -> Self {
+        let forced = calls != Calls::Free && !tools.is_empty();
+        Spoken { finish: forced.then(|| finish_name(tools)), json, ..Spoken::default() }
+    }
+
+    /// The event as whoever watches the NPC sees it; `None` = there is nothing to see.
+    pub fn hear(&mut self, event: Event) -> Option<Event> {
+        let Some(finish) = &self.finish else { return Some(event) };
+        match event {
+            Event::ToolCallDelta { index, name, arguments } => {
+                if let Some(name) = &name {
+                    self.answering = name == finish;
+                }
+                // The answer is told as a whole.
+                (!self.answering).then_some(Event::ToolCallDelta { index, name, arguments })
+            }
+            Event::ToolCall(mut call) if call.name == *finish => {
+                self.answered = true;
+                let text = match call.arguments.shift_remove(ANSWER) {
+                    Some(Value::String(text)) if !self.json => text,
+                    Some(value) => value.to_string(),
+                    None => String::new(),
+                };
+                Some(Event::Text { text })
+            }
+            Event::ToolCall(call) => {
+                self.calls += 1;
+                Some(Event::ToolCall(call))
+            }
+            Event::Incomplete { name, .. } if name == *finish => None,
+            Event::Done { finish: Finish::ToolCalls, usage } if self.answered && self.calls == 0 => {
+                Some(Event::Done { finish: Finish::Stop, usage })
+            }
+            other => Some(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, properties: Value) -> Tool {
+        let parameters = json!({"type": "object", "properties": properties, "required": [], "additionalProperties": false});
+        Tool { name: name.into(), description: String::new(), parameters }
+    }
+
+    fn asked(calls: Calls, tools: Vec<Tool>, schema: Option<Value>) -> Request {
+        let mut request = Request { tools, schema, ..Request::default() };
+        calls.ask(&mut request);
+        request
+    }
+
+    fn names(request: &Request) -> Vec<&str> {
+        request.tools.iter().map(|tool| tool.name.as_str()).collect()
+    }
+
+    fn call(name: &str, arguments: Value) -> Event {
+        let Value::Object(arguments) = arguments else { unreachable!() };
+        Event::ToolCall(ToolCall { id: "1".into(), name: name.into(), arguments })
+    }
+
+    #[test]
+    fn a_forced_turn_is_a_call_of_a_tool_or_of_finish() {
+        let tools = || vec![tool("shell", json!({"command": {"type": "string"}}))];
+        let free = asked(Calls::Free, tools(), None);
+        assert_eq!((names(&free), &free.tool_choice), (vec!["shell"], &ToolChoice::Auto));
+        let forced = asked(Calls::Forced, tools(), None);
+        assert_eq!(names(&forced), ["shell", "finish"]);
+        assert_eq!(forced.tool_choice, ToolChoice::Required);
+        let none = asked(Calls::Forced, Vec::new(), None);
+        assert_eq!((names(&none), &none.tool_choice), (vec![], &ToolChoice::Auto), "nothing could be called");
+        let taken = asked(Calls::Forced, vec![tool("finish", json!({}))], None);
+        assert_eq!(names(&taken), ["finish", "finish_"]);
+    }
+
+    #[test]
+    fn a_thought_comes_first_and_never_reaches_the_tool() {
+        let tools = vec![
+            tool("shell", json!({"command": {"type": "string"}})),
+            tool("think", json!({"thought": {"type": "string"}})),
+        ];
+        let request = asked(Calls::Thought, tools.clone(), None);
+        let keys = |tool: &Tool| -> Vec<String> {
+            tool.parameters["properties"].as_object().unwrap().keys().cloned().collect()
+        };
+        assert_eq!(keys(&request.tools[0]), ["thought", "command"]);
+        assert_eq!(request.tools[0].parameters["required"], json!(["thought"]));
+        assert_eq!(keys(&request.tools[1]), ["thought"], "it is the tool's own");
+        assert_eq!(keys(&request.tools[2]), ["thought", "answer"]);
+        let bare = |event| match event {
+            Event::ToolCall(mut call) => {
+                let thought = Calls::Thought.take_thought(&mut call, &tools);
+                (thought, Value::Object(call.arguments))
+            }
+            _ => unreachable!(),
+        };
+        let taken = bare(call("shell", json!({"thought": "t", "command": "ls"})));
+        assert_eq!(taken, (Some("t".to_owned()), json!({"command": "ls"})));
+        assert_eq!(bare(call("think", json!({"thought": "t"}))), (None, json!({"thought": "t"})));
+    }
+
+    #[test]
+    fn references_of_a_schema_point_to_where_it_stands() {
+        let schema = json!({
+            "type": "object", "properties": {"next": {"$ref": "#"}, "tag": {"$ref": "#/$defs/tag"}},
+            "$defs": {"tag": {"enum": [{"$ref": "#"}]}},
+        });
+        let request = asked(Calls::Forced, vec![tool("shell", json!({}))], Some(schema));
+        assert_eq!(request.schema, None);
+        let answer = &request.tools[1].parameters["properties"]["answer"];
+        assert_eq!(answer["properties"]["next"]["$ref"], "#/properties/answer");
+        assert_eq!(answer["properties"]["tag"]["$ref"], "#/properties/answer/$defs/tag");
+        assert_eq!(answer["$defs"]["tag"]["enum"][0]["$ref"], "#", "a value is none");
+    }
+
+    #[test]
+    fn an_answer_is_no_tool() {
+        let request = Request { tools: vec![tool("shell", json!({}))], ..Request::default() };
+        let hear = |request: &Request, events: Vec<Event>| -> Vec<Event> {
+            let mut spoken = Spoken::new(Calls::Forced, &request.tools, request.schema.is_some());
+            events.into_iter().filter_map(|event| spoken.hear(event)).collect()
+        };
+        let done = |finish| Event::Done { finish, usage: Default::default() };
+        let delta = |name: Option<&str>, arguments: &str| Event::ToolCallDelta {
+            index: 0,
+            name: name.map(str::to_owned),
+            arguments: arguments.into(),
+        };
+        let answer = || {
+            vec![
+                delta(Some("finish"), ""),
+                delta(None, "{\"answer\": \"It is done.\"}"),
+                call("finish", json!({"answer": "It is done."})),
+                done(Finish::ToolCalls),
+            ]
+        };
+        let text = |text: &str| Event::Text { text: text.into() };
+        assert_eq!(hear(&request, answer()), [text("It is done."), done(Finish::Stop)]);
+        let by_schema = Request { schema: Some(json!({"type": "string"})), ..request.clone() };
+        assert_eq!(hear(&by_schema, answer())[0], text("\"It is done.\""));
+        let works = || vec![delta(Some("shell"), "{}"), call("shell", json!({})), done(Finish::ToolCalls)];
+        assert_eq!(hear(&request, works()), works());
+        let cut = vec![
+            delta(Some("finish"), "{"),
+            Event::Incomplete { name: "finish".into(), arguments: "{".into() },
+            done(Finish::Length),
+        ];
+        assert_eq!(hear(&request, cut), [done(Finish::Length)]);
+        let mut free = Spoken::new(Calls::Free, &request.tools, false);
+        assert_eq!(free.hear(call("finish", json!({}))), Some(call("finish", json!({}))), "nobody's answer");
+    }
+
+    #[test]
+    fn modes_have_names() {
+        for name in Calls::NAMES {
+            assert_eq!(name.parse::<Calls>().unwrap().to_string(), name);
+            assert_eq!(serde_json::to_value(name.parse::<Calls>().unwrap()).unwrap(), name);
+        }
+        assert!("always".parse::<Calls>().unwrap_err().contains("free, forced, thought"));
+    }
+}
