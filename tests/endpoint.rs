@@ -389,8 +389,8 @@ fn streams(output: &Output) -> (i32, String, String) {
 #[test]
 fn a_task_at_an_endpoint() {
     let touch = json!({"command": "echo seven > f; cat f"}).to_string();
-    let house = json!({"name": "shell", "arguments": {"command": "echo seven > f; cat f"}});
-    let house = format!("<tool_call>\n{house}\n</tool_call>");
+    // Forced, since the prompt describes the tools, and so held to a schema.
+    let house = json!({"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}).to_string();
     for (format, first) in [("", call("c1", "shell", &touch)), ("house", text(&house))] {
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 5}});
         let first = Answer::events(&[first, end("tool_calls"), usage.clone()]);
