@@ -18,6 +18,7 @@ pub mod layers;
 mod listener;
 mod logits;
 pub mod memory;
+pub mod nearest;
 pub mod offload;
 pub mod placement;
 mod pool;

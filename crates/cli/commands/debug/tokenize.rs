@@ -15,7 +15,7 @@ pub struct Args {
     /// Recognize control tokens such as <|im_end|>; otherwise they are plain text
     #[arg(long)]
     special: bool,
-    /// Begin with BOS, if that is the model's way
+    /// Begin with BOS and end with a separator or EOS, if that is the model's way
     #[arg(long)]
     bos: bool,
     /// Read one record a line, {"text", "parse_special", "add_special"}, where the last two default to --special and
@@ -50,7 +50,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn tokens(tokenizer: &Tokenizer, text: &str, special: bool, bos: bool) -> Result<Vec<u32>, TokenizerError> {
-    let first = tokenizer.bos().filter(|_| bos && tokenizer.add_bos());
-    Ok(first.into_iter().chain(tokenizer.encode(text, special)?).collect())
+fn tokens(tokenizer: &Tokenizer, text: &str, special: bool, whole: bool) -> Result<Vec<u32>, TokenizerError> {
+    if whole { tokenizer.encode_whole(text, special) } else { tokenizer.encode(text, special) }
 }

@@ -116,6 +116,15 @@ impl Metadata {
         })
     }
 
+    /// An array of bytes, whichever sign they are written with.
+    pub fn bytes(&self, key: &str) -> Result<Option<Vec<u8>>, GgufError> {
+        self.typed(key, "an array of bytes", |value| match value {
+            Value::Array(Array::U8(v)) => Some(v.clone()),
+            Value::Array(Array::I8(v)) => Some(v.iter().map(|&byte| byte.cast_unsigned()).collect()),
+            _ => None,
+        })
+    }
+
     /// An array of floats.
     pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
         self.typed(key, "an array of numbers", |value| match value {

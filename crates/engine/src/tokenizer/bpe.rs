@@ -1,32 +1,36 @@
-//! Byte-level BPE: words, written in the printable alphabet, whose byte pairs `tokenizers` merges.
+//! BPE by a list of merges: words, in most vocabularies written in the printable alphabet of bytes, whose pairs `tokenizers`
+//! merges.
 
 use std::collections::HashSet;
 
-use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::utils::SysRegex;
+use tokenizers::{Model, Token};
 
-use super::pretokenizer::{self, Rule};
-use super::vocabulary::{TokenKind, Vocabulary};
-use super::{TokenizerError, alphabet};
-use crate::gguf::{Gguf, Strings};
+use super::kind::Algorithm;
+use super::pretokenizer::{IgnoreMerges, Rule, Splitter};
+use super::vocabulary::{Spelling, TokenKind, Vocabulary};
+use super::{TokenizerError, alphabet, spm};
+use crate::gguf::Gguf;
 
 #[derive(Debug)]
 pub(super) struct Bpe {
     merger: BPE,
-    regex: SysRegex,
-    pub(super) rule: &'static Rule,
+    splitter: Splitter,
+    /// What the file calls the rule.
+    name: &'static str,
+    rule: &'static Rule,
 }
 
 impl Bpe {
     pub(super) fn new(
         gguf: &Gguf,
         vocabulary: &Vocabulary,
-        merges: &Strings,
+        name: &'static str,
         rule: &'static Rule,
     ) -> Result<Bpe, TokenizerError> {
+        let key = "tokenizer.ggml.merges";
+        let merges = gguf.metadata().strings(key)?.ok_or_else(|| gguf.metadata().missing(key))?;
         let problem = |problem| TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem };
-        let regex = SysRegex::new(rule.regex).map_err(|e| problem(format!("splitting expression: {e}")))?;
         // Control, unknown and unused tokens are not in the merger's vocabulary, so that no text can be merged into one.
         let mut known = Vocab::with_capacity(vocabulary.len());
         let mut hidden = HashSet::new();
@@ -62,27 +66,58 @@ impl Bpe {
         // Without the merger's cache of words: each thread would have its own, which grows with what users write.
         let merger = BPE::builder()
             .vocab_and_merges(known, pairs)
-            .ignore_merges(rule.ignore_merges)
+            .ignore_merges(rule.ignore_merges == IgnoreMerges::Always)
+            .byte_fallback(rule.spelling == Spelling::Pieces)
             .cache_capacity(0)
             .build();
-        Ok(Bpe { merger: merger.map_err(|e| problem(e.to_string()))?, regex, rule })
+        let merger = merger.map_err(|e| problem(e.to_string()))?;
+        Ok(Bpe { merger, splitter: Splitter::new(rule)?, name, rule })
+    }
+}
+
+impl Algorithm for Bpe {
+    fn name(&self) -> &'static str {
+        "bpe"
     }
 
-    /// The token that is written so.
-    pub(super) fn id(&self, text: &str) -> Option<u32> {
-        self.merger.token_to_id(text)
+    fn options(&self) -> String {
+        let Rule { names: _, split, ignore_merges, add_bos: _, spelling, drop_gaps } = self.rule;
+        format!("{split:?} {ignore_merges:?} {spelling:?} {drop_gaps}")
     }
 
-    /// Appends the tokens of a text.
-    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn pre_tokenizer(&self) -> Option<&'static str> {
+        Some(self.name)
+    }
+
+    fn encode(
+        &self,
+        vocabulary: &Vocabulary,
+        text: &str,
+        _: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let mut letters = String::new();
-        pretokenizer::split(&self.regex, text, |at, word| {
+        self.splitter.split(text, |at, word| {
             letters.clear();
-            letters.extend(word.bytes().map(alphabet::letter));
+            match self.rule.spelling {
+                Spelling::Bytes => letters.extend(word.bytes().map(alphabet::letter)),
+                _ => letters.extend(word.chars().map(spm::written)),
+            }
+            if self.rule.ignore_merges == IgnoreMerges::Lines
+                && word.bytes().all(|byte| byte == b'\n')
+                && let Some(id) = self.merger.token_to_id(&letters)
+            {
+                ids.push(id);
+                return Ok(());
+            }
             let problem = |problem| TokenizerError::Text { at, problem };
             let tokens = self.merger.tokenize(&letters).map_err(|e| problem(e.to_string()))?;
             // The model leaves out what it has no token for.
-            if tokens.iter().map(|token| token.value.len()).sum::<usize>() != letters.len() {
+            let length = |token: &Token| match vocabulary.kind(token.id) {
+                TokenKind::Byte => vocabulary.bytes(token.id).len(),
+                _ => token.value.len(),
+            };
+            if tokens.iter().map(length).sum::<usize>() != letters.len() {
                 return Err(problem(format!("the vocabulary lacks bytes of {word:?}")));
             }
             ids.extend(tokens.iter().map(|token| token.id));

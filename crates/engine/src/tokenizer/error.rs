@@ -10,26 +10,46 @@ pub enum TokenizerError {
     Gguf(#[from] GgufError),
     /// The file's tokenizer works by an algorithm that is not here.
     #[error(
-        "{file} has a tokenizer of kind \"{model}\" (tokenizer.ggml.model); known are \"gpt2\" (byte-level BPE) and \
-         \"llama\" (SentencePiece)"
+        "{file} has a tokenizer of kind \"{model}\" (tokenizer.ggml.model), which is not built{hint} (built: {known})"
     )]
     UnknownModel {
         /// The file.
         file: String,
         /// `tokenizer.ggml.model`.
         model: String,
+        /// The known kind that is most like it.
+        hint: String,
+        /// The known kinds.
+        known: String,
     },
     /// A splitting rule that is not in the table. Guessing one would give wrong tokens without a sign of it.
     #[error(
-        "{file} names the pre-tokenizer \"{pre}\" (tokenizer.ggml.pre), which is not known; known are {known}"
+        "{file} names the pre-tokenizer \"{pre}\" (tokenizer.ggml.pre), which is not among the {known} known ones{hint}"
     )]
     UnknownPreTokenizer {
         /// The file.
         file: String,
         /// `tokenizer.ggml.pre`.
         pre: String,
-        /// Names in the table.
-        known: String,
+        /// Number of names in the table.
+        known: usize,
+        /// The known name that is most like it.
+        hint: String,
+    },
+    /// What converters write that don't know the rule.
+    #[error(
+        "{file} does not say how its tokenizer splits text (tokenizer.ggml.pre is \"default\"): convert the model again, \
+         or name the rule in its architecture file"
+    )]
+    DefaultPreTokenizer {
+        /// The file.
+        file: String,
+    },
+    /// The embedded table of rules is broken.
+    #[error("models/pretokenizers.yaml: {problem}")]
+    Rules {
+        /// What was found.
+        problem: String,
     },
     /// There is nothing to encode with.
     #[error("{file}: the vocabulary is empty (tokenizer.ggml.tokens)")]

@@ -2,22 +2,16 @@
 
 use sha2::{Digest, Sha256};
 
-use super::Algorithm;
+use super::kind::Algorithm;
 use super::vocabulary::Vocabulary;
 use crate::gguf::Strings;
 
 /// SHA-256 over everything that encoding depends on. Each list and text is preceded by its length, so that no two
 /// vocabularies are written alike.
-pub(super) fn of(vocabulary: &Vocabulary, algorithm: &Algorithm, merges: &Strings) -> [u8; 32] {
+pub(super) fn of(vocabulary: &Vocabulary, algorithm: &dyn Algorithm, merges: &Strings) -> [u8; 32] {
     let mut hash = Sha256::new();
-    text(
-        &mut hash,
-        match algorithm {
-            Algorithm::Bpe(bpe) => bpe.rule.names[0],
-            Algorithm::Spm(spm) if spm.space_prefix => "SentencePiece, a space before text",
-            Algorithm::Spm(_) => "SentencePiece",
-        },
-    );
+    text(&mut hash, algorithm.name());
+    text(&mut hash, &algorithm.options());
     hash.update((vocabulary.len() as u64).to_le_bytes());
     for (_, written, kind) in vocabulary.iter() {
         text(&mut hash, written);

@@ -1,21 +1,29 @@
 //! From a file's metadata to tokens, and back to text.
 //!
-//! Owns vocabulary, splitting rules and special tokens. Byte pairs are merged by `tokenizers`' BPE model; cutting text at
-//! special tokens and into words is done here, because messages' content must never become a control token, and so is
-//! SentencePiece's BPE. Knows nothing of templates, and of models just what their architecture file says.
+//! Owns vocabulary, splitting rules and special tokens. `kind` has the algorithms by the names that files give them. Pairs
+//! are merged by `tokenizers`' BPE model; cutting text at special tokens and into words is done here, because messages'
+//! content must never become a control token, and so are the other algorithms. Knows nothing of templates, and of models
+//! just what their architecture file says.
 
 mod alphabet;
 mod bpe;
+mod charsmap;
 mod env;
 mod error;
 mod facts;
 mod fingerprint;
+mod kind;
+mod plamo;
+mod prefixes;
 mod pretokenizer;
 mod retype;
+mod rwkv;
 mod special;
 mod spm;
 mod stream;
+mod unigram;
 mod vocabulary;
+mod wordpiece;
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +39,9 @@ pub use stream::DecodeStream;
 pub use vocabulary::TokenKind;
 
 use crate::gguf::{Gguf, Strings};
-use bpe::Bpe;
-use pretokenizer::Rule;
+use kind::{Algorithm, Parts};
 use special::{Finder, Piece, Roles};
-use spm::Spm;
-use vocabulary::{Spelling, Vocabulary};
+use vocabulary::Vocabulary;
 
 /// The tokenizer of a model. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -61,7 +67,7 @@ struct Core {
     /// Finds user-defined tokens.
     user_defined: Finder,
     roles: Roles,
-    algorithm: Algorithm,
+    algorithm: Box<dyn Algorithm>,
     /// Ids that mean nothing.
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
@@ -71,19 +77,15 @@ struct Core {
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
+    /// What stands after a whole text.
+    last: Option<u32>,
     fingerprint: [u8; 32],
 }
 
-/// How plain text becomes tokens.
-#[derive(Debug)]
-enum Algorithm {
-    Bpe(Box<Bpe>),
-    Spm(Spm),
-}
-
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`. Accepted are byte-level BPE (`gpt2`) with a known `tokenizer.ggml.pre`, and SentencePiece's
-    /// BPE (`llama`).
+    /// Reads `tokenizer.ggml.*`. Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known `tokenizer.ggml.pre`,
+    /// SentencePiece's BPE (`llama`) and unigram model (`t5`), WordPiece (`bert`), and those of RWKV (`rwkv`) and PLaMo 2
+    /// (`plamo2`).
     ///
     /// # Errors
     /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or contradict each other.
@@ -96,38 +98,16 @@ impl Tokenizer {
     /// # Errors
     /// As [`from_gguf`](Self::from_gguf).
     pub fn with_facts(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Tokenizer, TokenizerError> {
-        let metadata = gguf.metadata();
-        let key = "tokenizer.ggml.model";
-        let (spelling, add_bos) = match metadata.str(key)?.ok_or_else(|| metadata.missing(key))? {
-            "gpt2" => (Spelling::Bytes, false),
-            "llama" => (Spelling::Pieces, true),
-            other => {
-                let (file, model) = (gguf.name().to_owned(), other.to_owned());
-                return Err(TokenizerError::UnknownModel { file, model });
-            }
-        };
-        let vocabulary = Vocabulary::read(gguf, spelling)?;
-        let merges = metadata.strings("tokenizer.ggml.merges")?;
+        let Parts { vocabulary, spelling, algorithm, bos, add_bos, last } = kind::build(gguf, facts)?;
+        let merges = gguf.metadata().strings("tokenizer.ggml.merges")?;
         let none = Strings::default();
-        let (algorithm, add_bos) = match spelling {
-            Spelling::Bytes => {
-                let rule = Rule::of(gguf, vocabulary.len(), facts)?;
-                let merges = merges.ok_or_else(|| metadata.missing("tokenizer.ggml.merges"))?;
-                (Algorithm::Bpe(Box::new(Bpe::new(gguf, &vocabulary, merges, rule)?)), rule.add_bos)
-            }
-            // Scores decide; some files list merges as well. The splitting rule has no meaning here.
-            Spelling::Pieces => {
-                let prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.or(facts.space_prefix);
-                (Algorithm::Spm(Spm::new(&vocabulary, prefix.unwrap_or(true))), add_bos)
-            }
-        };
         let finder = |kinds: &[TokenKind]| {
             Finder::new(&vocabulary, |kind| kinds.contains(&kind)).map_err(|e| TokenizerError::Vocabulary {
                 file: gguf.name().to_owned(),
                 problem: format!("special tokens: {e}"),
             })
         };
-        let roles = Roles::read(gguf, &vocabulary, spelling)?;
+        let roles = Roles::read(gguf, &vocabulary, spelling, last)?;
         let drawable = drawable(&vocabulary);
         let core = Core {
             control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
@@ -140,10 +120,11 @@ impl Tokenizer {
             endless: without(&drawable, &roles.ends),
             drawable,
             roles,
-            bos: special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?,
+            bos,
+            last,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
-            add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos),
-            fingerprint: fingerprint::of(&vocabulary, &algorithm, merges.unwrap_or(&none)),
+            add_bos,
+            fingerprint: fingerprint::of(&vocabulary, &*algorithm, merges.unwrap_or(&none)),
             vocabulary,
             algorithm,
         };
@@ -156,6 +137,17 @@ impl Tokenizer {
     /// If the vocabulary has no tokens for the text.
     pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
         self.core.encode(text, parse_special, true)
+    }
+
+    /// Tokens of a whole text as a model reads it that was not trained to go on with it, such as one for embeddings: with BOS
+    /// before it and a separator or EOS after it, where the model wants them.
+    ///
+    /// # Errors
+    /// If the vocabulary has no tokens for the text.
+    pub fn encode_whole(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
+        let first = self.core.bos.filter(|_| self.core.add_bos);
+        let text = self.encode(text, parse_special)?;
+        Ok(first.into_iter().chain(text).chain(self.core.last).collect())
     }
 
     /// Tokens of a text that stands within another one. Control tokens are recognized.
@@ -229,13 +221,16 @@ impl Tokenizer {
         self.core.vocabulary.texts.get(id as usize)
     }
 
-    /// The token that the vocabulary writes so.
+    /// The token that the vocabulary writes so, an ordinary one if there is one. Looks through all of them.
     pub fn id(&self, text: &str) -> Option<u32> {
-        let ordinary = match &self.core.algorithm {
-            Algorithm::Bpe(bpe) => bpe.id(text),
-            Algorithm::Spm(spm) => spm.id(text),
-        };
-        ordinary.or_else(|| self.core.vocabulary.iter().find(|token| token.1 == text).map(|token| token.0))
+        let mut other = None;
+        for (id, _, kind) in self.core.vocabulary.iter().filter(|token| token.1 == text) {
+            if matches!(kind, TokenKind::Normal | TokenKind::Byte) {
+                return Some(id);
+            }
+            other.get_or_insert(id);
+        }
+        other
     }
 
     /// Texts that a prompt's plain text must not contain unprotected: in it they are control tokens, or the unknown one.
@@ -305,12 +300,19 @@ impl Tokenizer {
         self.core.add_bos
     }
 
-    /// Name of the rule that cuts text into words, for example `qwen2`. SentencePiece has none.
+    /// Name of the algorithm: `bpe`, `sentencepiece`, `wordpiece`, `unigram`, `rwkv` or `plamo2`.
+    pub fn algorithm(&self) -> &'static str {
+        self.core.algorithm.name()
+    }
+
+    /// Whether text is changed before it is cut into tokens, so that it does not come back as it was: case and accents, say.
+    pub fn normalizes(&self) -> bool {
+        self.core.algorithm.normalizes()
+    }
+
+    /// Name of the rule that cuts text into words, for example `qwen2`. Only BPE has one.
     pub fn pre_tokenizer(&self) -> Option<&'static str> {
-        match &self.core.algorithm {
-            Algorithm::Bpe(bpe) => Some(bpe.rule.names[0]),
-            Algorithm::Spm(_) => None,
-        }
+        self.core.algorithm.pre_tokenizer()
     }
 
     /// SHA-256 of all that decides which tokens a text becomes: texts, kinds and scores of the tokens, merges, and rules.
@@ -345,12 +347,9 @@ impl Core {
     /// Text without control tokens.
     fn encode_text(&self, text: &str, prefix: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         for piece in self.user_defined.split(text) {
-            match (piece, &self.algorithm) {
-                (Piece::Token(id), _) => ids.push(id),
-                (Piece::Text(text), Algorithm::Bpe(bpe)) => bpe.encode(text, ids)?,
-                (Piece::Text(text), Algorithm::Spm(spm)) => {
-                    spm.encode(&self.vocabulary.scores, text, prefix, ids)?;
-                }
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(text) => self.algorithm.encode(&self.vocabulary, text, prefix, ids)?,
             }
         }
         Ok(())
@@ -364,12 +363,10 @@ impl Core {
             _ => show_special || self.roles.visible.contains(&id),
         };
         let bytes = if shown { self.vocabulary.bytes(id) } else { &[] };
-        match &self.algorithm {
-            Algorithm::Spm(spm) if first && spm.space_prefix && kind == TokenKind::Normal => {
-                bytes.strip_prefix(b" ").unwrap_or(bytes)
-            }
-            _ => bytes,
+        if first && self.algorithm.space_prefix() && kind == TokenKind::Normal {
+            return bytes.strip_prefix(b" ").unwrap_or(bytes);
         }
+        bytes
     }
 }
 

@@ -1,142 +1,167 @@
-//! How text is cut into words before byte pairs are merged: one row a `tokenizer.ggml.pre`.
-//!
-//! Expressions are those of the models' own Hugging Face tokenizers. No row normalizes: for Qwen, Hugging Face states NFC,
-//! but the tokens it is compared with are those of the text as it is.
+//! How text is cut into words before byte pairs are merged: one entry of `models/pretokenizers.yaml` a way, embedded at
+//! build time. What the keys mean stands there.
 
-use tokenizers::utils::SysRegex;
+use std::sync::LazyLock;
 
+use fancy_regex::Regex;
+use serde::Deserialize;
+
+use super::vocabulary::Spelling;
 use super::{TokenizerError, TokenizerFacts};
 use crate::gguf::Gguf;
+use crate::nearest;
 
-/// A row of the table.
-#[derive(Debug)]
+static RULES: LazyLock<Result<Vec<Rule>, String>> = LazyLock::new(|| {
+    serde_saphyr::from_str(include_str!("../../../../models/pretokenizers.yaml"))
+        .map_err(|error| error.to_string())
+});
+
+/// An entry of the table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     /// Values of `tokenizer.ggml.pre`.
-    pub(super) names: &'static [&'static str],
-    pub(super) regex: &'static str,
-    /// A word that is a token as a whole is that token, whether or not merges lead to it.
-    pub(super) ignore_merges: bool,
-    /// Whether a text begins with BOS where the file does not say.
-    pub(super) add_bos: bool,
+    pub(super) names: Vec<String>,
+    /// Expressions, each for the pieces that the former left.
+    pub(super) split: Vec<String>,
+    #[serde(default)]
+    pub(super) ignore_merges: IgnoreMerges,
+    #[serde(default)]
+    pub(super) add_bos: AddBos,
+    #[serde(default)]
+    pub(super) spelling: Spelling,
+    /// Whether what lies between matches is left out.
+    #[serde(default)]
+    pub(super) drop_gaps: bool,
 }
 
-/// Contractions, and a non-letter before letters.
-macro_rules! words {
-    ($letters:literal, $numbers:literal, $others:literal) => {
-        concat!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?",
-            $letters,
-            "+|",
-            $numbers,
-            r"| ?[^\s",
-            $others,
-            r"]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        )
-    };
+/// Which words that are a token as a whole are that token, whether or not merges lead to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum IgnoreMerges {
+    #[default]
+    Never,
+    /// Runs of line feeds.
+    Lines,
+    Always,
 }
 
-/// Words cut where lower case turns to upper case. `$suffix`: contractions stay with their word.
-macro_rules! cased {
-    ($suffix:literal, $numbers:literal) => {
-        concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-            $suffix,
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-            $suffix,
-            "|",
-            $numbers,
-            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        )
-    };
+/// Whether a prompt begins with BOS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AddBos {
+    /// Where the file says so.
+    #[default]
+    Asked,
+    /// Unless the file says no.
+    Unasked,
+    /// Whatever the file says.
+    Always,
 }
 
-const THREE_DIGITS: &str = words!(r"\p{L}", r"\p{N}{1,3}", r"\p{L}\p{N}");
-
-pub(super) const RULES: &[Rule] = &[
-    Rule {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        regex: THREE_DIGITS,
-        ignore_merges: true,
-        add_bos: true,
-    },
-    Rule { names: &["dbrx"], regex: THREE_DIGITS, ignore_merges: false, add_bos: false },
-    Rule { names: &["glm4", "chatglm-bpe"], regex: THREE_DIGITS, ignore_merges: true, add_bos: false },
-    Rule {
-        names: &["qwen2", "deepseek-r1-qwen"],
-        regex: words!(r"\p{L}", r"\p{N}", r"\p{L}\p{N}"),
-        ignore_merges: false,
-        add_bos: false,
-    },
-    Rule {
-        names: &["qwen35"],
-        regex: words!(r"[\p{L}\p{M}]", r"\p{N}", r"\p{L}\p{M}\p{N}"),
-        ignore_merges: false,
-        add_bos: false,
-    },
-    Rule {
-        names: &["gpt-4o"],
-        regex: cased!(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"),
-        ignore_merges: false,
-        add_bos: false,
-    },
-    Rule { names: &["tekken"], regex: cased!("", r"\p{N}"), ignore_merges: true, add_bos: true },
-    Rule {
-        names: &["gpt-2"],
-        regex: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        ignore_merges: false,
-        add_bos: false,
-    },
-];
+impl AddBos {
+    /// `stated`: what the file says.
+    pub(super) fn given(self, stated: Option<bool>) -> bool {
+        match self {
+            AddBos::Asked => stated.unwrap_or(false),
+            AddBos::Unasked => stated.unwrap_or(true),
+            AddBos::Always => true,
+        }
+    }
+}
 
 impl Rule {
-    /// The row that the file names; where it names none or `default`, the one that `facts` name.
+    /// The name and entry that the file states; where it states none or `default`, those that `facts` name. `default` alone
+    /// is what converters write that do not know the rule.
     pub(super) fn of(
         gguf: &Gguf,
         tokens: usize,
         facts: &TokenizerFacts,
-    ) -> Result<&'static Rule, TokenizerError> {
+    ) -> Result<(&'static str, &'static Rule), TokenizerError> {
         let key = "tokenizer.ggml.pre";
         let stated = gguf.metadata().str(key)?;
         let silent = matches!(stated, None | Some("default"));
         let applies = silent && facts.tokens.is_none_or(|size| size == tokens);
-        let name = facts.pre.as_deref().filter(|_| applies).or(stated);
-        let name = name.ok_or_else(|| gguf.metadata().missing(key))?;
-        Rule::named(name).ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-            file: gguf.name().to_owned(),
-            pre: name.to_owned(),
-            known: Rule::known(),
+        match (facts.pre.as_deref().filter(|_| applies), stated) {
+            (Some(name), _) => Rule::named(gguf, name),
+            (None, Some("default")) => {
+                Err(TokenizerError::DefaultPreTokenizer { file: gguf.name().to_owned() })
+            }
+            (None, stated) => Rule::named(gguf, stated.ok_or_else(|| gguf.metadata().missing(key))?),
+        }
+    }
+
+    /// The entry of a name.
+    pub(super) fn named(gguf: &Gguf, name: &str) -> Result<(&'static str, &'static Rule), TokenizerError> {
+        let rules = rules()?;
+        let found =
+            rules.iter().find_map(|rule| Some((rule.names.iter().find(|n| *n == name)?.as_str(), rule)));
+        found.ok_or_else(|| {
+            let known = rules.iter().flat_map(|rule| &rule.names).map(String::as_str);
+            TokenizerError::UnknownPreTokenizer {
+                file: gguf.name().to_owned(),
+                pre: name.to_owned(),
+                known: known.clone().count(),
+                hint: nearest::hint(name, known),
+            }
         })
-    }
-
-    /// The row for a name.
-    pub(super) fn named(name: &str) -> Option<&'static Rule> {
-        RULES.iter().find(|rule| rule.names.contains(&name))
-    }
-
-    /// All names, for messages.
-    pub(super) fn known() -> String {
-        let names: Vec<&str> = RULES.iter().flat_map(|rule| rule.names).copied().collect();
-        names.join(", ")
     }
 }
 
-/// Cuts `text` into words. Every rule matches at every character, so a gap means that the expression gave up.
-pub(super) fn split(
-    regex: &SysRegex,
-    text: &str,
-    mut word: impl FnMut(usize, &str) -> Result<(), TokenizerError>,
-) -> Result<(), TokenizerError> {
-    let gave_up =
-        |at| Err(TokenizerError::Text { at, problem: "the splitting expression gave up".to_owned() });
-    let mut at = 0;
-    for (start, end) in regex.find_iter(text) {
-        if start != at || end == start {
-            return gave_up(at);
-        }
-        word(at, &text[start..end])?;
-        at = end;
+/// The whole table.
+pub(super) fn rules() -> Result<&'static [Rule], TokenizerError> {
+    RULES.as_deref().map_err(|problem| TokenizerError::Rules { problem: problem.clone() })
+}
+
+/// The expressions of a rule.
+#[derive(Debug)]
+pub(super) struct Splitter {
+    steps: Vec<Regex>,
+    drop_gaps: bool,
+}
+
+impl Splitter {
+    pub(super) fn new(rule: &Rule) -> Result<Splitter, TokenizerError> {
+        let steps: Result<_, _> = rule.split.iter().map(|expression| Regex::new(expression)).collect();
+        let steps = steps.map_err(|error| TokenizerError::Rules { problem: error.to_string() })?;
+        Ok(Splitter { steps, drop_gaps: rule.drop_gaps })
     }
-    if at == text.len() { Ok(()) } else { gave_up(at) }
+
+    /// Cuts `text` into words; `word` gets where each begins.
+    pub(super) fn split(
+        &self,
+        text: &str,
+        mut word: impl FnMut(usize, &str) -> Result<(), TokenizerError>,
+    ) -> Result<(), TokenizerError> {
+        self.step(&self.steps, 0, text, &mut word)
+    }
+
+    fn step(
+        &self,
+        steps: &[Regex],
+        at: usize,
+        text: &str,
+        word: &mut dyn FnMut(usize, &str) -> Result<(), TokenizerError>,
+    ) -> Result<(), TokenizerError> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let Some((first, rest)) = steps.split_first() else { return word(at, text) };
+        let mut from = 0;
+        for found in first.find_iter(text) {
+            let gave_up = |problem: fancy_regex::Error| TokenizerError::Text {
+                at: at + from,
+                problem: format!("the splitting expression gave up: {problem}"),
+            };
+            let found = found.map_err(gave_up)?;
+            if !self.drop_gaps {
+                self.step(rest, at + from, &text[from..found.start()], word)?;
+            }
+            self.step(rest, at + found.start(), found.as_str(), word)?;
+            from = found.end();
+        }
+        if self.drop_gaps { Ok(()) } else { self.step(rest, at + from, &text[from..], word) }
+    }
 }
 
 #[cfg(test)]
@@ -152,25 +177,38 @@ mod tests {
         words: Vec<String>,
     }
 
-    /// Words as another engine finds them (Python's `regex`), for every name in the table.
+    /// Words as other engines find them (Python's `regex`, llama.cpp), for every name in the table.
     #[test]
     fn words_of_every_rule() {
         let cases = include_str!("../../../../tests/fixtures/tokenizer/splits.jsonl");
-        let mut unseen: Vec<&str> = RULES.iter().flat_map(|rule| rule.names).copied().collect();
-        for case in cases.lines() {
+        let rules = rules().unwrap();
+        let splitters: Vec<Splitter> = rules.iter().map(|rule| Splitter::new(rule).unwrap()).collect();
+        let mut unseen: Vec<&str> = rules.iter().flat_map(|rule| &rule.names).map(String::as_str).collect();
+        for case in cases.split('\n').filter(|line| !line.is_empty()) {
             let case: Case = serde_json::from_str(case).unwrap();
             for pre in &case.pre {
-                let regex = SysRegex::new(Rule::named(pre).unwrap().regex).unwrap();
+                let index = rules.iter().position(|rule| rule.names.contains(pre)).unwrap();
                 let mut words = Vec::new();
-                split(&regex, &case.text, |_, word| {
-                    words.push(word.to_owned());
-                    Ok(())
-                })
-                .unwrap();
+                splitters[index]
+                    .split(&case.text, |at, word| {
+                        assert!(case.text[at..].starts_with(word));
+                        words.push(word.to_owned());
+                        Ok(())
+                    })
+                    .unwrap();
                 assert_eq!(words, case.words, "{pre}");
                 unseen.retain(|name| name != pre);
             }
         }
         assert_eq!(unseen, [""; 0]);
+    }
+
+    #[test]
+    fn no_name_stands_for_two_rules() {
+        let mut names: Vec<&String> = rules().unwrap().iter().flat_map(|rule| &rule.names).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 }

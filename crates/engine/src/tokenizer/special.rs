@@ -93,9 +93,10 @@ const END_TEXTS: [&str; 20] = [
 ];
 
 /// Whether a token that is written so ends a turn or a text. Among SentencePiece's, `</s>` does so only where the file names
-/// it: Gemma's is an HTML tag.
+/// it: Gemma's is an HTML tag. RWKV has no control tokens.
 pub(super) fn ends_text(text: &str, spelling: Spelling) -> bool {
-    END_TEXTS.contains(&text) && !(spelling == Spelling::Pieces && text == "</s>")
+    let tag = spelling == Spelling::Pieces && text == "</s>";
+    END_TEXTS.contains(&text) && !tag && spelling != Spelling::Escaped
 }
 
 /// All ids to which the file gives a role.
@@ -124,10 +125,12 @@ pub(super) struct Roles {
 }
 
 impl Roles {
+    /// `last` is what stands after a whole text; it ends a text where nothing else does.
     pub(super) fn read(
         gguf: &Gguf,
         vocabulary: &Vocabulary,
         spelling: Spelling,
+        last: Option<u32>,
     ) -> Result<Roles, TokenizerError> {
         let mut ends = Vec::new();
         for key in END_KEYS {
@@ -164,6 +167,9 @@ impl Roles {
             visible.extend(
                 ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"].into_iter().filter_map(control),
             );
+        }
+        if ends.is_empty() {
+            ends.extend(last);
         }
         let mut seen = HashSet::new();
         ends.retain(|&id| seen.insert(id));

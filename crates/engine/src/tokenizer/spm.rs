@@ -6,10 +6,16 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
 use super::TokenizerError;
+use super::kind::Algorithm;
 use super::vocabulary::{TokenKind, Vocabulary};
 
 /// How pieces write a space.
 pub(super) const SPACE: char = '\u{2581}';
+
+/// A character of text as pieces write it.
+pub(super) fn written(letter: char) -> char {
+    if letter == ' ' { SPACE } else { letter }
+}
 
 #[derive(Debug)]
 pub(super) struct Spm {
@@ -20,7 +26,7 @@ pub(super) struct Spm {
     /// Length of the longest piece in bytes.
     longest: usize,
     /// Whether a text begins with a space that it does not have.
-    pub(super) space_prefix: bool,
+    space_prefix: bool,
 }
 
 /// A run of characters that is merged so far. An empty one has become a part of another.
@@ -73,56 +79,12 @@ impl Eq for Pair {}
 impl Spm {
     pub(super) fn new(vocabulary: &Vocabulary, space_prefix: bool) -> Spm {
         let mut ids: HashMap<Box<str>, u32> = HashMap::new();
-        let mut bytes = vec![None; 256];
-        for (id, text, kind) in vocabulary.iter() {
-            match (kind, vocabulary.bytes(id)) {
-                // The first wins where two tokens have one text.
-                (TokenKind::Normal, _) => _ = ids.entry(text.into()).or_insert(id),
-                (TokenKind::Byte, &[byte]) => _ = bytes[byte as usize].get_or_insert(id),
-                _ => {}
-            }
+        for (id, text, _) in vocabulary.iter().filter(|token| token.2 == TokenKind::Normal) {
+            // The first wins where two tokens have one text.
+            ids.entry(text.into()).or_insert(id);
         }
         let longest = ids.keys().map(|text| text.len()).max().unwrap_or(0);
-        Spm { ids, bytes, longest, space_prefix }
-    }
-
-    /// The piece that is written so.
-    pub(super) fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
-    }
-
-    /// Appends the tokens of a text. `prefix`: it stands where the model expects a space before it.
-    pub(super) fn encode(
-        &self,
-        scores: &[f32],
-        text: &str,
-        prefix: bool,
-        ids: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
-        let mut written = String::with_capacity(text.len() + text.len() / 2);
-        let prefix = prefix && self.space_prefix;
-        if prefix {
-            written.push(SPACE);
-        }
-        written.extend(text.chars().map(|letter| if letter == ' ' { SPACE } else { letter }));
-        for symbol in self.merge(scores, &written) {
-            let piece = &written[symbol.start..symbol.end];
-            if let Some(id) = self.id(piece) {
-                ids.push(id);
-                continue;
-            }
-            for byte in piece.bytes() {
-                let missing = || {
-                    // A space is longer as it is written here.
-                    let before = written[..symbol.start].chars().count().saturating_sub(usize::from(prefix));
-                    let at = text.char_indices().nth(before).map_or(0, |(at, _)| at);
-                    let problem = format!("the vocabulary lacks {piece:?} and the byte <0x{byte:02X}>");
-                    TokenizerError::Text { at, problem }
-                };
-                ids.push(self.bytes[byte as usize].ok_or_else(missing)?);
-            }
-        }
-        Ok(())
+        Spm { ids, bytes: vocabulary.byte_tokens(), longest, space_prefix }
     }
 
     /// What is left when no two neighbours are a piece. Takes n log n steps for n characters.
@@ -141,7 +103,7 @@ impl Spm {
         let pair = |symbols: &[Symbol], left: usize, right: usize| {
             let piece = symbols.get(left)?.start..symbols.get(right)?.end;
             let bytes = piece.len();
-            let id = if bytes > self.longest { None } else { self.id(&text[piece]) };
+            let id = if bytes > self.longest { None } else { self.ids.get(&text[piece]).copied() };
             Some(Pair { score: scores.get(id? as usize).copied().unwrap_or(0.0), left, right, bytes })
         };
         let mut queue: BinaryHeap<Pair> =
@@ -164,5 +126,52 @@ impl Spm {
             queue.extend(pair(&symbols, left, after));
         }
         symbols.into_iter().filter(|symbol| symbol.start < symbol.end)
+    }
+}
+
+impl Algorithm for Spm {
+    fn name(&self) -> &'static str {
+        "sentencepiece"
+    }
+
+    fn options(&self) -> String {
+        self.space_prefix.to_string()
+    }
+
+    fn space_prefix(&self) -> bool {
+        self.space_prefix
+    }
+
+    fn encode(
+        &self,
+        vocabulary: &Vocabulary,
+        text: &str,
+        prefix: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        let mut written = String::with_capacity(text.len() + text.len() / 2);
+        let prefix = prefix && self.space_prefix;
+        if prefix {
+            written.push(SPACE);
+        }
+        written.extend(text.chars().map(self::written));
+        for symbol in self.merge(&vocabulary.scores, &written) {
+            let piece = &written[symbol.start..symbol.end];
+            if let Some(id) = self.ids.get(piece).copied() {
+                ids.push(id);
+                continue;
+            }
+            for byte in piece.bytes() {
+                let missing = || {
+                    // A space is longer as it is written here.
+                    let before = written[..symbol.start].chars().count().saturating_sub(usize::from(prefix));
+                    let at = text.char_indices().nth(before).map_or(0, |(at, _)| at);
+                    let problem = format!("the vocabulary lacks {piece:?} and the byte <0x{byte:02X}>");
+                    TokenizerError::Text { at, problem }
+                };
+                ids.push(self.bytes[byte as usize].ok_or_else(missing)?);
+            }
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Tokens by id: text, kind and bytes.
 
-use super::{TokenizerError, alphabet, retype, special, spm};
+use serde::Deserialize;
+
+use super::{TokenizerError, alphabet, retype, rwkv, special, spm};
 use crate::gguf::{Gguf, GgufError, Strings};
 
 /// What a token is for, as `tokenizer.ggml.token_type` numbers it from 1.
@@ -26,18 +28,35 @@ const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
 
 /// How ordinary tokens are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Spelling {
     /// In GPT-2's printable alphabet.
+    #[default]
     Bytes,
-    /// As text, with U+2581 for a space. Such tokens have scores.
+    /// As text, with U+2581 for a space, and `<0xAB>` for a byte.
     Pieces,
+    /// As text, and `<0xAB>` for a byte.
+    #[serde(skip)]
+    Plain,
+    /// As Python writes bytes.
+    #[serde(skip)]
+    Escaped,
+}
+
+/// Whether tokens have scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scores {
+    Absent,
+    Present,
+    /// And tell user-defined pieces from others, whatever the file calls them.
+    Telling,
 }
 
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     pub(super) texts: Strings,
-    /// Of SentencePiece's tokens; else empty.
+    /// Of tokens that are chosen by their scores; else empty.
     pub(super) scores: Vec<f32>,
     kinds: Vec<TokenKind>,
     /// Bytes of all tokens, one after the other, and where each ends.
@@ -46,19 +65,15 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reads texts, kinds and scores of as many tokens as there are embedding rows: more can't be computed with.
-    pub(super) fn read(gguf: &Gguf, spelling: Spelling) -> Result<Vocabulary, TokenizerError> {
-        let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
-        let rows = rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX);
-        let texts = required(gguf, "tokenizer.ggml.tokens", |key| gguf.metadata().strings(key))?;
+    /// Reads texts, kinds and scores of tokens.
+    pub(super) fn read(gguf: &Gguf, spelling: Spelling, told: Scores) -> Result<Vocabulary, TokenizerError> {
+        let rows = rows(gguf);
+        let texts = texts(gguf)?;
         let texts = if texts.len() > rows { texts.iter().take(rows).collect() } else { texts.clone() };
-        if texts.is_empty() {
-            return Err(TokenizerError::NoTokens { file: gguf.name().to_owned() });
-        }
         let mut kinds = kinds(gguf, rows, texts.len())?;
-        let scores = match spelling {
-            Spelling::Bytes => Vec::new(),
-            Spelling::Pieces => scores(gguf, rows, texts.len())?,
+        let scores = match told {
+            Scores::Absent => Vec::new(),
+            Scores::Present | Scores::Telling => scores(gguf, rows, texts.len())?,
         };
         for (id, (text, kind)) in texts.iter().zip(&mut kinds).enumerate() {
             if matches!(kind, TokenKind::Normal | TokenKind::UserDefined)
@@ -69,7 +84,7 @@ impl Vocabulary {
                 *kind = TokenKind::Unused;
             }
         }
-        if spelling == Spelling::Pieces {
+        if told == Scores::Telling {
             retype::user_defined(&texts, &scores, &mut kinds, &special::named_ids(gguf));
         }
 
@@ -109,10 +124,41 @@ impl Vocabulary {
         &self.bytes[start..end]
     }
 
+    /// The token of each byte, 256. The first counts where several stand for one.
+    pub(super) fn byte_tokens(&self) -> Vec<Option<u32>> {
+        let mut tokens = vec![None; 256];
+        for (id, _, kind) in self.iter() {
+            if let (TokenKind::Byte, &[byte]) = (kind, self.bytes(id)) {
+                tokens[usize::from(byte)].get_or_insert(id);
+            }
+        }
+        tokens
+    }
+
     /// Ids, texts and kinds of all tokens.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
         (0u32..).zip(self.texts.iter().zip(&self.kinds)).map(|(id, (text, &kind))| (id, text, kind))
     }
+}
+
+/// Number of embedding rows: with more tokens nothing can be computed. Without an embedding there is no limit.
+fn rows(gguf: &Gguf) -> usize {
+    let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
+    rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX)
+}
+
+/// What the file lists, at least one token.
+fn texts(gguf: &Gguf) -> Result<&Strings, TokenizerError> {
+    let texts = required(gguf, "tokenizer.ggml.tokens", |key| gguf.metadata().strings(key))?;
+    if texts.is_empty() || rows(gguf) == 0 {
+        return Err(TokenizerError::NoTokens { file: gguf.name().to_owned() });
+    }
+    Ok(texts)
+}
+
+/// Number of tokens that [`Vocabulary::read`] reads.
+pub(super) fn size(gguf: &Gguf) -> Result<usize, TokenizerError> {
+    Ok(texts(gguf)?.len().min(rows(gguf)))
 }
 
 fn required<T>(
@@ -183,7 +229,8 @@ fn spell(text: &str, kind: TokenKind, spelling: Spelling, bytes: &mut Vec<u8>) {
         TokenKind::Normal | TokenKind::UserDefined if spelling == Spelling::Pieces => {
             bytes.extend(text.replace(spm::SPACE, " ").as_bytes());
         }
-        TokenKind::Normal => {
+        TokenKind::Normal if spelling == Spelling::Escaped => rwkv::unescape(text, bytes),
+        TokenKind::Normal if spelling == Spelling::Bytes => {
             for letter in text.chars() {
                 match alphabet::byte(letter) {
                     Some(byte) => bytes.push(byte),

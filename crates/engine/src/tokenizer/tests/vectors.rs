@@ -94,8 +94,11 @@ impl Case {
     fn problems(&self, t: &Tokenizer) -> String {
         let mut problems = String::new();
         let bos = t.bos().filter(|_| self.add_special && t.add_bos());
-        let ids: Vec<u32> =
-            bos.into_iter().chain(t.encode(&self.text, self.parse_special).unwrap()).collect();
+        let ids = if self.add_special {
+            t.encode_whole(&self.text, self.parse_special).unwrap()
+        } else {
+            t.encode(&self.text, self.parse_special).unwrap()
+        };
         if ids != self.ids {
             problems += &format!("ids {ids:?} ");
         }
@@ -119,6 +122,97 @@ impl Case {
         }
         problems
     }
+}
+
+#[derive(Deserialize)]
+struct PreCase {
+    pre: String,
+    vocab: Option<String>,
+    model: Option<String>,
+    text: String,
+    ids: Vec<u32>,
+    /// By the models' own expression, where the one that made `ids` only comes near it.
+    expression_ids: Option<Vec<u32>>,
+}
+
+/// Every name of a splitting rule, on vocabularies in which a word is a token.
+#[test]
+fn vectors_of_every_pre_tokenizer() {
+    let Some(dir) = fixtures() else { return };
+    let dir = dir.join("../tokenizer-pre");
+    let mut tokenizers: HashMap<String, Tokenizer> = HashMap::new();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for line in std::fs::read_to_string(dir.join("vectors-pre.jsonl")).unwrap().split('\n') {
+        let Ok(case) = serde_json::from_str::<PreCase>(line) else { continue };
+        let t = tokenizers.entry(case.pre.clone()).or_insert_with(|| {
+            let gguf = Gguf::open(&dir.join(case.vocab.as_deref().unwrap_or("pre.gguf"))).unwrap();
+            let changed = Writer::copy_of(&gguf)
+                .meta("tokenizer.ggml.pre", case.pre.as_str())
+                .meta("tokenizer.ggml.model", case.model.as_deref().unwrap_or("gpt2"));
+            let gguf = Gguf::from_vec("pre.gguf", changed.bytes().unwrap()).unwrap();
+            // A file's own "default" is refused.
+            let facts = TokenizerFacts { pre: Some("default".into()), ..TokenizerFacts::default() };
+            Tokenizer::with_facts(&gguf, &facts).unwrap()
+        });
+        assert_eq!(t.pre_tokenizer(), Some(case.pre.as_str()));
+        count += 1;
+        let (ids, expected) = (t.encode(&case.text, false).unwrap(), case.expression_ids.unwrap_or(case.ids));
+        if ids != expected {
+            let words = |ids: &[u32]| ids.iter().map(|&id| t.decode(&[id], true)).collect::<Vec<_>>();
+            wrong.push(format!(
+                "{} {:?}\n   {:?}\n   {:?}",
+                case.pre,
+                case.text,
+                words(&ids),
+                words(&expected)
+            ));
+        }
+    }
+    println!("{} names, {count} texts", tokenizers.len());
+    assert_eq!((tokenizers.len(), count), (91, 4368));
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+}
+
+#[derive(Deserialize)]
+struct BertCase {
+    text: String,
+    ids: Vec<u32>,
+}
+
+/// A published vocabulary: all-MiniLM-L6-v2's, whose ids are known with and without the tokens around a text.
+#[test]
+fn vectors_of_a_real_wordpiece_vocabulary() {
+    let Some(dir) = fixtures() else { return };
+    let models = std::env::var("ALARA_REAL_MODELS").unwrap_or_default();
+    let Ok(json) = std::fs::read(Path::new(&models).join("all-MiniLM-L6-v2/tokenizer.json")) else {
+        return println!("SKIPPED: no all-MiniLM-L6-v2 in $ALARA_REAL_MODELS");
+    };
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let mut pieces: Vec<(u64, &str)> = (json["model"]["vocab"].as_object().unwrap().iter())
+        .map(|(piece, id)| (id.as_u64().unwrap(), piece.as_str()))
+        .collect();
+    pieces.sort();
+    let t = kinds::wordpiece(pieces.iter().map(|(_, piece)| match piece.strip_prefix("##") {
+        Some(rest) => rest.to_owned(),
+        None if piece.len() > 2 && piece.starts_with('[') && piece.ends_with(']') => (*piece).to_owned(),
+        None => format!("▁{piece}"),
+    }));
+    let mut count = 0;
+    for (file, whole) in [("tokenizer-pre/vectors-bert.jsonl", false), ("embedding/minilm.jsonl", true)] {
+        for line in std::fs::read_to_string(dir.join("..").join(file)).unwrap().split('\n') {
+            let Ok(case) = serde_json::from_str::<BertCase>(line) else { continue };
+            count += 1;
+            let mut ids =
+                if whole { t.encode_whole(&case.text, true) } else { t.encode(&case.text, false) }.unwrap();
+            if ids.len() > 256 {
+                // As the fixture is cut.
+                ids.truncate(255);
+                ids.push(102);
+            }
+            assert_eq!(ids, case.ids, "{:?}", case.text);
+        }
+    }
+    assert_eq!(count, 48 + 16);
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! SentencePiece's table of characters that are written as others before text is cut (`precompiled_charsmap`).
+//!
+//! Four bytes tell the length of a double array (darts-clone), a trie over the bytes of what is replaced; after it come the
+//! replacements, each ended by a zero. An entry of the array is 32 bits: the byte that leads to it in bits 0 to 7, whether a
+//! replacement hangs on it in bit 8, and in bits 10 to 30 where its children are, times 256 if bit 9 is set. An entry of a
+//! replacement has bit 31 set and holds its place in the others.
+
+const IS_LEAF: u32 = 1 << 31;
+const HAS_LEAF: u32 = 1 << 8;
+const FAR: u32 = 1 << 9;
+
+#[derive(Debug)]
+pub(super) struct CharsMap {
+    entries: Vec<u32>,
+    replacements: String,
+}
+
+impl CharsMap {
+    /// `None` if the bytes are no such table.
+    pub(super) fn new(bytes: &[u8]) -> Option<CharsMap> {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (array, replacements) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (array, odd) = array.as_chunks::<4>();
+        let replacements = std::str::from_utf8(replacements).ok()?.to_owned();
+        let entries: Vec<u32> = array.iter().map(|entry| u32::from_le_bytes(*entry)).collect();
+        (odd.is_empty() && !entries.is_empty()).then_some(CharsMap { entries, replacements })
+    }
+
+    /// The longest beginning of `text` that is replaced: its length in bytes, and what stands for it.
+    pub(super) fn longest(&self, text: &str) -> Option<(usize, &str)> {
+        let children = |entry: u32| ((entry >> 10) << if entry & FAR == 0 { 0 } else { 8 }) as usize;
+        let mut longest = None;
+        let mut node = children(self.entries[0]);
+        for (index, &byte) in text.as_bytes().iter().enumerate() {
+            node ^= usize::from(byte);
+            let Some(&entry) = self.entries.get(node) else { break };
+            if byte == 0 || entry & (IS_LEAF | 0xff) != u32::from(byte) {
+                break;
+            }
+            node ^= children(entry);
+            if entry & HAS_LEAF != 0
+                && let Some(&leaf) = self.entries.get(node)
+                && let Some(replacement) = self.replacements.get((leaf & !IS_LEAF) as usize..)
+            {
+                longest = Some((index + 1, replacement.split('\0').next().unwrap_or_default()));
+            }
+        }
+        longest.filter(|(length, _)| text.is_char_boundary(*length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_tables_are_none_or_replace_nothing() {
+        assert!(CharsMap::new(b"").is_none());
+        assert!(CharsMap::new(&[0, 0, 0, 0, 97, 0]).is_none());
+        assert!(CharsMap::new(&[8, 0, 0, 0, 1, 2, 3, 4]).is_none());
+        assert!(CharsMap::new(&[4, 0, 0, 0, 1, 2, 3, 4, 0xff]).is_none());
+        let map = CharsMap::new(&[4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 97, 0]).unwrap();
+        assert_eq!(map.longest("abc"), None);
+        assert_eq!(map.longest(""), None);
+    }
+}

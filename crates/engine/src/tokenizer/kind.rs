@@ -1,0 +1,178 @@
+//! Kinds of tokenizers, by the value of `tokenizer.ggml.model`.
+
+use std::fmt;
+
+use super::bpe::Bpe;
+use super::plamo::Plamo;
+use super::pretokenizer::Rule;
+use super::rwkv::Rwkv;
+use super::spm::Spm;
+use super::unigram::Unigram;
+use super::vocabulary::{self, Scores, Spelling, TokenKind, Vocabulary};
+use super::wordpiece::WordPiece;
+use super::{TokenizerError, TokenizerFacts, special};
+use crate::gguf::Gguf;
+use crate::nearest;
+
+/// How plain text becomes tokens.
+pub(super) trait Algorithm: fmt::Debug + Send + Sync {
+    /// What reports call it.
+    fn name(&self) -> &'static str;
+
+    /// All that tells it from others of its kind with the same vocabulary and merges.
+    fn options(&self) -> String {
+        String::new()
+    }
+
+    /// Name of the rule that cuts text into words, if there is one.
+    fn pre_tokenizer(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether a text gets a space before it that it does not have.
+    fn space_prefix(&self) -> bool {
+        false
+    }
+
+    /// Whether text is changed before it is cut, so that it does not come back as it was.
+    fn normalizes(&self) -> bool {
+        false
+    }
+
+    /// Appends the tokens of a text. `prefix`: it stands where the model may expect a space before it.
+    fn encode(
+        &self,
+        vocabulary: &Vocabulary,
+        text: &str,
+        prefix: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError>;
+}
+
+/// What is made of a file's metadata.
+pub(super) struct Parts {
+    pub(super) vocabulary: Vocabulary,
+    pub(super) spelling: Spelling,
+    pub(super) algorithm: Box<dyn Algorithm>,
+    pub(super) bos: Option<u32>,
+    pub(super) add_bos: bool,
+    /// What stands after a whole text.
+    pub(super) last: Option<u32>,
+}
+
+/// The known values of `tokenizer.ggml.model`.
+const KNOWN: [&str; 7] = ["gpt2", "llama", "bert", "t5", "rwkv", "plamo2", "gemma4"];
+
+/// Builds what the file's kind of tokenizer takes.
+pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Parts, TokenizerError> {
+    let metadata = gguf.metadata();
+    let key = "tokenizer.ggml.model";
+    let add_bos = metadata.bool("tokenizer.ggml.add_bos_token")?;
+    let add_eos = metadata.bool("tokenizer.ggml.add_eos_token")?;
+    let named = |key: &str, vocabulary: &Vocabulary| special::named(gguf, key, vocabulary.len());
+    match metadata.str(key)?.ok_or_else(|| metadata.missing(key))? {
+        model @ ("gpt2" | "gemma4" | "whitespace") => {
+            let (name, rule) = match model {
+                "gemma4" => Rule::named(gguf, model)?,
+                _ => Rule::of(gguf, vocabulary::size(gguf)?, facts)?,
+            };
+            let vocabulary = Vocabulary::read(gguf, rule.spelling, Scores::Absent)?;
+            let algorithm = Box::new(Bpe::new(gguf, &vocabulary, name, rule)?);
+            let add_bos = rule.add_bos.given(add_bos);
+            parts(gguf, vocabulary, rule.spelling, algorithm, add_bos, add_eos.unwrap_or(false))
+        }
+        "llama" => {
+            let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Telling)?;
+            // Scores decide; some files list merges as well. The splitting rule has no meaning here.
+            let prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.or(facts.space_prefix);
+            let algorithm = Box::new(Spm::new(&vocabulary, prefix.unwrap_or(true)));
+            parts(
+                gguf,
+                vocabulary,
+                Spelling::Pieces,
+                algorithm,
+                add_bos.unwrap_or(true),
+                add_eos.unwrap_or(false),
+            )
+        }
+        "bert" => {
+            let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Absent)?;
+            let called = |text: &str| vocabulary.iter().find(|token| token.1 == text).map(|token| token.0);
+            let first = named("tokenizer.ggml.bos_token_id", &vocabulary)?;
+            let first = first.or(named("tokenizer.ggml.cls_token_id", &vocabulary)?);
+            // Spelled so in files.
+            let last = named("tokenizer.ggml.seperator_token_id", &vocabulary)?;
+            let (bos, last) = (first.or_else(|| called("[CLS]")), last.or_else(|| called("[SEP]")));
+            let algorithm = Box::new(WordPiece::new(gguf, &vocabulary, unknown(gguf, &vocabulary)?)?);
+            let add_bos = add_bos.unwrap_or(true);
+            Ok(Parts { vocabulary, spelling: Spelling::Pieces, algorithm, bos, add_bos, last })
+        }
+        "t5" => {
+            let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Present)?;
+            let algorithm = Box::new(Unigram::new(gguf, &vocabulary, unknown(gguf, &vocabulary)?)?);
+            parts(
+                gguf,
+                vocabulary,
+                Spelling::Pieces,
+                algorithm,
+                add_bos.unwrap_or(false),
+                add_eos.unwrap_or(true),
+            )
+        }
+        "rwkv" => {
+            let vocabulary = Vocabulary::read(gguf, Spelling::Escaped, Scores::Absent)?;
+            let algorithm = Box::new(Rwkv::new(&vocabulary));
+            parts(
+                gguf,
+                vocabulary,
+                Spelling::Escaped,
+                algorithm,
+                add_bos.unwrap_or(false),
+                add_eos.unwrap_or(false),
+            )
+        }
+        "plamo2" => {
+            let vocabulary = Vocabulary::read(gguf, Spelling::Plain, Scores::Present)?;
+            let algorithm = Box::new(Plamo::new(gguf, &vocabulary)?);
+            parts(
+                gguf,
+                vocabulary,
+                Spelling::Plain,
+                algorithm,
+                add_bos.unwrap_or(false),
+                add_eos.unwrap_or(false),
+            )
+        }
+        other => Err(TokenizerError::UnknownModel {
+            file: gguf.name().to_owned(),
+            model: other.to_owned(),
+            hint: nearest::hint(other, KNOWN.into_iter()),
+            known: KNOWN.join(", "),
+        }),
+    }
+}
+
+/// With BOS and EOS as the file names them.
+fn parts(
+    gguf: &Gguf,
+    vocabulary: Vocabulary,
+    spelling: Spelling,
+    algorithm: Box<dyn Algorithm>,
+    add_bos: bool,
+    add_eos: bool,
+) -> Result<Parts, TokenizerError> {
+    let bos = special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?;
+    let eos = special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?;
+    Ok(Parts { vocabulary, spelling, algorithm, bos, add_bos, last: eos.filter(|_| add_eos) })
+}
+
+/// The token for what the vocabulary has no piece for.
+fn unknown(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<u32, TokenizerError> {
+    let key = "tokenizer.ggml.unknown_token_id";
+    let named = special::named(gguf, key, vocabulary.len())?;
+    let seen = || {
+        let is = |(_, text, kind): &(u32, &str, TokenKind)| *kind == TokenKind::Unknown || *text == "[UNK]";
+        vocabulary.iter().find(is).map(|token| token.0)
+    };
+    Ok(named.or_else(seen).ok_or_else(|| gguf.metadata().missing(key))?)
+}
