@@ -42,6 +42,9 @@ pub struct Sequence {
     pub parser: Parser,
     /// What bounds the reasoning.
     pub reasoning: ReasoningBudget,
+    /// The tokens that close a string of a call, for a turn that must be one: it is not ended because it goes round in circles, but
+    /// the string in which it does so is. Empty for other turns.
+    pub closer: Vec<u32>,
     /// Texts that end the turn.
     pub stop: StopTexts,
     /// Tokens to text.
@@ -134,7 +137,7 @@ impl Sequence {
         self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
         self.append(token)?;
         // Asked here alone: what is forced may be monotonous.
-        if !self.run.finished && !self.endless && self.cycles.endless() {
+        if !self.run.finished && !self.endless && self.cycles.endless() && !self.close()? {
             self.finish(Finish::Repetition);
         }
         Ok(())
@@ -184,6 +187,23 @@ impl Sequence {
             }
         }
         Ok(())
+    }
+
+    /// Closes the string that the turn is in; false if it is in none, or may not.
+    fn close(&mut self) -> Result<bool> {
+        if self.closer.is_empty() || self.text.within_character() {
+            return Ok(false);
+        }
+        let closer = self.closer.clone();
+        let may = match &mut self.constraint {
+            Some(constraint) => constraint.allows_all(&closer)?,
+            None => false,
+        };
+        if may {
+            closer.into_iter().try_for_each(|token| self.append(token))?;
+            self.cycles = Cycles::default();
+        }
+        Ok(may)
     }
 
     /// The tokens that end the reasoning, if its budget is used up and they may stand here: not within a character.

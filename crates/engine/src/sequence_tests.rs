@@ -52,6 +52,7 @@ impl Stage {
                 left: reasoning_tokens,
                 end: tokenizer.encode_within(turn.end_of_reasoning().unwrap_or_default()).unwrap(),
             },
+            closer: if turn.must_call() { tokenizer.encode_within("\"").unwrap() } else { Vec::new() },
             stop: StopTexts::new(&[]),
             text: tokenizer.stream().with_special(),
             tokenizer,
@@ -213,6 +214,33 @@ fn a_cycle_without_end_ends_the_turn() {
         play.draw(newline);
     }
     assert_eq!((play.draws, finish(play.outcome().3)), (256, Finish::Repetition));
+}
+
+/// A turn that must be a call is one: what goes round in circles is the string, so that is closed.
+#[test]
+fn a_string_without_end_is_closed_where_a_call_must_be_made() {
+    let stage = Stage::new();
+    let parameters =
+        json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
+    let tools = vec![Tool { name: "tell".into(), description: String::new(), parameters }];
+    let play = |tool_choice: ToolChoice| {
+        let one_call = turn(tool_choice, Reasoning::Never);
+        let turn = Turn { tools: tools.clone(), parallel_tool_calls: false, ..one_call };
+        let mut play = stage.play(&turn, None);
+        play.say("<tool_call>\n{\"name\": \"tell\", \"arguments\": {\"text\": \"");
+        let (one, two) =
+            (stage.tokenizer.encode_within("a").unwrap()[0], stage.tokenizer.encode_within("b").unwrap()[0]);
+        while !play.sequence.run.finished {
+            play.draw(if play.draws % 2 == 0 { one } else { two });
+        }
+        play.outcome()
+    };
+    let (_, _, calls, end) = play(ToolChoice::Required);
+    assert_eq!(finish(end), Finish::ToolCalls);
+    let text = calls[0].arguments["text"].as_str().unwrap();
+    assert!((200..300).contains(&text.len()) && text.trim_start_matches(['a', 'b']).is_empty(), "{text}");
+    let (_, _, calls, end) = play(ToolChoice::Auto);
+    assert_eq!((calls, finish(end)), (Vec::new(), Finish::Repetition));
 }
 
 #[test]

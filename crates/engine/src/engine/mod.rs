@@ -362,6 +362,7 @@ impl Engine {
                 started,
                 drawn: None,
                 reasoning: self.reasoning(turn, request.reasoning_tokens)?,
+                closer: if turn.must_call() { self.closer(turn.format)? } else { Vec::new() },
                 calls: Calls::default(),
                 cycles: Cycles::default(),
                 writing: false,
@@ -386,6 +387,15 @@ impl Engine {
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
         jobs.send(first).map_err(|_| Error::Stopped)?;
         Ok(Events { receiver, cancelled, ended: false })
+    }
+
+    /// The tokens that close a string of a call.
+    fn closer(&self, format: &Format) -> Result<Vec<u32>> {
+        let text = format.end_of_string();
+        Ok(match self.tokenizer.id(text) {
+            Some(token) => vec![token],
+            None => self.tokenizer.encode_within(text)?,
+        })
     }
 
     fn reasoning(&self, turn: &Turn, tokens: Option<usize>) -> Result<ReasoningBudget> {

@@ -10,7 +10,7 @@ use super::arguments::{Part, Rules};
 use super::{GrammarError, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
-use crate::request::{Tool, ToolChoice};
+use crate::request::Tool;
 
 /// Gives the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
@@ -23,7 +23,7 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     let mut rules = Rules::new(token);
     let layout = turn.format.layout;
     let permitted: Vec<&Tool> = turn.permitted().collect();
-    let must = matches!(turn.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+    let must = turn.must_call();
 
     let gap = must || turn.schema.is_some() || layout == Layout::Messages;
     let reasoning = reasoning(turn, gap, &mut rules);

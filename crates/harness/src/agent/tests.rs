@@ -1,8 +1,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::{Role, Tool};
 use alara_engine::chat::ChatTemplate;
+use alara_engine::{Role, Tool};
 use serde_json::json;
 
 use super::*;

@@ -189,6 +189,17 @@ impl Format {
         self.call.contains(&Piece::Language)
     }
 
+    /// What closes a string in the arguments of a call.
+    pub(crate) fn end_of_string(&self) -> &'static str {
+        let marks = self.call.iter().filter_map(|piece| match piece {
+            Piece::Arguments(Encoding::Tagged(tagged)) => Some(tagged.close),
+            Piece::Arguments(Encoding::Fence) => Some(fences::CLOSE),
+            Piece::Arguments(Encoding::Braces) => Some(literal::QUOTE),
+            _ => None,
+        });
+        marks.last().unwrap_or("\"")
+    }
+
     /// What the format needs of a vocabulary: the first marker that is no token of it, if there is one.
     pub fn missing_marker(&self, token: &dyn Fn(&str) -> Option<u32>) -> Option<&'static str> {
         self.tokens.iter().copied().find(|marker| token(marker).is_none())
@@ -297,6 +308,11 @@ impl Turn {
     #[must_use]
     pub fn in_json(self, schema: &Value) -> Self {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, schema: Some(schema.clone()), ..self }
+    }
+
+    /// Whether it has to be a call.
+    pub fn must_call(&self) -> bool {
+        self.schema.is_none() && matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
     }
 
     /// The text that ends the reasoning of this turn; `None` if it has none.
