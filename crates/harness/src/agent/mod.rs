@@ -4,6 +4,8 @@
 
 mod answer;
 mod compaction;
+mod repeated;
+mod written;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +23,7 @@ use crate::team::{Npc, Team};
 use crate::tool;
 use crate::trace::{self, Record, Start, Trace};
 pub use answer::answer;
-
-/// How often a model may make the same call in a row; the last of them is not run and ends the run.
-const SAME_CALLS: usize = 3;
+use repeated::Repeated;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,8 +267,9 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
-        let mut last: Vec<ToolCall> = Vec::new();
-        for turn in 1..=self.npc.limits.turns {
+        let mut repeated = Repeated::default();
+        let limits = self.npc.limits;
+        for turn in 1..=limits.turns {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
             let (message, finish) = match self.ask_or_shorten(deadline)? {
@@ -284,21 +285,25 @@ impl<'a, 's> Agent<'a, 's> {
                 return self.leave(&message.tool_calls, outcome);
             }
             if message.tool_calls.is_empty() {
+                if turn < limits.turns && self.hint_at_written(&message)? {
+                    continue;
+                }
                 return Ok(Outcome::Answer { text: message.content });
             }
             let mut calls = message.tool_calls.as_slice();
+            let beyond = calls.len().saturating_sub(limits.turn_calls);
             while let Some((call, rest)) = calls.split_first() {
                 if let Some(stopped) = self.caller(deadline).stopped() {
                     return self.leave(calls, stopped);
                 }
-                last.retain(|before| before.name == call.name && before.arguments == call.arguments);
-                last.push(call.clone());
-                if last.len() == SAME_CALLS {
-                    return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
+                if calls.len() <= beyond {
+                    let most = format!("not run: a turn may make at most {} calls", limits.turn_calls);
+                    self.refuse(calls, &most)?;
+                    break;
                 }
                 calls = rest;
-                let result = match self.execute(call, deadline) {
-                    Ok(result) => result,
+                let (result, times) = match self.execute(call, &mut repeated, deadline) {
+                    Ok(executed) => executed,
                     Err(error) => {
                         // The conversation can go on only if each call has an answer.
                         let failed = Outcome::Failed { error: chain(&error) };
@@ -309,12 +314,16 @@ impl<'a, 's> Agent<'a, 's> {
                     let text = result.output_text().into_owned();
                     return self.leave(calls, Outcome::Answer { text });
                 }
+                if times >= limits.repeated_calls.max(2) {
+                    let circles = Outcome::Repetition { call: Some(call.name.clone()) };
+                    return self.leave(calls, circles);
+                }
             }
             if let Some(stopped) = self.caller(deadline).stopped() {
                 return Ok(stopped);
             }
         }
-        Ok(Outcome::TurnLimit { turns: self.npc.limits.turns })
+        Ok(Outcome::TurnLimit { turns: limits.turns })
     }
 
     /// One turn of the model. If its prompt turns out to be too long, it is tried once more with a shorter conversation.
@@ -350,6 +359,7 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
+                    let finish = self.take_written(&mut message, finish);
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }
@@ -361,7 +371,13 @@ impl<'a, 's> Agent<'a, 's> {
         Err(Error::NoEnd)
     }
 
-    fn execute(&mut self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
+    /// Runs a call. Also gives how often it has had this result in a row.
+    fn execute(
+        &mut self,
+        call: &ToolCall,
+        repeated: &mut Repeated,
+        deadline: Option<Instant>,
+    ) -> Result<(ToolResult, usize), Error> {
         self.push(Record::ToolCall { call: call.clone() })?;
         let depth = self.depth;
         self.session.notify(&Notice::Call { depth, call });
@@ -369,23 +385,31 @@ impl<'a, 's> Agent<'a, 's> {
         let result = match tool::execute(&self.caller(deadline), &self.tools, call) {
             Ok(result) => result,
             Err(error) => {
-                self.answer(call, ToolResult::failed(chain(&error)), begun.elapsed())?;
+                self.answer(call, ToolResult::failed(chain(&error)), "", begun.elapsed())?;
                 return Err(error);
             }
         };
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
-        self.answer(call, result.clone(), took)?;
+        let times = repeated.note(call, &result);
+        self.answer(call, result.clone(), &repeated::note(times), took)?;
         if self.compaction_is_asked_for(before) {
             self.shorten(0, deadline)?;
         }
-        Ok(result)
+        Ok((result, times))
     }
 
-    fn answer(&mut self, call: &ToolCall, result: ToolResult, took: Duration) -> Result<(), Error> {
+    /// Records a call's result, with a note to the model if there is something to say beside it.
+    fn answer(
+        &mut self,
+        call: &ToolCall,
+        result: ToolResult,
+        note: &str,
+        took: Duration,
+    ) -> Result<(), Error> {
         // One result never takes more than a quarter of the window, at about three bytes a token.
         let room = self.window().map_or(usize::MAX, |window| window * 3 / 4);
-        let text = result.text(self.npc.limits.tool_output_bytes.min(room));
+        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(room));
         let seconds = took.as_secs_f64();
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
@@ -401,10 +425,12 @@ impl<'a, 's> Agent<'a, 's> {
             Outcome::Answer { .. } => "not run: another call of the turn ended the run",
             _ => "not run: the time is up",
         };
-        for call in calls {
-            self.answer(call, ToolResult::failed(reason), Duration::ZERO)?;
-        }
+        self.refuse(calls, reason)?;
         Ok(outcome)
+    }
+
+    fn refuse(&mut self, calls: &[ToolCall], reason: &str) -> Result<(), Error> {
+        calls.iter().try_for_each(|call| self.answer(call, ToolResult::failed(reason), "", Duration::ZERO))
     }
 }
 

@@ -30,6 +30,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                     _ => request.messages.push(Message::user(text)),
                 }
             }
+            Record::Hint { text } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
             Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
             Record::Compaction { summary, kept } => {

@@ -7,6 +7,7 @@ use alara_engine::{Message, Request, Sampling, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
+use super::name::sendable;
 
 /// What differs from endpoint to endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +85,7 @@ fn message(message: &Message) -> Value {
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
             let arguments = Value::Object(call.arguments.clone()).to_string();
-            let function = json!({"name": call.name, "arguments": arguments});
+            let function = json!({"name": sendable(&call.name), "arguments": arguments});
             json!({"id": call.id, "type": "function", "function": function})
         });
         value["tool_calls"] = calls.collect();
@@ -93,7 +94,7 @@ fn message(message: &Message) -> Value {
         value["tool_call_id"] = id.as_str().into();
     }
     if let Some(name) = &message.name {
-        value["name"] = name.as_str().into();
+        value["name"] = sendable(name).into();
     }
     value
 }
