@@ -270,7 +270,10 @@ const WRITTEN: &str =
     "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"echo one > f; cat f\"}}\n</tool_call>";
 
 /// Runs a script; also what a person was warned of, and the conversation in the end.
-fn warned(replies: impl IntoIterator<Item = Reply>, schema: Option<Value>) -> (Outcome, Vec<String>, Vec<Message>) {
+fn warned(
+    replies: impl IntoIterator<Item = Reply>,
+    schema: Option<Value>,
+) -> (Outcome, Vec<String>, Vec<Message>) {
     let ground = Ground::new();
     let model = Scripted::new(replies);
     let source = Single(&model);
@@ -295,11 +298,16 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
     assert_eq!(outcome, Outcome::Answer { text: "end".into() });
     assert_eq!((messages[1].content.as_str(), messages[1].tool_calls.len()), ("I look.", 1));
     assert_eq!(messages[1].tool_calls[0].id, "written_0");
-    assert_eq!(messages[2], Message::tool_result(&messages[1].tool_calls[0], r#"{"ok":true,"output":"one"}"#));
+    assert_eq!(
+        messages[2],
+        Message::tool_result(&messages[1].tool_calls[0], r#"{"ok":true,"output":"one"}"#)
+    );
     assert_eq!(
         told,
-        ["the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format house describes to the model \
-            how calls are written"]
+        [
+            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format house describes to the model \
+            how calls are written"
+        ]
     );
 }
 
@@ -322,7 +330,10 @@ fn what_only_looks_like_a_call_is_hinted_at_once() {
     assert_eq!(outcome, Outcome::Answer { text: text.clone() });
     assert_eq!((told.len(), messages.len()), (1, 4));
     assert_eq!(messages[2].role, Role::User);
-    assert!(messages[2].content.starts_with("Nothing was run: a call of `shell` seems to stand"), "{messages:?}");
+    assert!(
+        messages[2].content.starts_with("Nothing was run: a call of `shell` seems to stand"),
+        "{messages:?}"
+    );
     // Where the text has to be JSON, and where it tells about calls, it is the answer.
     let (outcome, told, _) = warned(replies(), Some(json!({})));
     assert_eq!((outcome, told.len()), (Outcome::Answer { text: text.clone() }, 0));

@@ -140,7 +140,10 @@ mod tests {
         check(&warned, 99, r#"{"ok":true,"output":"x"}"#);
         let dropped = ToolResult { dropped_bytes: 7, ..ToolResult::succeeded("x") };
         check(&dropped, 99, r#"{"ok":true,"output":"x","truncated_bytes":7}"#);
-        assert_eq!(ToolResult::succeeded("x").text_with("again", 99), r#"{"ok":true,"output":"x","note":"again"}"#);
+        assert_eq!(
+            ToolResult::succeeded("x").text_with("again", 99),
+            r#"{"ok":true,"output":"x","note":"again"}"#
+        );
     }
 
     #[test]

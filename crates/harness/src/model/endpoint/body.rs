@@ -132,6 +132,7 @@ mod tests {
     use alara_engine::{Segment, Tool, ToolCall};
 
     use super::*;
+    use crate::model::arguments;
 
     const PLAIN: Dialect<'_> = Dialect { model: "m", house: false, thinking: None, completion_tokens: false };
 
@@ -168,6 +169,24 @@ mod tests {
             {"role": "tool", "content": "done", "tool_call_id": "c1", "name": "f"},
         ]);
         assert_eq!(body(&conversation(), PLAIN).unwrap()["messages"], expected);
+    }
+
+    /// Servers take no other names, and no arguments but an object in a string.
+    #[test]
+    fn calls_that_were_written_wrongly_are_sent_in_a_form_that_servers_take() {
+        let text = r#"{"command": "echo hi",}"#;
+        let call =
+            ToolCall { id: "c1".into(), name: "fs.read file".into(), arguments: arguments::read(text) };
+        let messages = vec![Message::assistant("", vec![call.clone()]), Message::tool_result(&call, "no")];
+        let request = Request { messages, ..Request::default() };
+        let body = body(&request, PLAIN).unwrap();
+        let function = &body["messages"][0]["tool_calls"][0]["function"];
+        assert_eq!(
+            (&function["name"], &body["messages"][1]["name"]),
+            (&json!("fs_read_file"), &json!("fs_read_file"))
+        );
+        let sent: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(sent, json!({"unreadable arguments": text}));
     }
 
     #[test]

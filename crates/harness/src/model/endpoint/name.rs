@@ -10,7 +10,8 @@ pub(super) fn offered<'a>(name: &'a str, tools: &'a [String]) -> &'a str {
     }
     let bare = name.trim().trim_end_matches("()").trim_matches(['"', '\'', '`', ' ']);
     // The longest end that is the name of one.
-    let ends = std::iter::once(0).chain(bare.match_indices(['.', ':', '/']).map(|(at, mark)| at + mark.len()));
+    let ends =
+        std::iter::once(0).chain(bare.match_indices(['.', ':', '/']).map(|(at, mark)| at + mark.len()));
     for end in ends.map(|at| &bare[at..]) {
         let mut same = tools.iter().filter(|tool| tool.eq_ignore_ascii_case(end));
         match (tools.iter().find(|tool| *tool == end), same.next(), same.next()) {
