@@ -42,17 +42,18 @@ pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
     }
     let aside = aside(said);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
+    // Where the first one is that looks like a call, and of which tool: nothing before calls that count may.
+    let attempt = attempts(said).filter(plain).filter_map(|at| Some((at, named(&said[at..], tools)?)));
+    let attempt = attempt.min_by_key(|(at, _)| *at);
+    let first = attempt.map_or(said.len(), |(at, _)| at);
     let calls = Format::all().iter().find_map(|format| {
-        starts(format, said).into_iter().filter(plain).find_map(|at| {
+        starts(format, said).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
             let calls = only_calls(format, &said[at..], tools)?;
             let text = format!("{before}{}", &said[..at]).trim_end().to_owned();
             Some(Written::Calls { format, text, calls })
         })
     });
-    calls.or_else(|| {
-        let tool = attempts(said).filter(plain).find_map(|at| named(&said[at..], tools))?;
-        Some(Written::Attempt { tool: tool.to_owned() })
-    })
+    calls.or_else(|| attempt.map(|(_, tool)| Written::Attempt { tool: tool.to_owned() }))
 }
 
 /// The length of the reasoning that a text begins with, and of the space behind it.

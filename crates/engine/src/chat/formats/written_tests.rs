@@ -43,7 +43,8 @@ fn calls_of_every_format_are_found_behind_a_text() {
                 assert!(bare && before.starts_with('I'), "{} behind {before:?}", format.name);
                 continue;
             };
-            assert_eq!((found, text.as_str()), (*format, before.trim_end()));
+            // Those of GLM differ in whitespace only.
+            assert_eq!((found.opener(), text.as_str()), (format.opener(), before.trim_end()));
             let expected = call("call00001");
             assert_eq!((&calls[0].name, &calls[0].arguments), (&expected.name, &expected.arguments));
             assert_eq!(calls.len(), 1);
