@@ -414,6 +414,82 @@ fn a_task_at_an_endpoint() {
     }
 }
 
+/// What a run with these answers gives: the exit code, what is printed and told, and what the endpoint was sent last.
+fn task(answers: &[Vec<Value>]) -> (i32, String, String, Vec<Value>) {
+    let server = Server::answering(answers.iter().map(|chunks| Answer::events(chunks)));
+    let place = Place::new();
+    std::fs::write(place.0.path().join("there"), "").unwrap();
+    let (code, out, err) =
+        streams(&place.run(&["-m", &format!("{}/v1#x", server.url), "do", "it"]).output().unwrap());
+    let last = server.received().pop().unwrap();
+    (code, out, err, last.body["messages"].as_array().unwrap().clone())
+}
+
+#[test]
+fn arguments_that_do_not_parse_are_answered_and_the_run_goes_on() {
+    let check = |arguments: &str, reason: &str| {
+        let (code, out, err, sent) = task(&[
+            vec![call("c1", "shell", arguments), end("tool_calls")],
+            vec![text("I see."), end("stop")],
+        ]);
+        assert_eq!((code, out.as_str()), (0, "I see.\n"), "{arguments}: {err}");
+        let [.., said, result] = sent.as_slice() else { panic!("{sent:?}") };
+        let shown: Value =
+            serde_json::from_str(said["tool_calls"][0]["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(shown, json!({"unreadable arguments": arguments}));
+        assert_eq!(result["tool_call_id"], "c1");
+        let told = format!("not run: the arguments of `shell` are no JSON object: {reason}");
+        assert!(result["content"].as_str().unwrap().contains(&told), "{result}");
+        assert!(err.contains(&told), "{err}");
+    };
+    check(r#"{"command": "touch f",}"#, "trailing comma at line 1 column 23");
+    check(r#"{"command": "touch f"} now"#, "trailing characters at line 1 column 24");
+    check("[]", "they are a list");
+    check("{'command': 'touch f'}", "key must be a string");
+    check(r#"{"command": "touch"#, "EOF while parsing a string");
+}
+
+#[test]
+fn arguments_that_are_encoded_twice_are_unwrapped() {
+    let twice = json!(json!({"command": "echo seven"}).to_string()).to_string();
+    let (code, _, err, sent) = task(&[
+        vec![call("c1", "functions.shell", &twice), end("tool_calls")],
+        vec![text("ok"), end("stop")],
+    ]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("> shell  command: echo seven\n  ok"), "{err}");
+    assert_eq!(sent.last().unwrap()["content"], r#"{"ok":true,"output":"seven"}"#);
+}
+
+#[test]
+fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
+    let written = json!({"name": "shell", "arguments": {"command": "ls"}});
+    let written = format!("<tool_call>\n{written}\n</tool_call>");
+    let (code, out, err, sent) =
+        task(&[vec![text(&written), end("stop")], vec![text("There is one."), end("stop")]]);
+    assert_eq!((code, out.as_str()), (0, "There is one.\n"), "{err}");
+    assert!(
+        err.contains("warning: the model wrote its call of shell as text, in the hermes format"),
+        "{err}"
+    );
+    assert!(err.contains("--tool-format house"), "{err}");
+    let [.., said, result] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!((&said["content"], &said["tool_calls"][0]["function"]["name"]), (&json!(""), &json!("shell")));
+    assert!(result["content"].as_str().unwrap().contains("there"), "{result}");
+}
+
+#[test]
+fn what_looks_like_a_call_in_a_text_is_no_silent_answer() {
+    let written = "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\",}}</tool_call>";
+    let (code, out, err, sent) =
+        task(&[vec![text(written), end("stop")], vec![text("Nothing to do."), end("stop")]]);
+    assert_eq!((code, out.as_str()), (0, "Nothing to do.\n"), "{err}");
+    assert!(err.contains("warning: the model wrote something like a call of shell into its text"), "{err}");
+    let hint = sent.last().unwrap();
+    assert_eq!(hint["role"], "user");
+    assert!(hint["content"].as_str().unwrap().starts_with("Nothing was run"), "{hint}");
+}
+
 #[test]
 fn what_people_see_of_an_endpoint_that_refuses() {
     let server = Server::answering([Answer::new(401, "bad key hunter2")]).with_models(&["a", "b"]);

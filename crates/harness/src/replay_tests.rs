@@ -56,6 +56,30 @@ fn a_replay_of_the_same_is_the_same() {
     }
 }
 
+/// What was noted beside results, hinted at and taken from texts is noted, hinted at and called again.
+#[test]
+fn a_replay_of_calls_that_went_wrong_is_the_same() {
+    let ground = Ground::new();
+    let written = "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"echo two\"}}</tool_call>";
+    let mut broken = shell("");
+    broken.calls[0].arguments = crate::model::arguments::read("{,}");
+    let turns = [
+        shell("echo one"),
+        shell("echo one"),
+        broken,
+        Turn::text(format!("{written} I think.")),
+        Turn::text(written),
+        Turn::text("done"),
+        Turn::text("more"),
+    ];
+    let entries = recorded(&ground, turns);
+    assert!(entries.iter().any(|entry| matches!(*entry.record, Record::Hint { .. })), "{entries:#?}");
+    for dry in [true, false] {
+        let (replayed, _) = again(&entries, ground.team.clone(), dry);
+        assert_eq!(difference(&entries, &replayed), (entries.len(), None), "dry: {dry}");
+    }
+}
+
 #[test]
 fn a_model_that_failed_fails_again() {
     let ground = Ground::new();

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 use crate::agent::offer;
 use crate::error::Error;
 use crate::jinx::{Jinx, ToolResult, Verdict, run};
+use crate::model::arguments;
 use crate::permission::{self, Answer, Question};
 use crate::session::{Caller, Session};
-use crate::team::{Limits, Team};
+use crate::team::{Limits, Team, nearest};
 use crate::trace::{PERSON, Record};
 
 /// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
@@ -21,9 +22,22 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
     let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
         audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
-        let list = tools.join(", ");
+        // What may have been meant comes first.
+        let mut list: Vec<&str> = tools.iter().map(String::as_str).collect();
+        let near = nearest(&call.name, list.iter().copied());
+        list.sort_by_key(|name| Some(*name) != near);
+        let list = list.join(", ");
         return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
     };
+    if let Some(flaw) = arguments::flaw(&call.arguments) {
+        let names: Vec<&str> = jinx.inputs.iter().map(|input| input.name.as_str()).collect();
+        let takes = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let error = format!(
+            "not run: the arguments of `{}` are no JSON object: {flaw}; it takes: {takes}",
+            call.name
+        );
+        return Ok(ToolResult::failed(error));
+    }
     dispatch(caller, jinx, &call.arguments, &call.id)
 }
 

@@ -74,6 +74,7 @@ fn text(entry: &Entry) -> String {
             text
         }
         Record::User { text } => format!("user: {text}"),
+        Record::Hint { text } => format!("hint: {text}"),
         Record::Assistant { message, usage, .. } => {
             let mut text = String::new();
             if let Some(miss) = &usage.miss {

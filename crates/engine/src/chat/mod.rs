@@ -7,7 +7,7 @@ pub mod formats;
 mod json;
 pub mod template;
 
-pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn};
+pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn, Written, written};
 #[cfg(test)]
 pub(crate) use json::dumps;
 pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits, house_messages};

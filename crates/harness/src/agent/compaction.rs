@@ -83,7 +83,7 @@ impl Agent<'_, '_> {
             None => (0, 0),
         };
         let said = self.records[since..].iter().map(|record| match &**record {
-            Record::User { text } | Record::ToolResult { text, .. } => text.len(),
+            Record::User { text } | Record::Hint { text } | Record::ToolResult { text, .. } => text.len(),
             _ => 0,
         });
         known + said.sum::<usize>() / TOKEN_BYTES

@@ -4,6 +4,8 @@
 
 mod answer;
 mod compaction;
+mod repeated;
+mod written;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,9 +24,7 @@ use crate::team::{Npc, Team};
 use crate::tool;
 use crate::trace::{self, Record, Start, Trace};
 pub use answer::answer;
-
-/// How often a model may make the same call in a row; the last of them is not run and ends the run.
-const SAME_CALLS: usize = 3;
+use repeated::Repeated;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,8 +280,9 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
-        let mut last: Vec<ToolCall> = Vec::new();
-        for turn in 1..=self.npc.limits.turns {
+        let mut repeated = Repeated::default();
+        let limits = self.npc.limits;
+        for turn in 1..=limits.turns {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
             let (message, finish) = match self.ask_or_shorten(deadline)? {
@@ -297,22 +298,26 @@ impl<'a, 's> Agent<'a, 's> {
                 return self.leave(&message.tool_calls, outcome);
             }
             if message.tool_calls.is_empty() {
+                if turn < limits.turns && self.hint_at_written(&message)? {
+                    continue;
+                }
                 return Ok(Outcome::Answer { text: message.content });
             }
             let calls = self.without_thoughts(message.tool_calls);
             let mut calls = calls.as_slice();
+            let beyond = calls.len().saturating_sub(limits.turn_calls);
             while let Some((call, rest)) = calls.split_first() {
                 if let Some(stopped) = self.caller(deadline).stopped() {
                     return self.leave(calls, stopped);
                 }
-                last.retain(|before| before.name == call.name && before.arguments == call.arguments);
-                last.push(call.clone());
-                if last.len() == SAME_CALLS {
-                    return self.leave(calls, Outcome::Repetition { call: Some(call.name.clone()) });
+                if calls.len() <= beyond {
+                    let most = format!("not run: a turn may make at most {} calls", limits.turn_calls);
+                    self.refuse(calls, &most)?;
+                    break;
                 }
                 calls = rest;
-                let result = match self.execute(call, deadline) {
-                    Ok(result) => result,
+                let (result, times) = match self.execute(call, &mut repeated, deadline) {
+                    Ok(executed) => executed,
                     Err(error) => {
                         // The conversation can go on only if each call has an answer.
                         let failed = Outcome::Failed { error: chain(&error) };
@@ -323,12 +328,23 @@ impl<'a, 's> Agent<'a, 's> {
                     let text = result.output_text().into_owned();
                     return self.leave(calls, Outcome::Answer { text });
                 }
+                if times >= limits.repeated_calls.max(2) {
+                    let circles = Outcome::Repetition { call: Some(call.name.clone()) };
+                    return self.leave(calls, circles);
+                }
             }
             if let Some(stopped) = self.caller(deadline).stopped() {
                 return Ok(stopped);
             }
         }
-        Ok(Outcome::TurnLimit { turns: self.npc.limits.turns })
+        Ok(Outcome::TurnLimit { turns: limits.turns })
+    }
+
+    /// What reads the next turn of the model.
+    fn spoken(&self) -> Spoken {
+        last_start(&self.records).map_or_else(Spoken::default, |start| {
+            Spoken::new(start.calls, &start.tools, start.schema.is_some())
+        })
     }
 
     /// The calls as their tools take them; whoever watches is told what the model thought.
@@ -365,10 +381,7 @@ impl<'a, 's> Agent<'a, 's> {
         let mut message = Message::assistant("", Vec::new());
         let mut reasoning = String::new();
         let model = self.model.clone();
-        let mut spoken = match last_start(&self.records) {
-            Some(start) => Spoken::new(start.calls, &start.tools, start.schema.is_some()),
-            None => Spoken::default(),
-        };
+        let mut spoken = self.spoken();
         for event in model.chat(request).map_err(Error::Model)? {
             let Some(event) = spoken.hear(event.map_err(Error::Model)?) else { continue };
             self.session.notify(&Notice::Event { depth: self.depth, event: &event });
@@ -380,6 +393,7 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
+                    let finish = self.take_written(&mut message, finish);
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }
@@ -391,7 +405,13 @@ impl<'a, 's> Agent<'a, 's> {
         Err(Error::NoEnd)
     }
 
-    fn execute(&mut self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
+    /// Runs a call. Also gives how often it has had this result in a row.
+    fn execute(
+        &mut self,
+        call: &ToolCall,
+        repeated: &mut Repeated,
+        deadline: Option<Instant>,
+    ) -> Result<(ToolResult, usize), Error> {
         self.push(Record::ToolCall { call: call.clone() })?;
         let depth = self.depth;
         self.session.notify(&Notice::Call { depth, call });
@@ -399,23 +419,31 @@ impl<'a, 's> Agent<'a, 's> {
         let result = match tool::execute(&self.caller(deadline), &self.tools, call) {
             Ok(result) => result,
             Err(error) => {
-                self.answer(call, ToolResult::failed(chain(&error)), begun.elapsed())?;
+                self.answer(call, ToolResult::failed(chain(&error)), "", begun.elapsed())?;
                 return Err(error);
             }
         };
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
-        self.answer(call, result.clone(), took)?;
+        let times = repeated.note(call, &result);
+        self.answer(call, result.clone(), &repeated::note(times), took)?;
         if self.compaction_is_asked_for(before) {
             self.shorten(0, deadline)?;
         }
-        Ok(result)
+        Ok((result, times))
     }
 
-    fn answer(&mut self, call: &ToolCall, result: ToolResult, took: Duration) -> Result<(), Error> {
+    /// Records a call's result, with a note to the model if there is something to say beside it.
+    fn answer(
+        &mut self,
+        call: &ToolCall,
+        result: ToolResult,
+        note: &str,
+        took: Duration,
+    ) -> Result<(), Error> {
         // One result never takes more than a quarter of the window, at about three bytes a token.
         let room = self.window().map_or(usize::MAX, |window| window * 3 / 4);
-        let text = result.text(self.npc.limits.tool_output_bytes.min(room));
+        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(room));
         let seconds = took.as_secs_f64();
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
@@ -431,10 +459,12 @@ impl<'a, 's> Agent<'a, 's> {
             Outcome::Answer { .. } => "not run: another call of the turn ended the run",
             _ => "not run: the time is up",
         };
-        for call in calls {
-            self.answer(call, ToolResult::failed(reason), Duration::ZERO)?;
-        }
+        self.refuse(calls, reason)?;
         Ok(outcome)
+    }
+
+    fn refuse(&mut self, calls: &[ToolCall], reason: &str) -> Result<(), Error> {
+        calls.iter().try_for_each(|call| self.answer(call, ToolResult::failed(reason), "", Duration::ZERO))
     }
 }
 

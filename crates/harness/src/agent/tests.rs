@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::*;
 use crate::ground::Ground;
-use crate::model::{Reply, Scripted, Single};
+use crate::model::{Reply, Scripted, Single, arguments};
+use crate::team::Limits;
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({"command": command}))
@@ -159,26 +160,194 @@ fn limits_end_a_run() {
     let (outcome, read) = play(many(20));
     assert_eq!((outcome, read.len()), (Outcome::TurnLimit { turns: 12 }, 12));
 
-    let (outcome, read) = play([shell("echo a"), shell("echo a"), shell("echo a")]);
-    assert_eq!(outcome, Outcome::Repetition { call: Some("shell".into()) });
-    assert_eq!(
-        read,
-        [
-            r#"{"ok":true,"output":"a"}"#,
-            r#"{"ok":true,"output":"a"}"#,
-            r#"{"ok":false,"exit":null,"error":"not run: the same call was made several times in a row"}"#
-        ]
-    );
-    let (outcome, _) =
-        play([shell("echo a"), shell("echo a"), shell("echo b"), shell("echo a"), Reply::text("end")]);
-    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
-
     let (outcome, _) = play([Reply { finish: Some(Finish::Length), ..Reply::text("cut o") }]);
     assert_eq!(outcome, Outcome::Length);
 
     let (outcome, read) = play([Reply { finish: Some(Finish::Repetition), ..shell("echo a") }]);
     assert_eq!(outcome, Outcome::Repetition { call: None });
     assert_eq!(read, [r#"{"ok":false,"exit":null,"error":"not run: the turn went round in circles"}"#]);
+}
+
+/// As [`play`], with other limits.
+fn play_within(limits: Limits, replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>) {
+    let ground = Ground::new();
+    let model = Scripted::new(replies);
+    let source = Single(&model);
+    let session = Session::new(&source, &ground.sandbox);
+    let npc = Npc { limits, ..ground.team.npc(None).unwrap().clone() };
+    let mut agent = Agent::new(&session, &ground.team, &npc, None).unwrap();
+    let outcome = agent.run("do it").unwrap();
+    let request = trace::request(agent.records());
+    let read = request.messages.into_iter().filter(|message| message.role == Role::Tool);
+    (outcome, read.map(|message| message.content).collect())
+}
+
+const ONCE: &str = r#"{"ok":true,"output":"a"}"#;
+const AGAIN: &str =
+    r#"{"ok":true,"output":"a","note":"the same call gave the same result as before: it changed nothing"}"#;
+
+#[test]
+fn a_repeated_call_is_told_and_only_five_end_the_run() {
+    let same = |count| (0..count).map(|_| shell("echo a"));
+    let end = || Reply::text("end");
+    let (outcome, read) = play(same(4).chain([end()]));
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert_eq!(read, [ONCE, AGAIN, AGAIN, AGAIN]);
+
+    let circles = Outcome::Repetition { call: Some("shell".into()) };
+    let (outcome, read) = play(same(9));
+    assert_eq!(outcome, circles);
+    assert_eq!(read, [ONCE, AGAIN, AGAIN, AGAIN, AGAIN]);
+
+    // In one turn as in several; what was not run has an answer all the same.
+    let calls = same(7).map(|mut reply| reply.calls.remove(0)).collect();
+    let (outcome, read) = play([Reply { calls, ..Reply::default() }]);
+    assert_eq!(outcome, circles);
+    assert_eq!((read.len(), read[4].as_str()), (7, AGAIN));
+    assert!(read[5].contains("not run: the same call was made several times in a row"), "{read:?}");
+
+    let (outcome, read) = play_within(Limits { repeated_calls: 2, ..Limits::default() }, same(9));
+    assert_eq!((outcome, read.len()), (circles.clone(), 2));
+    // Once is no repetition.
+    let (outcome, read) = play_within(Limits { repeated_calls: 1, ..Limits::default() }, same(9));
+    assert_eq!((outcome, read.len()), (circles, 2));
+}
+
+#[test]
+fn another_call_or_another_result_is_no_repetition() {
+    let waits = || (0..8).map(|_| shell("echo >> f; wc -l < f"));
+    let (outcome, read) = play(waits().chain([Reply::text("end")]));
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert!(read.iter().all(|text| !text.contains("note")), "{read:?}");
+
+    let twice = |command: &str| [shell(command), shell(command)];
+    let others = [twice("echo a"), twice("echo b"), twice("echo a")].into_iter().flatten();
+    let (outcome, read) = play(others.chain([Reply::text("end")]));
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert_eq!((read[4].as_str(), read[5].as_str()), (ONCE, AGAIN));
+}
+
+#[test]
+fn a_turn_makes_only_so_many_calls() {
+    let calls = || (0..300).map(|index| shell(&format!("echo {index} >> f; wc -l < f")).calls.remove(0));
+    let many = Reply { calls: calls().collect(), ..Reply::default() };
+    let limits = Limits { turn_calls: 3, ..Limits::default() };
+    let (outcome, read) = play_within(limits, [many, shell("wc -l < f"), Reply::text("end")]);
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert_eq!(read.len(), 301);
+    assert_eq!(read[2], r#"{"ok":true,"output":"3"}"#);
+    let refused = r#"{"ok":false,"exit":null,"error":"not run: a turn may make at most 3 calls"}"#;
+    assert!(read[3..300].iter().all(|text| text == refused));
+    assert_eq!(read[300], r#"{"ok":true,"output":"3"}"#);
+}
+
+#[test]
+fn arguments_that_can_not_be_read_are_answered_and_nothing_runs() {
+    let broken = |text: &str| Reply {
+        calls: vec![ToolCall { arguments: arguments::read(text), ..shell("").calls.remove(0) }],
+        ..Reply::default()
+    };
+    let (outcome, read) =
+        play([broken(r#"{"command": "touch f",}"#), shell("ls"), broken("[]"), Reply::text("end")]);
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert_eq!(
+        read,
+        [
+            "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: trailing comma at line 1 \
+                column 23; it takes: command\"}",
+            r#"{"ok":true,"output":""}"#,
+            "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: they are a list; it takes: \
+                command\"}",
+        ]
+    );
+}
+
+#[test]
+fn a_tool_that_is_not_known_is_answered_with_the_nearest_first() {
+    let (_, read) = play([Reply::call("readfile", json!({})), Reply::text("end")]);
+    assert!(
+        read[0].contains("`readfile` is not permitted; the tools are: read_file, shell, python, write_file"),
+        "{read:?}"
+    );
+}
+
+const WRITTEN: &str =
+    "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"echo one > f; cat f\"}}\n</tool_call>";
+
+/// Runs a script; also what a person was warned of, and the conversation in the end.
+fn warned(
+    replies: impl IntoIterator<Item = Reply>,
+    schema: Option<Value>,
+) -> (Outcome, Vec<String>, Vec<Message>) {
+    let ground = Ground::new();
+    let model = Scripted::new(replies);
+    let source = Single(&model);
+    let told = std::sync::Mutex::new(Vec::new());
+    let session = Session::new(&source, &ground.sandbox).observed(|notice| {
+        if let Notice::Warning(text) = notice {
+            told.lock().unwrap().push((*text).to_owned());
+        }
+    });
+    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), schema).unwrap();
+    let outcome = agent.run("do it").unwrap();
+    let messages = trace::request(agent.records()).messages;
+    drop(agent);
+    drop(session);
+    (outcome, told.into_inner().unwrap(), messages)
+}
+
+#[test]
+fn a_call_that_is_written_as_text_is_run_and_told() {
+    let (outcome, told, messages) =
+        warned([Reply::text(format!("I look.\n{WRITTEN}")), Reply::text("end")], None);
+    assert_eq!(outcome, Outcome::Answer { text: "end".into() });
+    assert_eq!((messages[1].content.as_str(), messages[1].tool_calls.len()), ("I look.", 1));
+    assert_eq!(messages[1].tool_calls[0].id, "written_0");
+    assert_eq!(
+        messages[2],
+        Message::tool_result(&messages[1].tool_calls[0], r#"{"ok":true,"output":"one"}"#)
+    );
+    assert_eq!(
+        told,
+        [
+            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format house describes to the model \
+            how calls are written"
+        ]
+    );
+}
+
+#[test]
+fn a_written_call_passes_list_and_inputs_as_any_other() {
+    // Who lists no such tool writes no call of it.
+    let forged = WRITTEN.replace("shell", "delegate");
+    let (outcome, told, _) = warned([Reply::text(forged.clone())], None);
+    assert_eq!((outcome, told.len()), (Outcome::Answer { text: forged }, 0));
+    let wrong = WRITTEN.replace("command", "cmd");
+    let (_, _, messages) = warned([Reply::text(wrong), Reply::text("end")], None);
+    assert!(messages[2].content.contains("`shell` has no argument `cmd`"), "{messages:?}");
+}
+
+#[test]
+fn what_only_looks_like_a_call_is_hinted_at_once() {
+    let text = format!("{WRITTEN}\nThis writes one.");
+    let replies = || (0..3).map(|_| Reply::text(text.clone()));
+    let (outcome, told, messages) = warned(replies(), None);
+    assert_eq!(outcome, Outcome::Answer { text: text.clone() });
+    assert_eq!((told.len(), messages.len()), (1, 4));
+    assert_eq!(messages[2].role, Role::User);
+    assert!(
+        messages[2].content.starts_with("Nothing was run: a call of `shell` seems to stand"),
+        "{messages:?}"
+    );
+    // Where the text has to be JSON, and where it tells about calls, it is the answer.
+    let (outcome, told, _) = warned(replies(), Some(json!({})));
+    assert_eq!((outcome, told.len()), (Outcome::Answer { text: text.clone() }, 0));
+    let quoted = format!("Hermes writes:\n```\n{WRITTEN}\n```");
+    let (outcome, told, _) = warned([Reply::text(quoted.clone())], None);
+    assert_eq!((outcome, told.len()), (Outcome::Answer { text: quoted }, 0));
+    // The last turn has no room for a hint.
+    let (outcome, _) = play_within(Limits { turns: 1, ..Limits::default() }, replies());
+    assert_eq!(outcome, Outcome::Answer { text });
 }
 
 #[test]

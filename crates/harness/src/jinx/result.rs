@@ -48,6 +48,8 @@ struct Text<'a> {
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "is_zero")]
     truncated_bytes: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'a str,
 }
 
 impl ToolResult {
@@ -90,6 +92,11 @@ impl ToolResult {
     /// ```
     /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if there is any.
     pub fn text(&self, limit: usize) -> String {
+        self.text_with("", limit)
+    }
+
+    /// The same, with a `note` of whoever passes the result on, unless it is empty: `{"ok":true,"output":"…","note":"…"}`.
+    pub fn text_with(&self, note: &str, limit: usize) -> String {
         let (all_output, all_error) = (self.output_text(), self.complaint());
         let share = if all_output.is_empty() { limit } else { limit / 2 };
         let (error, cut_error) = cut(&all_error, share);
@@ -100,6 +107,7 @@ impl ToolResult {
             output: (self.ok || !output.is_empty()).then_some(&output),
             error: (!self.ok).then_some(&error),
             truncated_bytes: cut_error as u64 + cut_output as u64 + self.dropped_bytes,
+            note,
         };
         serde_json::to_string(&text).unwrap_or_default()
     }
@@ -132,6 +140,10 @@ mod tests {
         check(&warned, 99, r#"{"ok":true,"output":"x"}"#);
         let dropped = ToolResult { dropped_bytes: 7, ..ToolResult::succeeded("x") };
         check(&dropped, 99, r#"{"ok":true,"output":"x","truncated_bytes":7}"#);
+        assert_eq!(
+            ToolResult::succeeded("x").text_with("again", 99),
+            r#"{"ok":true,"output":"x","note":"again"}"#
+        );
     }
 
     #[test]

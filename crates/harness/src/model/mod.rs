@@ -1,5 +1,6 @@
 //! The one way to a model: a request in, a stream of events out.
 
+pub(crate) mod arguments;
 pub mod endpoint;
 mod local;
 mod models;

@@ -144,6 +144,11 @@ pub struct Limits {
     /// none beside `turn_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<usize>,
+    /// Most calls of one turn; those beyond are not run. Default 64.
+    pub turn_calls: usize,
+    /// After how many times in a row that the same call had the same result the run ends; from the second on, the model is told so.
+    /// Default 5, and at least 2.
+    pub repeated_calls: usize,
     /// Most bytes of one tool's output that the model gets to read. Default 16384.
     pub tool_output_bytes: usize,
     /// Most seconds for one user message. Default none.
@@ -162,6 +167,8 @@ impl Default for Limits {
             turns: 12,
             turn_tokens: 4096,
             reasoning_tokens: None,
+            turn_calls: 64,
+            repeated_calls: 5,
             tool_output_bytes: 16 * 1024,
             seconds: None,
             depth: 3,

@@ -105,6 +105,8 @@ pub fn limits(fields: &mut Fields, base: super::Limits) -> super::Limits {
     read("turns", &mut |number| limits.turns = size(number));
     read("turn_tokens", &mut |number| limits.turn_tokens = size(number));
     read("reasoning_tokens", &mut |number| limits.reasoning_tokens = Some(size(number)));
+    read("turn_calls", &mut |number| limits.turn_calls = size(number));
+    read("repeated_calls", &mut |number| limits.repeated_calls = size(number));
     read("tool_output_bytes", &mut |number| limits.tool_output_bytes = size(number));
     read("seconds", &mut |number| limits.seconds = Some(number));
     read("depth", &mut |number| limits.depth = size(number));

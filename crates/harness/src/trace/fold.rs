@@ -33,6 +33,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                     _ => request.messages.push(Message::user(text)),
                 }
             }
+            Record::Hint { text } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
             Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
             Record::Compaction { summary, kept } => {
@@ -142,6 +143,9 @@ mod tests {
         check(&[user("a"), assistant("b"), user("c"), assistant("d")], &["a", "b", "c", "d"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b")], &["a\n\nb"]);
+        let hint = || Record::Hint { text: "h".into() };
+        check(&[user("a"), assistant("b"), hint(), assistant("c")], &["a", "b", "h", "c"]);
+        check(&[user("a"), assistant("b"), user("c"), assistant("d"), hint(), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b"), assistant("c"), Record::Retract, user("d")], &["a\n\nd"]);
         check(&[user("a"), Record::Retract, Record::Retract], &[]);
         let shorter = || Record::Compaction { summary: "s".into(), kept: 1 };

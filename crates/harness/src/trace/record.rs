@@ -24,6 +24,11 @@ pub enum Record {
         /// What.
         text: String,
     },
+    /// The model is told something about how it makes calls: in its conversation, as if the user said it.
+    Hint {
+        /// What.
+        text: String,
+    },
     /// The model has spoken.
     Assistant {
         /// Its text, reasoning and calls.

@@ -11,6 +11,7 @@ mod parser;
 mod render;
 mod thinking;
 mod value;
+mod written;
 
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ pub use parser::{Parsed, Parser};
 pub(crate) use render::braces;
 pub use thinking::{Reasoning, Thinking};
 pub(crate) use value::{Types, resolve, type_name};
+pub use written::{Written, written};
 
 /// How a family of models writes a turn.
 #[derive(PartialEq)]

@@ -1,7 +1,7 @@
 //! An endpoint's answer as events: pieces of text, reasoning and calls as they come, and what they amount to at the end.
 //!
-//! Knows nothing of connections. A call that can't be read never becomes one; one of a tool that was not offered does, so that
-//! whoever runs tools can refuse it on the record.
+//! Knows nothing of connections. A call that can't be read, or of a tool that was not offered, is a call all the same, so that whoever
+//! runs tools can refuse it on the record; only one that a limit cut off is none.
 
 use std::collections::HashSet;
 use std::mem;
@@ -12,6 +12,8 @@ use alara_engine::{Event, Finish, Request, ToolCall, Usage};
 use serde_json::Value;
 
 use super::chunk::{CallDelta, Chunk, Delta, Told, words};
+use super::name::offered;
+use crate::model::arguments;
 
 /// Why an answer can't be taken.
 #[derive(Debug, PartialEq)]
@@ -44,7 +46,8 @@ pub(super) struct Answer {
     calls: Vec<Call>,
     /// How many calls the parser has found.
     parsed: usize,
-    cut: bool,
+    /// The names of the tools that were offered.
+    tools: Vec<String>,
     /// The text, if it has to be JSON.
     json: Option<String>,
     /// The ids that calls of the conversation have.
@@ -75,7 +78,7 @@ impl Answer {
             writing: false,
             calls: Vec::new(),
             parsed: 0,
-            cut: false,
+            tools: request.tools.iter().map(|tool| tool.name.clone()).collect(),
             json: request.schema.as_ref().map(|_| String::new()),
             ids: calls().map(|call| call.id.clone()).collect(),
             next_id: calls().count(),
@@ -104,7 +107,8 @@ impl Answer {
         self.told = chunk.usage.or(self.told);
         let mut out = Vec::new();
         for choice in chunk.choices.into_iter().flatten().take(1) {
-            self.delta(choice.delta.or(choice.message).unwrap_or_default(), &mut out);
+            let whole = choice.delta.is_none();
+            self.delta(choice.delta.or(choice.message).unwrap_or_default(), whole, &mut out);
             self.finish = choice.finish_reason.or(self.finish.take());
         }
         if !out.is_empty() {
@@ -114,7 +118,8 @@ impl Answer {
         Ok(out)
     }
 
-    fn delta(&mut self, delta: Delta, out: &mut Vec<Event>) {
+    /// Takes a piece of an answer, or a `whole` one, in which nothing goes on.
+    fn delta(&mut self, delta: Delta, whole: bool, out: &mut Vec<Event>) {
         let said = |text: Option<String>| text.filter(|text| !text.is_empty());
         if let Some(text) = said(delta.reasoning_content).or(said(delta.reasoning)) {
             out.push(Event::Reasoning { text });
@@ -128,8 +133,9 @@ impl Answer {
                 None => self.text(text, out),
             }
         }
-        for call in delta.tool_calls.into_iter().flatten() {
-            self.call(call, out);
+        for (at, call) in delta.tool_calls.into_iter().flatten().enumerate() {
+            let index = if whole { Some(at) } else { call.index };
+            self.call(CallDelta { index, ..call }, out);
         }
     }
 
@@ -144,16 +150,23 @@ impl Answer {
         let id = delta.id.unwrap_or_default();
         let function = delta.function.unwrap_or_default();
         let name = function.name.unwrap_or_default();
-        // Which call it goes on with. Some servers number none, or all alike, but give each an id, or a name once.
-        let known = match delta.index {
-            Some(_) => self.calls.iter().rposition(|call| call.index == delta.index),
-            None => self.calls.len().checked_sub(1),
+        let piece = match function.arguments {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text,
+            Some(value) => value.to_string(),
         };
-        let known = known.filter(|&at| {
-            let call = &self.calls[at];
-            let another = !id.is_empty() && !call.id.is_empty() && id != call.id;
-            !another && (delta.index.is_some() || !id.is_empty() || name.is_empty())
-        });
+        // Which call it goes on with. Some servers number none, or all alike, but give each an id, or a name once.
+        let named = !name.is_empty() && !piece.is_empty();
+        let goes_on = |call: &Call| match delta.index {
+            Some(_) => call.index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id),
+            // Without a number, who is named again is another one, at the latest once the one before is complete.
+            None if !id.is_empty() => call.id == id && !(named && is_json(&call.arguments)),
+            None => name.is_empty(),
+        };
+        let known = match delta.index {
+            None if id.is_empty() => self.calls.len().checked_sub(1).filter(|&at| goes_on(&self.calls[at])),
+            _ => self.calls.iter().rposition(goes_on),
+        };
         let at = known.unwrap_or_else(|| {
             self.calls.push(Call { index: delta.index, ..Call::default() });
             self.calls.len() - 1
@@ -162,15 +175,10 @@ impl Answer {
         if call.id.is_empty() {
             call.id = id;
         }
-        let piece = match function.arguments {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text,
-            Some(value) => value.to_string(),
-        };
         call.arguments += &piece;
         // Reported from when its name is known, with what came before.
         if call.name.is_empty() && !name.is_empty() {
-            call.name = name;
+            call.name = offered(&name, &self.tools).to_owned();
             let (name, arguments) = (Some(call.name.clone()), call.arguments.clone());
             out.push(Event::ToolCallDelta { index: at, name, arguments });
         } else if !call.name.is_empty() && !piece.is_empty() {
@@ -192,10 +200,9 @@ impl Answer {
                     let name = (!named).then_some(name);
                     out.push(Event::ToolCallDelta { index: self.parsed, name, arguments });
                 }
-                Parsed::Incomplete { name, arguments, .. } => {
+                Parsed::Incomplete { id, name, arguments } => {
                     self.writing = false;
-                    self.cut = true;
-                    out.push(Event::Incomplete { name, arguments });
+                    self.end(Call { id, name, arguments, index: None }, out);
                 }
                 Parsed::ToolCall { id, name, arguments } => {
                     self.writing = false;
@@ -214,30 +221,19 @@ impl Answer {
             let parsed = parser.finish();
             self.parsed(parsed, &mut out);
         }
-        for (index, call) in mem::take(&mut self.calls).into_iter().enumerate() {
-            let Call { id, name, mut arguments, .. } = call;
-            if arguments.trim().is_empty() {
+        for (index, mut call) in mem::take(&mut self.calls).into_iter().enumerate() {
+            if call.arguments.trim().is_empty() {
                 // So do servers write a call without arguments.
-                arguments = "{}".to_owned();
-                out.push(Event::ToolCallDelta { index, name: None, arguments: arguments.clone() });
+                call.arguments = "{}".to_owned();
+                let arguments = call.arguments.clone();
+                out.push(Event::ToolCallDelta { index, name: None, arguments });
             }
-            match serde_json::from_str(&arguments) {
-                Ok(arguments) if !name.is_empty() => {
-                    self.parsed += 1;
-                    let id = self.id(id);
-                    out.push(Event::ToolCall(ToolCall { id, name, arguments }));
-                }
-                _ => {
-                    self.cut = true;
-                    out.push(Event::Incomplete { name, arguments });
-                }
-            }
+            self.end(call, &mut out);
         }
         let finish = match self.finish.as_deref() {
             Some("content_filter") => return Err(Flaw::Filtered),
             Some("error") => return Err(Flaw::Failed("it gives no reason".into())),
-            Some("length" | "max_tokens" | "model_length") => Finish::Length,
-            _ if self.cut => Finish::Length,
+            _ if self.is_cut() => Finish::Length,
             _ if self.parsed > 0 => Finish::ToolCalls,
             _ => Finish::Stop,
         };
@@ -260,6 +256,23 @@ impl Answer {
         Ok(out)
     }
 
+    /// Whether a limit ended the answer.
+    fn is_cut(&self) -> bool {
+        matches!(self.finish.as_deref(), Some("length" | "max_tokens" | "model_length"))
+    }
+
+    /// Takes note that nothing more of a call comes.
+    fn end(&mut self, call: Call, out: &mut Vec<Event>) {
+        let Call { id, name, arguments: text, .. } = call;
+        let arguments = arguments::read(&text);
+        if self.is_cut() && (name.is_empty() || arguments::flaw(&arguments).is_some()) {
+            return out.push(Event::Incomplete { name, arguments: text });
+        }
+        self.parsed += 1;
+        let id = self.id(id);
+        out.push(Event::ToolCall(ToolCall { id, name, arguments }));
+    }
+
     /// The id that the endpoint gave a call, if no other call of the conversation has it, else a fresh one.
     fn id(&mut self, given: String) -> String {
         if !given.is_empty() && self.ids.insert(given.clone()) {
@@ -273,6 +286,10 @@ impl Answer {
             }
         }
     }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok()
 }
 
 #[cfg(test)]

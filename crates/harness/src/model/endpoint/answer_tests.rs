@@ -121,20 +121,104 @@ fn calls_in_pieces() {
 }
 
 #[test]
-fn calls_that_are_none() {
-    // A tool that was not offered is for the executor to refuse.
+fn calls_of_tools_that_were_not_offered_are_for_the_executor_to_refuse() {
     check(&[call(None, Some("x"), Some("rm"), Some(json!("{}")))], "rm#0+{} !x rm{} =ToolCalls");
-    // What can't be read never runs.
-    let broken = |text: &str, expected: &str| {
-        check(&[call(None, Some("x"), Some("f"), Some(json!(text))), end("tool_calls")], expected);
-    };
-    broken("{\"a\": ", "f#0+{\"a\":  ?f {\"a\":  =Length");
-    broken("[1]", "f#0+[1] ?f [1] =Length");
-    broken("{} {}", "f#0+{} {} ?f {} {} =Length");
-    check(&[call(None, Some("x"), None, Some(json!("{}")))], "? {} =Length");
-    // Text in a model's own format is text.
+    check(&[call(None, Some("x"), None, Some(json!("{}")))], "!x {} =ToolCalls");
+    // Text in a model's own format is text, for whoever runs tools to look at.
     let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
     check(&[delta(json!({"content": text})), end("stop")], &format!("{text} =Stop"));
+}
+
+#[test]
+fn arguments_that_do_not_parse_are_a_call_all_the_same() {
+    let broken = |text: &str| {
+        let unread = json!({"unreadable arguments": text});
+        let chunk = call(None, Some("x"), Some("f"), Some(json!(text)));
+        check(&[chunk.clone(), end("tool_calls")], &format!("f#0+{text} !x f{unread} =ToolCalls"));
+        check(&[chunk, end("stop")], &format!("f#0+{text} !x f{unread} =ToolCalls"));
+    };
+    broken(r#"{"command": "echo hi",}"#);
+    broken(r#"{"command": "echo hi"} as asked"#);
+    broken("{} {}");
+    broken("[]");
+    broken("[1]");
+    broken("{'command': 'echo hi'}");
+    broken(r#"{"command": "ec"#);
+}
+
+#[test]
+fn arguments_that_mean_an_object_are_one() {
+    let read = |text: Value, piece: &str, expected: &str| {
+        let chunk = call(None, Some("x"), Some("f"), Some(text));
+        check(&[chunk, end("tool_calls")], &format!("f#0+{piece} !x f{expected} =ToolCalls"));
+    };
+    let twice = json!(r#"{"a": 1}"#).to_string();
+    read(json!(twice), &twice, r#"{"a":1}"#);
+    read(json!("null"), "null", "{}");
+    read(json!(" "), "  #0+{}", "{}");
+    read(Value::Null, " #0+{}", "{}");
+    read(json!({"a": {"b": []}}), r#"{"a":{"b":[]}}"#, r#"{"a":{"b":[]}}"#);
+}
+
+#[test]
+fn a_call_that_the_limit_cut_off_is_none() {
+    let f = |text: &str| call(None, Some("x"), Some("f"), Some(json!(text)));
+    check(&[f("{\"a\": "), end("length")], "f#0+{\"a\":  ?f {\"a\":  =Length");
+    check(&[f("{\"a\": 1}"), end("length")], "f#0+{\"a\": 1} !x f{\"a\":1} =Length");
+}
+
+#[test]
+fn names_with_prefixes_and_in_another_case() {
+    let named = |name: &str, expected: &str| {
+        let chunk = call(Some(0), Some("x"), Some(name), Some(json!("{}")));
+        check(&[chunk, end("tool_calls")], &format!("{expected}#0+{{}} !x {expected}{{}} =ToolCalls"));
+    };
+    named("functions.f", "f");
+    named("F", "f");
+    named("f()", "f");
+    named("functions.h", "functions.h");
+}
+
+#[test]
+fn ids_and_types_that_are_missing_or_the_same() {
+    let whole = |calls: Value| json!({"choices": [{"message": {"content": null, "tool_calls": calls}, "finish_reason": "tool_calls"}]});
+    let f = |arguments: Value| json!({"function": {"name": "f", "arguments": arguments}});
+    check(
+        &[whole(json!([f(json!("{}")), f(json!({"a": 1}))]))],
+        "f#0+{} f#1+{\"a\":1} !call_0 f{} !call_1 f{\"a\":1} =ToolCalls",
+    );
+    let mut same = [f(json!("{}")), f(json!("{\"a\": 1}"))];
+    same.iter_mut().for_each(|call| call["id"] = json!("x"));
+    let told = "f#0+{} f#1+{\"a\": 1} !x f{} !call_0 f{\"a\":1} =ToolCalls";
+    check(&[whole(json!(same))], told);
+    // Streamed, without numbers.
+    let pieces = same.map(|call| delta(json!({"tool_calls": [call]})));
+    check(&[&pieces[..], &[end("tool_calls")]].concat(), told);
+}
+
+#[test]
+fn pieces_of_calls_that_are_mixed() {
+    let piece = |index, id, text: &str| call(index, id, None, Some(json!(text)));
+    let begin = |index, id| call(index, id, Some("f"), Some(json!("")));
+    let told = "f#0+ f#1+ #0+{\"a\": #1+{\"a\": #0+1} #1+2} !x f{\"a\":1} !y f{\"a\":2} =ToolCalls";
+    let mixed = |indexes: [Option<usize>; 2], ids: [Option<&'static str>; 2]| {
+        check(
+            &[
+                begin(indexes[0], Some("x")),
+                begin(indexes[1], Some("y")),
+                piece(indexes[0], ids[0], "{\"a\":"),
+                piece(indexes[1], ids[1], "{\"a\":"),
+                piece(indexes[0], ids[0], "1}"),
+                piece(indexes[1], ids[1], "2}"),
+                end("tool_calls"),
+            ],
+            told,
+        );
+    };
+    mixed([Some(0), Some(1)], [None, None]);
+    mixed([Some(0), Some(1)], [Some("x"), Some("y")]);
+    mixed([Some(0), Some(0)], [Some("x"), Some("y")]);
+    mixed([None, None], [Some("x"), Some("y")]);
 }
 
 #[test]
@@ -161,11 +245,14 @@ fn calls_in_the_house_format() {
     let told = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
     check(&["f"], &call, told);
     check(&["f"], &["<think>hm</think>Hi"], "(hm) Hi =Stop");
-    check(
-        &["f"],
-        &["<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "],
-        "f#0+ #0+{\"a\":  ?f {\"a\":  =Length",
-    );
+    // Only a limit cuts a call off.
+    let begun = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ";
+    let chunks = |reason| [delta(json!({"content": begun})), end(reason)];
+    let cut = self::told(&request(&["f"]), Some(Format::house()), &chunks("length"));
+    assert_eq!(cut.as_deref(), Ok("f#0+ #0+{\"a\":  ?f {\"a\":  =Length"));
+    let ended = self::told(&request(&["f"]), Some(Format::house()), &chunks("stop"));
+    let unread = json!({"unreadable arguments": "{\"a\": "});
+    assert_eq!(ended, Ok(format!("f#0+ #0+{{\"a\":  !call_0 f{unread} =ToolCalls")));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use alara_engine::{Message, Request, Sampling, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
+use super::name::sendable;
 use crate::calls::rebase;
 
 /// What differs from endpoint to endpoint.
@@ -111,7 +112,7 @@ fn message(message: &Message) -> Value {
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
             let arguments = Value::Object(call.arguments.clone()).to_string();
-            let function = json!({"name": call.name, "arguments": arguments});
+            let function = json!({"name": sendable(&call.name), "arguments": arguments});
             json!({"id": call.id, "type": "function", "function": function})
         });
         value["tool_calls"] = calls.collect();
@@ -120,7 +121,7 @@ fn message(message: &Message) -> Value {
         value["tool_call_id"] = id.as_str().into();
     }
     if let Some(name) = &message.name {
-        value["name"] = name.as_str().into();
+        value["name"] = sendable(name).into();
     }
     value
 }
@@ -158,6 +159,7 @@ mod tests {
     use alara_engine::{Segment, Tool, ToolCall};
 
     use super::*;
+    use crate::model::arguments;
 
     const PLAIN: Dialect<'_> = Dialect { model: "m", format: None, thinking: None, completion_tokens: false };
 
@@ -194,6 +196,24 @@ mod tests {
             {"role": "tool", "content": "done", "tool_call_id": "c1", "name": "f"},
         ]);
         assert_eq!(body(&conversation(), PLAIN).unwrap()["messages"], expected);
+    }
+
+    /// Servers take no other names, and no arguments but an object in a string.
+    #[test]
+    fn calls_that_were_written_wrongly_are_sent_in_a_form_that_servers_take() {
+        let text = r#"{"command": "echo hi",}"#;
+        let call =
+            ToolCall { id: "c1".into(), name: "fs.read file".into(), arguments: arguments::read(text) };
+        let messages = vec![Message::assistant("", vec![call.clone()]), Message::tool_result(&call, "no")];
+        let request = Request { messages, ..Request::default() };
+        let body = body(&request, PLAIN).unwrap();
+        let function = &body["messages"][0]["tool_calls"][0]["function"];
+        assert_eq!(
+            (&function["name"], &body["messages"][1]["name"]),
+            (&json!("fs_read_file"), &json!("fs_read_file"))
+        );
+        let sent: Value = serde_json::from_str(function["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(sent, json!({"unreadable arguments": text}));
     }
 
     #[test]

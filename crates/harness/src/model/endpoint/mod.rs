@@ -9,6 +9,7 @@ mod body;
 mod chunk;
 mod client;
 mod error;
+mod name;
 pub(crate) mod sse;
 mod turn;
 
@@ -71,7 +72,7 @@ impl Default for Options {
 
 /// A model at an endpoint.
 ///
-/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema, name
+/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema or no JSON at all, name
 /// tools that were not offered, or be several where one was wanted, and an answer by a schema is only known to be JSON. A limit on reasoning tokens is not told to it.
 #[derive(Debug)]
 pub struct Endpoint {

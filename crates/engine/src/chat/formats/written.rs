@@ -1,0 +1,198 @@
+//! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in another family's format.
+//!
+//! A call counts only at the end of the answer, complete, of a tool that is offered, and outside of code and quotation marks: a text that
+//! tells about calls makes none.
+
+use std::ops::Range;
+
+use super::{Format, Layout, Parsed, Parser, Reasoning, Turn};
+use crate::request::{Tool, ToolCall, ToolChoice};
+
+/// Most bytes of text before a call that is one all the same. Cost: an answer that long which ends with a call in earnest is asked about.
+const PREFACE: usize = 2000;
+/// How far behind an opener a tool's name may stand, in bytes.
+const NEAR: usize = 120;
+/// By what a message of harmony begins, beside the recipient of a call.
+const MESSAGE: [&str; 2] = ["<|start|>", "<|channel|>"];
+
+/// What an answer's text has of calls.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Written {
+    /// The text ends with calls.
+    Calls {
+        /// How they are written.
+        format: &'static Format,
+        /// The text before them, reasoning included.
+        text: String,
+        /// At least one, each of an offered tool; without an id where the format has none. Not validated against the tools' schemas.
+        calls: Vec<ToolCall>,
+    },
+    /// Something looks like a call, but is none that could be made as it stands.
+    Attempt {
+        /// The offered tool that it names.
+        tool: String,
+    },
+}
+
+/// Looks for calls of `tools` in the text of a whole answer, in every format; `None` = it is an answer and nothing else.
+pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
+    let (before, said) = text.trim_end().split_at(reasoning(text.trim_end()));
+    if tools.is_empty() {
+        return None;
+    }
+    let aside = aside(said);
+    let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
+    // Where the first one is that looks like a call, and of which tool: nothing before calls that count may.
+    let attempt = attempts(said).filter(plain).filter_map(|at| Some((at, named(&said[at..], tools)?)));
+    let attempt = attempt.min_by_key(|(at, _)| *at);
+    let first = attempt.map_or(said.len(), |(at, _)| at);
+    // A block of code is a call only where the prompt says so.
+    let formats = Format::all().iter().filter(|format| !format.in_fences());
+    let calls = formats.into_iter().find_map(|format| {
+        starts(format, said).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
+            let calls = only_calls(format, &said[at..], tools)?;
+            let text = format!("{before}{}", &said[..at]).trim_end().to_owned();
+            Some(Written::Calls { format, text, calls })
+        })
+    });
+    calls.or_else(|| attempt.map(|(_, tool)| Written::Attempt { tool: tool.to_owned() }))
+}
+
+/// The length of the reasoning that a text begins with, and of the space behind it.
+fn reasoning(text: &str) -> usize {
+    let marks = Format::all().iter().map(|format| format.thinking.close).filter(|close| close.contains('/'));
+    let ends = marks.filter_map(|close| Some(text.rfind(close)? + close.len()));
+    let end = ends.max().unwrap_or(0);
+    text.len() - text[end..].trim_start().len()
+}
+
+/// Where calls of a format may begin, in order. One that is marked by nothing but a brace begins the answer.
+fn starts(format: &'static Format, text: &str) -> Vec<usize> {
+    let (mut openers, mut last) = (MESSAGE.to_vec(), PREFACE);
+    match format.layout {
+        Layout::Messages => openers.push(format.opener()),
+        Layout::TextOrObject => {
+            openers = [&["{"], format.drops].concat();
+            last = 0;
+        }
+        _ => openers = format.openers().map(|(opener, _)| opener).collect(),
+    }
+    let all = openers.into_iter().flat_map(|opener| text.match_indices(opener).map(|(at, _)| at));
+    let mut starts: Vec<usize> = all.filter(|at| *at <= last).collect();
+    starts.sort_unstable();
+    starts
+}
+
+/// The calls of a text, if it consists of nothing else.
+fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec<ToolCall>> {
+    let messages = format.layout == Layout::Messages;
+    let mut parser = Parser::new(&Turn {
+        format,
+        tools: tools.to_vec(),
+        tool_choice: ToolChoice::Auto,
+        parallel_tool_calls: true,
+        reasoning: if messages { Reasoning::Optional } else { Reasoning::Never },
+        thinking: messages.then_some(format.thinking),
+        schema: None,
+    });
+    let mut parsed = parser.push(text);
+    parsed.extend(parser.finish());
+    let mut calls = Vec::new();
+    for piece in parsed {
+        match piece {
+            Parsed::Delta { .. } | Parsed::Reasoning(_) => {}
+            Parsed::ToolCall { id, name, arguments } => calls.push(ToolCall { id, name, arguments }),
+            Parsed::Text(_) | Parsed::Incomplete { .. } => return None,
+        }
+    }
+    // What follows a call of harmony is not told.
+    let over = !messages || text.ends_with(['}', '>']);
+    (over && !calls.is_empty()).then_some(calls)
+}
+
+/// Where something begins that may have been meant as a call.
+fn attempts(text: &str) -> impl Iterator<Item = usize> {
+    let formats = Format::all().iter().filter(|format| !format.in_fences());
+    let openers = formats.flat_map(|format| format.openers()).map(|(opener, _)| opener);
+    let marked = openers.flat_map(|opener| text.match_indices(opener).map(|(at, _)| at));
+    // An object, or a list of them, that has what a call has.
+    let lines = text.split_inclusive('\n').scan(0, |end, line| {
+        *end += line.len();
+        Some((*end - line.len(), line))
+    });
+    let bare = lines.filter(|(at, line)| {
+        let has = |key: &str| near(&text[*at..]).contains(key);
+        line.trim_start().starts_with(['{', '['])
+            && has("\"name\"")
+            && (has("\"arguments\"") || has("\"parameters\""))
+    });
+    marked.chain(bare.map(|(at, _)| at))
+}
+
+/// The tool whose name stands near the beginning of a text as names stand in calls: behind a mark or on a line of its own.
+fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
+    let text = near(text);
+    let part = |character: char| character.is_alphanumeric() || "_-".contains(character);
+    let stands = |name: &str| {
+        text.match_indices(name).any(|(at, _)| {
+            let before = text[..at].chars().next_back().is_some_and(|before| !part(before) && before != ' ');
+            before && !text[at + name.len()..].starts_with(part)
+        })
+    };
+    tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).find(|name| stands(name))
+}
+
+fn near(text: &str) -> &str {
+    &text[..text.floor_char_boundary(NEAR)]
+}
+
+/// What of a text is told about rather than said: code, quoted lines, and whatever begins behind a quotation mark.
+fn aside(text: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut fence: Option<(&str, usize)> = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let (from, trimmed) = (at, line.trim_start());
+        at += line.len();
+        let marks = ["```", "~~~"].into_iter().find(|marks| trimmed.starts_with(marks));
+        match (fence, marks) {
+            (None, Some(marks)) => fence = Some((marks, from)),
+            (Some((open, start)), Some(marks)) if open == marks => {
+                found.push(start..at);
+                fence = None;
+            }
+            (Some(_), _) => {}
+            (None, None) if trimmed.starts_with('>') => found.push(from..at),
+            (None, None) => {}
+        }
+    }
+    found.extend(fence.map(|(_, start)| start..text.len()));
+    // Spans of code end with as many marks as they begin with.
+    let mut from = 0;
+    while let Some(start) = text[from..].find('`').map(|at| from + at) {
+        let marks = text[start..].len() - text[start..].trim_start_matches('`').len();
+        let inner = start + marks;
+        from = inner;
+        if found.iter().any(|range: &Range<usize>| range.contains(&start)) {
+            continue;
+        }
+        let mut rest = inner;
+        while let Some(end) = text[rest..].find('`').map(|at| rest + at) {
+            let run = text[end..].len() - text[end..].trim_start_matches('`').len();
+            rest = end + run;
+            if run == marks {
+                found.push(start..rest);
+                from = rest;
+                break;
+            }
+        }
+    }
+    found.extend(
+        text.match_indices(['"', '\'', '“', '„', '«', '‘']).map(|(at, mark)| at..at + mark.len() + 1),
+    );
+    found
+}
+
+#[cfg(test)]
+#[path = "written_tests.rs"]
+mod tests;

@@ -1,0 +1,118 @@
+use serde_json::{Map, json};
+
+use super::*;
+
+fn tools() -> Vec<Tool> {
+    let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+    ["shell", "read_file"]
+        .map(|name| Tool { name: name.into(), description: String::new(), parameters: parameters.clone() })
+        .into()
+}
+
+fn call(id: &str) -> ToolCall {
+    let arguments = Map::from_iter([("command".to_owned(), json!("ls -l > \"a b\""))]);
+    ToolCall { id: id.into(), name: "shell".into(), arguments }
+}
+
+const HERMES: &str = "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
+
+/// What is found in short: `format: text | name{arguments} …`, `tool?`, or nothing.
+fn told(text: &str) -> String {
+    match written(text, &tools()) {
+        None => String::new(),
+        Some(Written::Attempt { tool }) => format!("{tool}?"),
+        Some(Written::Calls { format, text, calls }) => {
+            let calls = calls.iter().map(|call| {
+                format!("{}{}", call.name, serde_json::to_string(&call.arguments).unwrap_or_default())
+            });
+            format!("{}: {text} | {}", format.name, calls.collect::<Vec<_>>().join(" "))
+        }
+    }
+}
+
+#[test]
+fn calls_of_every_format_are_found_behind_a_text() {
+    for format in Format::all().iter().filter(|format| **format != Format::house()) {
+        let text = format.render_calls(&[call("call00001")]).unwrap();
+        let bare = format.layout == Layout::TextOrObject;
+        for (before, after) in [("", ""), ("I look:\n\n", "\n"), ("<think>\nls?\n</think>\n\n", "")] {
+            let Some(Written::Calls { format: found, text, calls }) =
+                written(&format!("{before}{text}{after}"), &tools())
+            else {
+                // What nothing marks as a call must begin the answer.
+                assert!(bare && before.starts_with('I'), "{} behind {before:?}", format.name);
+                continue;
+            };
+            // Those of GLM differ in whitespace only.
+            assert_eq!((found.opener(), text.as_str()), (format.opener(), before.trim_end()));
+            let expected = call("call00001");
+            assert_eq!((&calls[0].name, &calls[0].arguments), (&expected.name, &expected.arguments));
+            assert_eq!(calls.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn calls_as_models_leave_them_in_their_text() {
+    let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+    let found = "hermes:  | shell{\"command\":\"ls\"}";
+    check(HERMES, found);
+    check(&HERMES.replace('\n', ""), found);
+    check(HERMES.trim_end_matches("\n</tool_call>"), found);
+    check(&HERMES.replace("arguments", "parameters"), found);
+    check(&format!("{HERMES}\n{HERMES}\n"), &format!("{found} shell{{\"command\":\"ls\"}}"));
+    check(&format!("`ls` lists files.\n{HERMES}"), &found.replace(": ", ": `ls` lists files."));
+    check(r#"{"name": "shell", "parameters": {"command": "ls"}}"#, "llama3:  | shell{\"command\":\"ls\"}");
+    check(
+        r#"{"type": "function", "name": "shell", "arguments": {"command": "ls"}}"#,
+        "llama3:  | shell{\"command\":\"ls\"}",
+    );
+    check(
+        "<|python_tag|>{\"name\": \"shell\", \"parameters\": {\"command\": \"ls\"}}",
+        "llama3:  | shell{\"command\":\"ls\"}",
+    );
+    check(
+        "<|channel|>analysis<|message|>List it.<|end|><|start|>assistant<|channel|>commentary to=functions.shell \
+            <|constrain|>json<|message|>{\"command\": \"ls\"}<|call|>",
+        "harmony:  | shell{\"command\":\"ls\"}",
+    );
+    check("<tool_call>shell</tool_call>", "glm:  | shell{}");
+}
+
+#[test]
+fn what_can_not_be_made_as_it_stands_is_an_attempt() {
+    let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+    // Something follows, or stands between.
+    check(&format!("{HERMES}\nThis lists the files."), "shell?");
+    check(&format!("{HERMES}\nand then\n{HERMES}"), "shell?");
+    // Broken arguments, cut off, of a tool that is not offered.
+    check(&HERMES.replace("\"ls\"}", "\"ls\",}"), "shell?");
+    check(&HERMES[..50], "shell?");
+    check(&HERMES.replace("shell", "rm"), "");
+    check(r#"{"name": "shell", "parameters": {"command": "ls",}}"#, "shell?");
+    check("I run it.\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}", "shell?");
+    check(r#"[{"name": "shell", "arguments": {"command": "ls"}}]"#, "shell?");
+    // Marks that a server has taken out.
+    check("commentary to=functions.shell json{\"command\": \"ls\"}", "shell?");
+    check("analysis<function=shell>\n<parameter=command>", "shell?");
+    // So much text is an answer.
+    check(&format!("{}{HERMES}", "word ".repeat(500)), "shell?");
+}
+
+#[test]
+fn text_about_calls_is_no_call() {
+    let check = |text: &str| assert_eq!(told(text), "", "{text}");
+    check("The shell lists files.");
+    check(&format!("Hermes writes:\n```\n{HERMES}\n```"));
+    check(&format!("Hermes writes:\n~~~xml\n{HERMES}\n~~~\nThat is it."));
+    check(&format!("Not closed:\n```xml\n{HERMES}"));
+    check(&format!("Hermes writes `{}`", HERMES.replace('\n', "")));
+    check(&format!("Hermes writes ``{}``.", HERMES.replace('\n', "")));
+    check(&format!("> {}", HERMES.replace('\n', "")));
+    check(&format!("It writes \"{}\".", HERMES.replace('\n', "")));
+    check("A call stands between <tool_call> and </tool_call>; you have a shell there.");
+    check(r#"{"name": "shell", "description": "runs a command"}"#);
+    check(r#"{"name": "bash", "arguments": {"command": "ls"}}"#);
+    check("");
+    assert_eq!(written(HERMES, &[]), None);
+}

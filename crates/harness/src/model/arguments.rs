@@ -1,0 +1,87 @@
+//! The arguments of a call as models write them whom nothing holds to a form: JSON, more or less.
+//!
+//! Arguments that can't be read travel on as [`UNREAD`], so that the call is recorded, shown to the model again as JSON that every server
+//! takes, and answered with what is wrong in it. It never runs.
+
+use serde_json::{Map, Value};
+
+/// The one argument of a call whose arguments can't be read: their text. No input of a jinx has such a name.
+const UNREAD: &str = "unreadable arguments";
+
+/// The arguments that a text stands for, or the text itself as [`UNREAD`].
+pub(crate) fn read(text: &str) -> Map<String, Value> {
+    object(text).unwrap_or_else(|_| Map::from_iter([(UNREAD.to_owned(), text.into())]))
+}
+
+/// What is wrong in arguments that could not be read; `None` if they could.
+pub(crate) fn flaw(arguments: &Map<String, Value>) -> Option<String> {
+    unread(arguments).and_then(|text| object(text).err())
+}
+
+fn unread(arguments: &Map<String, Value>) -> Option<&str> {
+    arguments.get(UNREAD).filter(|_| arguments.len() == 1)?.as_str()
+}
+
+/// Reads an object, once or several times encoded; nothing and `null` are an empty one.
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_str(text).map_err(|error| error.to_string())? {
+        Value::Null => Ok(Map::new()),
+        Value::String(text) => object(&text),
+        // A model may take up how it was shown to itself.
+        Value::Object(arguments) => match unread(&arguments) {
+            Some(text) => object(text),
+            None => Ok(arguments),
+        },
+        Value::Array(_) => Err("they are a list".to_owned()),
+        other => Err(format!("they are {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_that_mean_an_object() {
+        let check = |text: &str, expected: Value| {
+            assert_eq!(Value::Object(read(text)), expected, "{text}");
+            assert_eq!(flaw(&read(text)), None, "{text}");
+        };
+        let echo = json!({"command": "echo \"hi\""});
+        check(&echo.to_string(), echo.clone());
+        check(&format!(" {echo}\n"), echo.clone());
+        check(&json!(echo.to_string()).to_string(), echo.clone());
+        check(&json!(json!(echo.to_string()).to_string()).to_string(), echo.clone());
+        check(&json!({UNREAD: echo.to_string()}).to_string(), echo);
+        for nothing in ["", " \n", "null", "{}", "\"\"", "\"{}\"", "\"null\""] {
+            check(nothing, json!({}));
+        }
+    }
+
+    #[test]
+    fn arguments_that_can_not_be_read_say_why() {
+        let check = |text: &str, reason: &str| {
+            let arguments = read(text);
+            assert_eq!(Value::Object(arguments.clone()), json!({UNREAD: text}));
+            let flaw = flaw(&arguments).unwrap();
+            assert!(flaw.starts_with(reason), "{text}: {flaw}");
+        };
+        check(r#"{"command": "echo hi",}"#, "trailing comma at line 1 column 23");
+        check(r#"{"command": "echo hi"} and so on"#, "trailing characters at line 1 column 24");
+        check("{} {}", "trailing characters");
+        check(r#"{"command": "ec"#, "EOF while parsing a string");
+        check("{'command': 'echo hi'}", "key must be a string at line 1 column 2");
+        check("[]", "they are a list");
+        check("7", "they are 7");
+        check("ls -l", "expected value at line 1 column 1");
+        check("\"ls -l\"", "expected value at line 1 column 1");
+        check(&json!(r#"{"command": "echo hi",}"#).to_string(), "trailing comma");
+        // A tool may have an argument of that name beside others, or that is no text.
+        assert_eq!(flaw(&Map::from_iter([(UNREAD.to_owned(), json!(1))])), None);
+    }
+}
