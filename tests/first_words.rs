@@ -14,8 +14,28 @@ use crate::place::{Place, code, sandboxed, text};
 
 /// Files of an occupied folder, among them such whose names are what people type.
 const FILES: [&str; 22] = [
-    "hi", "hello", "test", "help", "who", "what", "thanks", "worker", "doctor", "status", "README.md", "notes.txt", "test.py",
-    "data.csv", "a.bash", "b.bash", "Makefile", "docs/guide.md", "docs/hi", "src/main.rs", ".hidden", "hello.txt",
+    "hi",
+    "hello",
+    "test",
+    "help",
+    "who",
+    "what",
+    "thanks",
+    "worker",
+    "doctor",
+    "status",
+    "README.md",
+    "notes.txt",
+    "test.py",
+    "data.csv",
+    "a.bash",
+    "b.bash",
+    "Makefile",
+    "docs/guide.md",
+    "docs/hi",
+    "src/main.rs",
+    ".hidden",
+    "hello.txt",
 ];
 
 /// What is typed first, and the exit code where it is known.
@@ -107,8 +127,13 @@ fn no_first_word_of_run_costs_a_byte() {
         assert!(expected.is_none_or(|expected| expected == code(&output)), "{words}: {output:?}");
         match expected {
             Some(0) => assert!(!output.stdout.is_empty() && shown.is_empty(), "{words}: {output:?}"),
-            Some(_) => assert!(shown.starts_with("error: `") && shown.contains("\nhint: ") || words == "-", "{words}: {shown}"),
-            None => assert!(shown.contains("the model that ships is a small demonstration"), "{words}: {shown}"),
+            Some(_) => assert!(
+                shown.starts_with("error: `") && shown.contains("\nhint: ") || words == "-",
+                "{words}: {shown}"
+            ),
+            None => {
+                assert!(shown.contains("the model that ships is a small demonstration"), "{words}: {shown}")
+            }
         }
     }
 }
@@ -145,8 +170,12 @@ fn without_a_terminal_what_would_be_lost_is_refused_and_the_flag_is_named() {
     assert_eq!(result["result"]["ok"], false, "{result}");
     let error = result["result"]["error"].as_str().unwrap();
     assert!(error.ends_with("nobody is there to be asked"), "{error}");
-    assert!(trace.iter().any(|record| record["record"] == "permission" && record["verdict"] == "deny"), "{trace:?}");
+    assert!(
+        trace.iter().any(|record| record["record"] == "permission" && record["verdict"] == "deny"),
+        "{trace:?}"
+    );
 
+    std::fs::remove_file(place.path("trace.jsonl")).unwrap();
     let output = place.task().arg("--yes").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(!place.path("work/hi").exists() && place.path("work/new").exists());
@@ -194,7 +223,10 @@ fn a_person_is_shown_what_is_lost_and_decides() {
     let commands = ["rm a", "rm b", "rm c", "rm d"];
     let (asked, there) = run(&[Answer::No, Answer::Yes, Answer::Session], &commands);
     assert_eq!(asked.len(), 3, "{asked:?}");
-    assert!(asked == ["removes a", "removes b", "removes c"] || asked.iter().all(|words| words == "unknown"), "{asked:?}");
+    assert!(
+        asked == ["removes a", "removes b", "removes c"] || asked.iter().all(|words| words == "unknown"),
+        "{asked:?}"
+    );
     assert_eq!(there, [true, false, false, false]);
 }
 

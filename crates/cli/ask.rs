@@ -59,7 +59,9 @@ fn about_risk(risk: Risk) -> Answer {
             answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
         }
         Risk::Unknown => {
-            ui::note("this machine can't tell what it will change; it may remove or overwrite files of the work directory");
+            ui::note(
+                "this machine can't tell what it will change; it may remove or overwrite files of the work directory",
+            );
             answer("run it? y: yes, s: yes, and whatever comes in this session, n: no: ")
         }
     }

@@ -26,38 +26,140 @@ often wrong; before anything that was here is removed or overwritten, you are as
 const WELCOME: &str = "You are welcome.";
 
 const GREETINGS: &[&str] = &[
-    "hi", "hii", "hello", "helo", "hey", "heya", "hiya", "yo", "howdy", "hallo", "hola", "bonjour", "ciao", "moin", "servus",
-    "salut", "ahoj", "ola", "namaste", "guten tag", "guten morgen", "greetings", "good morning", "good afternoon",
-    "good evening", "good day", "hello world", "how are you", "how are you doing", "how are you today", "how is it going",
-    "how's it going", "hows it going", "how do you do", "what's up", "whats up", "sup", "nice to meet you", "are you there",
-    "anybody there", "anyone there", "is anybody there", "wie geht's", "wie gehts",
+    "hi",
+    "hii",
+    "hello",
+    "helo",
+    "hey",
+    "heya",
+    "hiya",
+    "yo",
+    "howdy",
+    "hallo",
+    "hola",
+    "bonjour",
+    "ciao",
+    "moin",
+    "servus",
+    "salut",
+    "ahoj",
+    "ola",
+    "namaste",
+    "guten tag",
+    "guten morgen",
+    "greetings",
+    "good morning",
+    "good afternoon",
+    "good evening",
+    "good day",
+    "hello world",
+    "how are you",
+    "how are you doing",
+    "how are you today",
+    "how is it going",
+    "how's it going",
+    "hows it going",
+    "how do you do",
+    "what's up",
+    "whats up",
+    "sup",
+    "nice to meet you",
+    "are you there",
+    "anybody there",
+    "anyone there",
+    "is anybody there",
+    "wie geht's",
+    "wie gehts",
 ];
 
 const ABOUT_ITSELF: &[&str] = &[
-    "who are you", "what are you", "who is this", "what is this", "what's this", "what is your name", "what's your name",
-    "whats your name", "what is alara", "what's alara", "who made you", "who created you", "who built you", "what can you do",
-    "what can you do for me", "what do you do", "what can i do", "what can i do here", "what can i ask you", "what can i ask",
-    "how do you work", "how does this work", "how can you help", "how can you help me", "can you help", "can you help me",
-    "help", "help me", "i need help", "please help", "tell me about yourself", "introduce yourself", "describe yourself",
-    "how do i use this", "how do i use you", "how do i start", "how do i begin", "what should i type", "what do i do now",
-    "what model are you", "which model are you", "what model is this", "which model is this", "are you a robot", "are you a bot",
-    "are you human", "are you an ai", "are you real", "are you chatgpt", "do you speak english", "do you understand me",
-    "can you hear me", "wer bist du", "was bist du", "was kannst du",
+    "who are you",
+    "what are you",
+    "who is this",
+    "what is this",
+    "what's this",
+    "what is your name",
+    "what's your name",
+    "whats your name",
+    "what is alara",
+    "what's alara",
+    "who made you",
+    "who created you",
+    "who built you",
+    "what can you do",
+    "what can you do for me",
+    "what do you do",
+    "what can i do",
+    "what can i do here",
+    "what can i ask you",
+    "what can i ask",
+    "how do you work",
+    "how does this work",
+    "how can you help",
+    "how can you help me",
+    "can you help",
+    "can you help me",
+    "help",
+    "help me",
+    "i need help",
+    "please help",
+    "tell me about yourself",
+    "introduce yourself",
+    "describe yourself",
+    "how do i use this",
+    "how do i use you",
+    "how do i start",
+    "how do i begin",
+    "what should i type",
+    "what do i do now",
+    "what model are you",
+    "which model are you",
+    "what model is this",
+    "which model is this",
+    "are you a robot",
+    "are you a bot",
+    "are you human",
+    "are you an ai",
+    "are you real",
+    "are you chatgpt",
+    "do you speak english",
+    "do you understand me",
+    "can you hear me",
+    "wer bist du",
+    "was bist du",
+    "was kannst du",
 ];
 
 const THANKS: &[&str] = &[
-    "thanks", "thank you", "thank you very much", "thank you so much", "thanks a lot", "many thanks", "thx", "danke", "merci",
-    "bye", "goodbye", "good bye", "bye bye", "see you", "see you later", "good night", "cheers",
+    "thanks",
+    "thank you",
+    "thank you very much",
+    "thank you so much",
+    "thanks a lot",
+    "many thanks",
+    "thx",
+    "danke",
+    "merci",
+    "bye",
+    "goodbye",
+    "good bye",
+    "bye bye",
+    "see you",
+    "see you later",
+    "good night",
+    "cheers",
 ];
 
 /// Words that may follow without changing what is meant.
-const ADDRESSED: &[&str] = &[" alara", " there", " again", " everyone", " everybody", " friend", " please", " all", " bot"];
+const ADDRESSED: &[&str] =
+    &[" alara", " there", " again", " everyone", " everybody", " friend", " please", " all", " bot"];
 
 /// What is said to small talk, for which the model that ships has no words; `None` for everything else, whatever it begins with:
 /// a task must never be taken for it.
 pub fn small_talk(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase().replace('’', "'");
-    let phrases: Vec<String> = text.split(['.', ',', '!', '?', ';', ':', '\n']).map(plain).filter(|part| !part.is_empty()).collect();
+    let phrases: Vec<String> =
+        text.split(['.', ',', '!', '?', ';', ':', '\n']).map(plain).filter(|part| !part.is_empty()).collect();
     let mut answer = None;
     for phrase in &phrases {
         // A greeting may stand before a question without a comma.
@@ -65,7 +167,11 @@ pub fn small_talk(text: &str) -> Option<&'static str> {
         let said = [Some(phrase.as_str()), rest].into_iter().flatten().find_map(|phrase| {
             let short = ADDRESSED.iter().find_map(|word| phrase.strip_suffix(word)).unwrap_or(phrase);
             let one_of = |list: &[&str]| list.contains(&phrase) || list.contains(&short);
-            if one_of(THANKS) { Some(WELCOME) } else { (one_of(GREETINGS) || one_of(ABOUT_ITSELF)).then_some(ABOUT) }
+            if one_of(THANKS) {
+                Some(WELCOME)
+            } else {
+                (one_of(GREETINGS) || one_of(ABOUT_ITSELF)).then_some(ABOUT)
+            }
         })?;
         answer = answer.filter(|answer| *answer == ABOUT).or(Some(said));
     }
@@ -81,16 +187,20 @@ fn plain(phrase: &str) -> String {
 /// That the model that ships is a demonstration, and which one of the catalog this machine could have instead.
 pub fn demonstration() -> String {
     let begin = "the model that ships is a small demonstration, and often wrong";
-    let Some(better) = better(catalog::entries().unwrap_or_default(), memory::available(), default_threads()) else {
+    let Some(better) = better(catalog::entries().unwrap_or_default(), memory::available(), default_threads())
+    else {
         return format!("{begin}; a better one: -m MODEL, `alara models list`");
     };
     let name = &better.name;
-    let here = local::models().is_ok_and(|models| models.iter().any(|model| model.catalog.as_ref() == Some(name)));
+    let here =
+        local::models().is_ok_and(|models| models.iter().any(|model| model.catalog.as_ref() == Some(name)));
     match here {
         true => format!("{begin}; a better one is on this machine: -m {name}"),
         false => {
             let size = better.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
-            format!("{begin}; a better one for this machine{size}: `alara models pull {name}`, then -m {name}")
+            format!(
+                "{begin}; a better one for this machine{size}: `alara models pull {name}`, then -m {name}"
+            )
         }
     }
 }
@@ -98,7 +208,8 @@ pub fn demonstration() -> String {
 /// The largest model of the catalog that knows tools, leaves half of the memory, and is not too slow for so many threads; or the
 /// smallest of those that know tools.
 fn better(entries: &[Entry], memory: Option<u64>, threads: usize) -> Option<&Entry> {
-    let most = memory.map_or(u64::MAX, |memory| memory / 2).min(BYTES_A_THREAD.saturating_mul(threads as u64));
+    let most =
+        memory.map_or(u64::MAX, |memory| memory / 2).min(BYTES_A_THREAD.saturating_mul(threads as u64));
     let good = || entries.iter().filter(|entry| entry.tools && entry.verified);
     let size = |entry: &&Entry| entry.size.unwrap_or(u64::MAX);
     let fits = good().filter(|entry| size(entry) <= most);
@@ -177,7 +288,9 @@ pub fn ask(word: &str, meanings: &[Meaning]) -> anyhow::Result<Meant> {
                 return Ok(Meant::Task { task: format!("explain {word}"), npc: None });
             }
             (Some(Meaning::Npc), _) => {
-                let Ok(task) = editor.readline(&format!("what shall {word} do? ")) else { bail!("nothing was chosen") };
+                let Ok(task) = editor.readline(&format!("what shall {word} do? ")) else {
+                    bail!("nothing was chosen")
+                };
                 return Ok(Meant::Task { task, npc: Some(word.to_owned()) });
             }
             (None, "t") => return Ok(Meant::Task { task: word.to_owned(), npc: None }),
@@ -200,9 +313,26 @@ mod tests {
     fn small_talk_is_told_from_tasks() {
         let talk = |text: &str, answer: &str| assert_eq!(small_talk(text), Some(answer), "{text}");
         for text in [
-            "hi", "Hello!", "hey there", "hi alara", "Good morning.", "hi, who are you?", "hi who are you", "Who are you?",
-            "what can you do", "What’s your name?", "help", "HELP!", "help me please", "Hello. How are you?", "hello again",
-            "thanks, what can you do?", "  hi  ", "hi :)", "- hello -", "what is alara?",
+            "hi",
+            "Hello!",
+            "hey there",
+            "hi alara",
+            "Good morning.",
+            "hi, who are you?",
+            "hi who are you",
+            "Who are you?",
+            "what can you do",
+            "What’s your name?",
+            "help",
+            "HELP!",
+            "help me please",
+            "Hello. How are you?",
+            "hello again",
+            "thanks, what can you do?",
+            "  hi  ",
+            "hi :)",
+            "- hello -",
+            "what is alara?",
         ] {
             talk(text, ABOUT);
         }
@@ -210,10 +340,35 @@ mod tests {
             talk(text, WELCOME);
         }
         for task in [
-            "help me rename the files", "help test.py", "hi.txt", "say hi", "delete hi", "hello.py", "test", "who", "run tests",
-            "what is in notes.txt?", "who are you in notes.txt", "hi, create a file a.txt", "hello world program in python",
-            "thanks, now delete it", "", " ", "-", "?", "yes", "no", "ok", "explain test.py", "hi hi hi.txt", "what can you do with a.csv",
-            "rm hi", "README", "good", "how many files are here?", "bye.sh",
+            "help me rename the files",
+            "help test.py",
+            "hi.txt",
+            "say hi",
+            "delete hi",
+            "hello.py",
+            "test",
+            "who",
+            "run tests",
+            "what is in notes.txt?",
+            "who are you in notes.txt",
+            "hi, create a file a.txt",
+            "hello world program in python",
+            "thanks, now delete it",
+            "",
+            " ",
+            "-",
+            "?",
+            "yes",
+            "no",
+            "ok",
+            "explain test.py",
+            "hi hi hi.txt",
+            "what can you do with a.csv",
+            "rm hi",
+            "README",
+            "good",
+            "how many files are here?",
+            "bye.sh",
         ] {
             assert_eq!(small_talk(task), None, "{task}");
         }

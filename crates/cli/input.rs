@@ -23,7 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// It is no text, or too long; it was asked for and is a terminal or empty.
 pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
     if asked && std::io::stdin().is_terminal() {
-        bail!("`{DASH}` stands for standard input, and that is this terminal\nhint: alara run {DASH} < FILE, or a pipe");
+        bail!(
+            "`{DASH}` stands for standard input, and that is this terminal\nhint: alara run {DASH} < FILE, or a pipe"
+        );
     }
     if !asked && !may_have_input() {
         return Ok(None);
@@ -40,7 +42,11 @@ pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
         let _ = sender.send(input.take(MOST).read_to_end(&mut bytes).map(|_| bytes));
     });
     let failed = || "can't read standard input";
-    let begun = if asked { read.recv().map_err(|_| RecvTimeoutError::Disconnected) } else { read.recv_timeout(PATIENCE) };
+    let begun = if asked {
+        read.recv().map_err(|_| RecvTimeoutError::Disconnected)
+    } else {
+        read.recv_timeout(PATIENCE)
+    };
     match begun {
         Ok(begun) => begun.with_context(failed)?,
         Err(_) => {
@@ -54,10 +60,15 @@ pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
     };
     let bytes = read.recv().with_context(failed)?.with_context(failed)?;
     if bytes.len() as u64 > MOST {
-        bail!("standard input has more than {}\nhint: put it into a file, and name the file in the task", ui::bytes(MOST));
+        bail!(
+            "standard input has more than {}\nhint: put it into a file, and name the file in the task",
+            ui::bytes(MOST)
+        );
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    let text = text.context("standard input is no text (UTF-8)\nhint: put it into a file, and name the file in the task")?;
+    let text = text.context(
+        "standard input is no text (UTF-8)\nhint: put it into a file, and name the file in the task",
+    )?;
     match text.trim().is_empty() {
         true if asked => bail!("`{DASH}` stands for standard input, and nothing came there"),
         true => Ok(None),

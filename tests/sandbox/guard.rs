@@ -38,8 +38,14 @@ impl Ground {
     fn bash(&self, code: &str, yes: bool) -> Came {
         let program = ["bash", "-c", code];
         let timeout = Duration::from_secs(60);
-        let script =
-            Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
+        let script = Script {
+            program: &program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            output_limit: 1 << 16,
+        };
         let mut asked = Vec::new();
         let ran = self.sandbox.run_guarded(&script, false, false, &mut |risk| {
             let Risk::Losses(changes) = risk else { panic!("{risk:?}") };
@@ -96,7 +102,11 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
         let ground = Ground::new();
         let before = content(&ground.work());
         let (exit, undone, asked) = ground.bash(code, false);
-        assert_eq!((exit, undone, asked.as_slice()), (Some(0), true, &expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]), "{code}");
+        assert_eq!(
+            (exit, undone, asked.as_slice()),
+            (Some(0), true, &expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]),
+            "{code}"
+        );
         assert_eq!(content(&ground.work()), before, "{code}");
         // With a yes it is what it would have been without a guard.
         let ground = Ground::new();
@@ -106,8 +116,14 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
         let open = Sandbox::new(&plain.work(), Policy::default()).unwrap();
         let program = ["bash", "-c", code];
         let timeout = Duration::from_secs(60);
-        let script =
-            Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
+        let script = Script {
+            program: &program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            output_limit: 1 << 16,
+        };
         open.run(&script).unwrap();
         assert!(!undone, "{code}");
         assert_eq!(guarded, content(&plain.work()), "{code}");
@@ -115,7 +131,10 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
     };
     check("rm -f hi", &["removes hi"]);
     check("rm -rf docs", &["removes docs/ with 2 files"]);
-    check("rm -rf docs; mkdir docs; echo new > docs/c", &["removes docs/a", "removes docs/deep/ with 1 file"]);
+    check(
+        "rm -rf docs; mkdir docs; echo new > docs/c",
+        &["removes docs/a", "removes docs/deep/ with 1 file"],
+    );
     check("rm -rf docs; echo file > docs", &["overwrites docs"]);
     check("rm hi; mkdir hi; echo x > hi/x", &["overwrites hi"]);
     check("echo new > test.py", &["overwrites test.py"]);
@@ -128,7 +147,10 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
     check("ln -sfn docs link", &["overwrites link"]);
     check("rm hi; ln -s test.py hi", &["overwrites hi"]);
     check("echo new > link", &["overwrites hi"]);
-    check("rm -rf ./* .[!.]*", &["removes docs/ with 2 files", "removes hi", "removes link", "removes test.py"]);
+    check(
+        "rm -rf ./* .[!.]*",
+        &["removes docs/ with 2 files", "removes hi", "removes link", "removes test.py"],
+    );
     check("python3 -c 'open(\"hi\", \"r+\").truncate(3)'", &["overwrites hi"]);
     check("rm hi; exit 0", &["removes hi"]);
 }
@@ -252,17 +274,12 @@ fn what_is_unknown_is_asked_about_before_it_runs() {
     let isolation = alara_harness::sandbox::Isolation::Off;
     let sandbox = Sandbox::new(root.path(), Policy { guard: true, isolation, ..Policy::default() }).unwrap();
     assert_eq!(sandbox.guarding(), Some(Guarding::Ask));
-    let script = |program| Script {
-        program,
-        env: &[],
-        stdin: None,
-        timeout: Duration::from_secs(60),
-        network: false,
-        output_limit: 1 << 16,
-    };
     let mut asked = 0;
     let mut run = |program: &[&str], reads, yes| {
-        let ran = sandbox.run_guarded(&script(program), false, reads, &mut |risk| {
+        let timeout = Duration::from_secs(60);
+        let script =
+            Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
+        let ran = sandbox.run_guarded(&script, false, reads, &mut |risk| {
             assert!(matches!(risk, Risk::Unknown));
             asked += 1;
             Ok(yes)
@@ -289,7 +306,8 @@ fn an_interrupted_program_takes_nothing_away() {
     let before = content(&ground.work());
     let program = ["bash", "-c", "rm hi; sleep 30"];
     let timeout = Duration::from_secs(60);
-    let script = Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let script =
+        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
     let cancel = ground.sandbox.cancel_flag().clone();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
@@ -310,7 +328,8 @@ fn changes_tell_what_was_and_what_is() {
     let ground = Ground::new();
     let program = ["bash", "-c", "rm hi; echo more >> test.py; echo new > new"];
     let timeout = Duration::from_secs(60);
-    let script = Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let script =
+        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
     let mut told: Vec<Change> = Vec::new();
     let mut ask = |risk: Risk| {
         if let Risk::Losses(changes) = risk {

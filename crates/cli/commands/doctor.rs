@@ -154,8 +154,14 @@ fn guard() -> anyhow::Result<Finding> {
         ok: Some(true),
         essential: false,
         found: match layers {
-            true => "steps write to a layer over the work directory; what would lose something is asked about".to_owned(),
-            false => "each step that may write is asked about before it runs: there is no overlayfs for users here".to_owned(),
+            true => {
+                "steps write to a layer over the work directory; what would lose something is asked about"
+                    .to_owned()
+            }
+            false => {
+                "each step that may write is asked about before it runs: there is no overlayfs for users here"
+                    .to_owned()
+            }
         },
         why: "",
         remedy: "",

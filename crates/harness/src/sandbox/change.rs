@@ -87,7 +87,10 @@ mod tests {
         check(&Change { moved: Some("d/b".into()), ..change.clone() }, "moves a to d/b");
         check(&Change { after: Some(Kind::Link), ..change.clone() }, "overwrites a");
         check(&Change { after: Some(Kind::File), loses: false, ..change.clone() }, "changes a");
-        check(&Change { before: Some(Kind::Directory), files: 2, ..change.clone() }, "removes a/ with 2 files");
+        check(
+            &Change { before: Some(Kind::Directory), files: 2, ..change.clone() },
+            "removes a/ with 2 files",
+        );
         check(&Change { before: None, after: Some(Kind::File), ..change.clone() }, "creates a");
         let told = losses(&vec![change; 10]);
         assert_eq!((told.len(), told[8].as_str()), (9, "and 2 more"));

@@ -151,8 +151,14 @@ impl Layers {
         places.filter(|place| place.is_dir()).find_map(|place| {
             let layers = Layers { place: Scratch::claim(&place).ok()?, made: Mutex::default() };
             let timeout = std::time::Duration::from_secs(10);
-            let nothing =
-                Script { program: &["true"], env: &[], stdin: None, timeout, network: false, output_limit: 0 };
+            let nothing = Script {
+                program: &["true"],
+                env: &[],
+                stdin: None,
+                timeout,
+                network: false,
+                output_limit: 0,
+            };
             let folder = layers.folder(&sandbox.work).ok()?;
             let child = sandbox.spawn_over(&nothing, Some(folder.path())).ok()?;
             sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok().map(|_| layers)
@@ -200,10 +206,8 @@ impl Layers {
             {
                 return Ok(Guarded::Undone(output));
             }
-            layer::put(&upper, &sandbox.work, &changes, &mut made).map_err(|source| Error::Taken {
-                path: sandbox.work.clone(),
-                source,
-            })?;
+            layer::put(&upper, &sandbox.work, &changes, &mut made)
+                .map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
             Ok(Guarded::Ran(output))
         });
         // Also what forbids it by its permissions.

@@ -44,7 +44,8 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
     let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
     let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
-    let layer = plan.layer.as_ref().map(|Layer { upper, work }| Ok((handle(upper)?, handle(work)?))).transpose()?;
+    let layer =
+        plan.layer.as_ref().map(|Layer { upper, work }| Ok((handle(upper)?, handle(work)?))).transpose()?;
 
     for path in &plan.view.hidden {
         hide(path)?;
@@ -108,7 +109,8 @@ fn number(error: &std::io::Error) -> nix::Error {
 /// Whether something else is mounted below `path`.
 pub fn within(path: &Path) -> bool {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mut points = String::from_utf8_lossy(&table).lines().filter_map(mount_point).collect::<Vec<_>>().into_iter();
+    let mut points =
+        String::from_utf8_lossy(&table).lines().filter_map(mount_point).collect::<Vec<_>>().into_iter();
     points.any(|(point, _)| point != path && point.starts_with(path))
 }
 

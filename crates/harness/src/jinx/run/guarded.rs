@@ -24,11 +24,13 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
     };
     let mut why = "the run was interrupted, or the directory has changed meanwhile".to_owned();
     let mut ask = |risk: Risk| -> Result<bool, Error> {
-        let arguments: Map<String, Value> =
-            jinx.inputs.iter().filter_map(|input| Some((input.name.clone(), scope.value(&input.name)?))).collect();
+        let arguments: Map<String, Value> = jinx
+            .inputs
+            .iter()
+            .filter_map(|input| Some((input.name.clone(), scope.value(&input.name)?)))
+            .collect();
         let (npc, about) = (npc.name.as_str(), String::new());
-        let question =
-            Question { npc, jinx, arguments: &arguments, variables: &[], risk: Some(risk), about };
+        let question = Question { npc, jinx, arguments: &arguments, variables: &[], risk: Some(risk), about };
         // Whoever interrupts is not asked what else may happen.
         let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
         let answer = if interrupted { Some(Answer::No) } else { caller.session.ask(&question) };

@@ -42,13 +42,17 @@ impl Look<'_> {
                 match both {
                     None if after.is_some() => self.created(path, after),
                     None => {}
-                    Some((below, lower)) => self.replaced((upper, &above), (lower, below), &name, path, after),
+                    Some((below, lower)) => {
+                        self.replaced((upper, &above), (lower, below), &name, path, after)
+                    }
                 }
                 continue;
             }
             let inner = open_upper(upper, &name, &above, DIRECTORY)?;
             let covered = match both {
-                Some((below, lower)) if kind(below) == Kind::Directory => Some(open(lower, &name, DIRECTORY)?),
+                Some((below, lower)) if kind(below) == Kind::Directory => {
+                    Some(open(lower, &name, DIRECTORY)?)
+                }
                 Some((below, lower)) => {
                     self.gone(lower, below, &name, path.clone(), after);
                     None
@@ -71,7 +75,15 @@ impl Look<'_> {
     }
 
     fn created(&mut self, path: PathBuf, after: Option<Kind>) {
-        self.changes.push(Change { path, before: None, after, files: 0, moved: None, own: false, loses: false });
+        self.changes.push(Change {
+            path,
+            before: None,
+            after,
+            files: 0,
+            moved: None,
+            own: false,
+            loses: false,
+        });
     }
 
     /// What was there is there no more, nor is anything of its content.
@@ -111,7 +123,8 @@ impl Look<'_> {
         let before = Some(kind(below));
         let kept = match (before, after) {
             (Some(Kind::File), Some(Kind::File)) => {
-                let files = open_upper(upper, name, above, FILE).and_then(|above| Ok((open(lower, name, FILE)?, above)));
+                let files = open_upper(upper, name, above, FILE)
+                    .and_then(|above| Ok((open(lower, name, FILE)?, above)));
                 files.and_then(|(below, above)| kept(below.into(), above.into())).unwrap_or(Kept::Not)
             }
             (Some(Kind::Link), Some(Kind::Link)) => {
@@ -146,12 +159,15 @@ impl Look<'_> {
             }
             Some(open(&within, name, FILE).ok()?.into())
         };
-        let is_gone = |change: &Change| change.loses && change.before == Some(Kind::File) && change.after.is_none();
+        let is_gone =
+            |change: &Change| change.loses && change.before == Some(Kind::File) && change.after.is_none();
         if !self.changes.iter().any(is_gone) {
             return;
         }
         let mut by_size: HashMap<u64, Vec<PathBuf>> = HashMap::new();
-        for change in self.changes.iter().filter(|change| change.before.is_none() && change.after == Some(Kind::File)) {
+        for change in
+            self.changes.iter().filter(|change| change.before.is_none() && change.after == Some(Kind::File))
+        {
             if let Some(size) = read(upper, &change.path).and_then(|file| Some(file.metadata().ok()?.len())) {
                 by_size.entry(size).or_default().push(change.path.clone());
             }

@@ -54,7 +54,8 @@ impl Made {
 // The types of these fields differ from system to system.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 fn stamp(found: &Stat) -> Option<Stamp> {
-    (kind(found) != Kind::Directory).then(|| (found.st_ino as u64, found.st_ctime as i64, found.st_ctime_nsec as i64))
+    (kind(found) != Kind::Directory)
+        .then(|| (found.st_ino as u64, found.st_ctime as i64, found.st_ctime_nsec as i64))
 }
 
 fn kind(found: &Stat) -> Kind {
@@ -125,7 +126,8 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
 /// Whether a directory of the upper layer hides the one below it.
 fn is_opaque(directory: &OwnedFd) -> bool {
     let mut value = [0; 8];
-    rustix::fs::fgetxattr(directory, format!("{RESERVED}opaque"), &mut value).is_ok_and(|length| value[..length] == *b"y")
+    rustix::fs::fgetxattr(directory, format!("{RESERVED}opaque"), &mut value)
+        .is_ok_and(|length| value[..length] == *b"y")
 }
 
 /// The extended attributes of something that are not the kernel's own, as far as they can be read.

@@ -11,7 +11,8 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Time
 
 use super::look::{Kept, kept};
 use super::{
-    DIRECTORY, FILE, Made, attributes, directory, is_opaque, is_whiteout, kind, mode, names, open, open_upper, stat,
+    DIRECTORY, FILE, Made, attributes, directory, is_opaque, is_whiteout, kind, mode, names, open,
+    open_upper, stat,
 };
 use crate::sandbox::change::{Change, Kind};
 
@@ -146,7 +147,8 @@ fn clear(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
         if is_whiteout(&above) {
             remove(lower, &name)?;
         } else if kind(&above) == Kind::Directory {
-            let (inner, covered) = (open_upper(upper, &name, &above, DIRECTORY)?, open(lower, &name, DIRECTORY)?);
+            let (inner, covered) =
+                (open_upper(upper, &name, &above, DIRECTORY)?, open(lower, &name, DIRECTORY)?);
             if is_opaque(&inner) {
                 for name in names(&covered)? {
                     if stat(&inner, &name)?.is_none() {
