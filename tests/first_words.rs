@@ -132,7 +132,7 @@ fn no_first_word_of_run_costs_a_byte() {
                 "{words}: {shown}"
             ),
             None => {
-                assert!(shown.contains("the model that ships is a small demonstration"), "{words}: {shown}")
+                assert!(shown.contains("the model that ships is a small demonstration"), "{words}: {shown}");
             }
         }
     }

@@ -234,7 +234,7 @@ pub fn meanings(task: &str, commands: &[String], team: &Team, work: &Path) -> Ve
         return Vec::new();
     }
     let bare = word.trim_end_matches(['?', '!', '.']).to_lowercase();
-    let is_command = commands.iter().any(|command| *command == bare);
+    let is_command = commands.contains(&bare);
     let is_npc = team.npcs.iter().any(|npc| npc.name.eq_ignore_ascii_case(&bare))
         || team.teams.iter().any(|team| team.name.eq_ignore_ascii_case(&bare));
     let is_file = work.join(word).symlink_metadata().is_ok();

@@ -43,7 +43,7 @@ impl Look<'_> {
                     None if after.is_some() => self.created(path, after),
                     None => {}
                     Some((below, lower)) => {
-                        self.replaced((upper, &above), (lower, below), &name, path, after)
+                        self.replaced((upper, &above), (lower, below), &name, path, after);
                     }
                 }
                 continue;

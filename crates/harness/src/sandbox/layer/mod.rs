@@ -54,8 +54,11 @@ impl Made {
 // The types of these fields differ from system to system.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 fn stamp(found: &Stat) -> Option<Stamp> {
-    (kind(found) != Kind::Directory)
-        .then(|| (found.st_ino as u64, found.st_ctime as i64, found.st_ctime_nsec as i64))
+    (kind(found) != Kind::Directory).then_some((
+        found.st_ino as u64,
+        found.st_ctime as i64,
+        found.st_ctime_nsec as i64,
+    ))
 }
 
 fn kind(found: &Stat) -> Kind {
