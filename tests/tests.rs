@@ -8,6 +8,7 @@ mod chat;
 mod check;
 mod cli;
 mod endpoint;
+mod first_words;
 mod harness;
 mod hub;
 mod init;

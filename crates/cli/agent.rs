@@ -33,7 +33,7 @@ pub struct Args {
     pub model: model::Args,
     /// The only directory in which files may be changed
     #[arg(long, value_name = "DIR", default_value = ".")]
-    workdir: PathBuf,
+    pub workdir: PathBuf,
     /// Seed of the random draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -72,7 +72,7 @@ impl Args {
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let sandbox = sandbox(team, &self.workdir, self.model.cache.folder())?;
+        let sandbox = sandbox(team, &self.workdir, self.model.cache.folder(), self.yes)?;
         warn_of_sandbox();
         Ok(sandbox)
     }
@@ -101,13 +101,14 @@ impl Args {
     }
 }
 
-/// A sandbox in the directory `work`, in which the team's files can be read. What is kept in the folder `cache` can't be changed there.
-pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>) -> Result<Sandbox, Error> {
+/// A sandbox in the directory `work`, in which the team's files can be read. What is kept in the folder `cache` can't be changed
+/// there, and what lies in `work` is guarded unless all is said `yes` to beforehand.
+pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> Result<Sandbox, Error> {
     // Only what is there can be protected. If it can't be made or is not fit, the model says so and goes without.
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let protected = protected(team.directory.as_deref(), work, cache);
-    Sandbox::new(work, Policy { readable, protected, ..Policy::default() })
+    Sandbox::new(work, Policy { readable, protected, guard: !yes, ..Policy::default() })
 }
 
 /// Tells what the sandbox can't enforce on this machine.

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_harness::permission::{Answer, Question};
+use alara_harness::sandbox::{Risk, losses};
 use rustyline::DefaultEditor;
 use serde_json::Value;
 
@@ -26,13 +27,17 @@ pub fn nobody() {
 /// Asks whether a call may be made, or may have what is the user's.
 pub fn person(question: &Question) -> Answer {
     // In full: whoever says yes must have seen to what.
-    ui::note(&format!("{} wants to call {}:", printable(question.npc), question.jinx.name));
+    let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
+    ui::note(&format!("{} {wants} {}:", printable(question.npc), question.jinx.name));
     for (name, value) in question.arguments {
         let value = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
         ui::note(&format!("  {name}: {}", printable(&value).replace('\n', "\n    ")));
+    }
+    if let Some(risk) = question.risk {
+        return about_risk(risk);
     }
     if !question.variables.is_empty() {
         // The jinx's file says it, the team it comes from may be a stranger's.
@@ -44,6 +49,22 @@ pub fn person(question: &Question) -> Answer {
         ui::note("(s, a and never hold for exactly this first argument)");
     }
     answer("allow? y: once, s: this session, a: always, n: no, never: ")
+}
+
+/// Asks whether what a program did, or may do, is to be done.
+fn about_risk(risk: Risk) -> Answer {
+    match risk {
+        Risk::Losses(changes) => {
+            losses(changes).iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
+            answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
+        }
+        Risk::Unknown => {
+            ui::note(
+                "this machine can't tell what it will change; it may remove or overwrite files of the work directory",
+            );
+            answer("run it? y: yes, s: yes, and whatever comes in this session, n: no: ")
+        }
+    }
 }
 
 /// Asks with these words until there is an answer. An interrupt or the end of the input is a no.

@@ -8,7 +8,9 @@ mod commands;
 mod compute;
 mod consent;
 mod device;
+mod first_words;
 mod gpu;
+mod input;
 mod markdown;
 mod memory;
 mod model;
@@ -18,7 +20,7 @@ mod ui;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Run agents on local models, fully offline.
 #[derive(Parser)]
@@ -43,6 +45,13 @@ enum Command {
     Warm(commands::warm::Args),
     Doctor(commands::doctor::Args),
     Debug(commands::debug::Args),
+}
+
+/// The names of all commands.
+fn command_names() -> Vec<String> {
+    let command = Cli::command();
+    let names = command.get_subcommands().map(|command| command.get_name().to_owned());
+    names.chain(["help".to_owned()]).collect()
 }
 
 fn main() -> ExitCode {

@@ -272,6 +272,11 @@ impl Source {
         lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
     }
 
+    /// Whether what is used for `spec` is the model that ships.
+    pub fn is_shipped(&self, spec: &ModelSpec) -> bool {
+        self.used(spec) == ModelSpec::default()
+    }
+
     /// Whether what is used for `spec` is an endpoint.
     pub fn is_endpoint(&self, spec: &ModelSpec) -> bool {
         let used = self.used(spec);

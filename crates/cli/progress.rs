@@ -68,6 +68,10 @@ impl Progress {
                 self.end_line();
                 ui::note(&format!("warning: {}", printable(text)));
             }
+            Notice::Kept { what, nobody } => {
+                self.end_line();
+                ui::note(&kept(what, *nobody));
+            }
             Notice::Compaction { messages } => {
                 self.end_line();
                 ui::note(&format!("({} summed up, to fit the context)", count(*messages, "earlier message")));
@@ -94,6 +98,12 @@ impl Progress {
         }
         text
     }
+}
+
+/// That nothing was changed, and how it could be.
+pub fn kept(what: &str, nobody: bool) -> String {
+    let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
+    format!("  not done, no file was changed: it {}{hint}", printable(what))
 }
 
 /// A response of a jinx in one line.

@@ -2,6 +2,7 @@
 //! user who runs the tests, and once more as an ordinary one where that is the superuser.
 #![cfg(target_os = "linux")]
 
+mod guard;
 mod limits;
 
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use alara_engine::backend::{Isa, default_threads};
-use alara_harness::sandbox::{Enforced, Output, Policy, Sandbox, Script, enforced};
+use alara_harness::sandbox::{Enforced, Guarding, Output, Policy, Sandbox, Script, enforced};
 use serde::Serialize;
 
 use crate::catalog::{hub, local, ollama, pull};
@@ -94,6 +94,7 @@ const PROGRAMS: [(&str, &str, bool, &str); 4] = [
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut findings = sandbox();
+    findings.push(guard()?);
     findings.extend(programs()?);
     findings.extend(machine());
     findings.extend(gpus());
@@ -139,6 +140,32 @@ fn sandbox() -> Vec<Finding> {
         remedy: "see above; it needs Linux",
     }));
     layers
+}
+
+/// How the files of a work directory are guarded, tried on one.
+fn guard() -> anyhow::Result<Finding> {
+    let place = tempfile::tempdir()?;
+    std::fs::write(place.path().join("file"), "")?;
+    let sandbox = Sandbox::new(place.path(), Policy { guard: true, ..Policy::default() })?;
+    let layers = sandbox.guarding() == Some(Guarding::Layer);
+    Ok(Finding {
+        group: "in all",
+        what: "your files are guarded".into(),
+        ok: Some(true),
+        essential: false,
+        found: match layers {
+            true => {
+                "steps write to a layer over the work directory; what would lose something is asked about"
+                    .to_owned()
+            }
+            false => {
+                "each step that may write is asked about before it runs: there is no overlayfs for users here"
+                    .to_owned()
+            }
+        },
+        why: "",
+        remedy: "",
+    })
 }
 
 /// Each program is started in the sandbox, where it has to work.

@@ -14,8 +14,9 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use crate::agent::{self, INTERRUPTED};
+use crate::first_words::{self, Meant};
 use crate::progress::{Progress, printable};
-use crate::ui;
+use crate::{input, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -23,10 +24,12 @@ const SCHEMA_HINT: &str =
 
 /// Do one task with an agent, or run one jinx
 ///
-/// The answer goes to stdout, progress to stderr. Exit code 0: done, 1: not done, 2: wrong usage, 130: interrupted.
+/// The answer goes to stdout, progress to stderr. What comes through standard input, by a pipe or from a file, is a part of the
+/// task. Before anything that lies in the work directory is removed, overwritten or moved, you are asked. Exit code 0: done, 1: not
+/// done, 2: wrong usage, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words; or a .jinx file and its arguments as name=value
+    /// The task, in plain words, in which - stands for standard input; or a .jinx file and its arguments as name=value
     #[arg(required = true, value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
@@ -52,17 +55,32 @@ fn is_jinx(task: &str) -> bool {
 }
 
 fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
-    let task = args.task.join(" ");
+    let words: Vec<&str> = args.task.iter().map(String::as_str).filter(|word| *word != input::DASH).collect();
+    let input = input::read(words.len() < args.task.len())?;
+    let task = input::joined(&words.join(" "), input.as_deref());
     if task.trim().is_empty() {
         bail!("the task is empty");
     }
     let team = args.agent.team()?;
-    let npc = team.npc(args.agent.npc.as_deref())?;
+    let (task, npc) = match meant(args, &team, task)? {
+        Meant::Task { task, npc } => (task, npc.or_else(|| args.agent.npc.clone())),
+        Meant::Command(name) => return start(&name),
+    };
+    let npc = team.npc(npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = args.agent.sandbox(&team)?;
     let models = args.agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
+    if models.is_shipped(&npc.model) {
+        if let Some(text) = first_words::small_talk(&task).filter(|_| schema.is_none()) {
+            answer_at_once(text, args.json);
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !args.json {
+            ui::note(&first_words::demonstration());
+        }
+    }
     agent::cancel_by_interrupt(&sandbox)?;
 
     let progress = Mutex::new(Progress::default());
@@ -101,6 +119,38 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Cancelled => INTERRUPTED.into(),
         _ => ExitCode::FAILURE,
     })
+}
+
+/// What is meant by a task: a single word may be the name of something, and then it is asked. Who names the NPC has thought of it.
+fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
+    let commands = crate::command_names();
+    let meanings = first_words::meanings(&task, &commands, team, &args.agent.workdir);
+    if meanings.is_empty() || args.agent.npc.is_some() {
+        return Ok(Meant::Task { task, npc: None });
+    }
+    first_words::ask(task.trim(), &meanings)
+}
+
+/// Runs another command of alara.
+fn start(name: &str) -> anyhow::Result<ExitCode> {
+    let own = std::env::current_exe().context("can't find this program's file")?;
+    let status = std::process::Command::new(own).arg(name).status();
+    let status = status.with_context(|| format!("can't start alara {name}"))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Prints an answer that took no model.
+fn answer_at_once(text: &str, as_json: bool) {
+    if !as_json {
+        return ui::line(text);
+    }
+    let outcome = Outcome::Answer { text: text.to_owned() };
+    let mut report = serde_json::to_value(outcome).unwrap_or_default();
+    report["usage"] = json!(alara_engine::Usage::default());
+    report["turns"] = json!(0);
+    report["calls"] = json!(0);
+    report["trace"] = Value::Null;
+    ui::line(&report.to_string());
 }
 
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {

@@ -90,7 +90,7 @@ impl Workplace for Place {
     }
 
     fn sandbox(&self, team: &Team) -> Result<Sandbox, Error> {
-        agent::sandbox(team, &self.workdir, self.cache.clone())
+        agent::sandbox(team, &self.workdir, self.cache.clone(), self.yes)
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, Error> {
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = agent::find(args.team.as_deref(), args.yes)?;
     let spec = team.npc(None)?.model.clone();
     // What can't be had is told before anything is begun.
-    drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder())?);
+    drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder(), args.yes)?);
     agent::warn_of_sandbox();
     let place = Place {
         team: args.team.clone(),

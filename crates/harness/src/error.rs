@@ -50,6 +50,24 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// The layer that a guarded program writes to.
+    #[error("the layer over the work directory, in {}, {what}", path.display())]
+    Layer {
+        /// What can't be done with it.
+        what: &'static str,
+        /// Where layers are kept.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// What a guarded program did can't be done to the work directory.
+    #[error("what a program wrote can't be taken over into {}; what was written till then stays", path.display())]
+    Taken {
+        /// The work directory.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A place that should be a team.
     #[error(
         "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::jinx::{Effect, Jinx, Verdict};
+use crate::sandbox::Risk;
 use crate::team::Team;
 
 /// What joins or nests commands in a shell: a command with one of these is several.
@@ -50,6 +51,8 @@ pub struct Question<'a> {
     pub arguments: &'a Map<String, Value>,
     /// The user's environment variables that its programs would get. Empty: the question is about the call itself.
     pub variables: &'a [&'a str],
+    /// What its programs would take away of what lies in the work directory, if that is the question.
+    pub risk: Option<Risk<'a>>,
     /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with these variables.
     pub about: String,
 }

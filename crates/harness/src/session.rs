@@ -61,6 +61,13 @@ pub enum Notice<'a> {
     Emit(&'a serde_json::Value),
     /// Something is not as it should be, and the work goes on.
     Warning(&'a str),
+    /// Nothing was changed in the work directory, since nobody said yes.
+    Kept {
+        /// What would have been done, as in "removes a, overwrites b".
+        what: &'a str,
+        /// Whether nobody was there to be asked.
+        nobody: bool,
+    },
     /// The conversation was shortened to fit the context, so many messages were replaced.
     Compaction {
         /// How many.

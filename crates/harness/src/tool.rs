@@ -127,10 +127,11 @@ fn refused(
     };
     if verdict == Verdict::Ask {
         let about = permission::pattern(jinx, arguments);
-        (verdict, by) = ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], about })?
-            .unwrap_or_else(|| {
-                (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked"))
-            });
+        (verdict, by) =
+            ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, about })?
+                .unwrap_or_else(|| {
+                    (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked"))
+                });
     }
     audit(caller, &jinx.name, verdict, &by)?;
     let error = format!("`{}` is not permitted by {by}", jinx.name);
@@ -155,7 +156,10 @@ fn withheld(
     let about = permission::variables(team, jinx, &variables);
     let answered = match session.permissions.answer(&permission::holder(team), &about) {
         Some(answered) => Some(answered),
-        None => ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &variables, about })?,
+        None => ask(
+            caller,
+            &Question { npc: &npc.name, jinx, arguments, variables: &variables, risk: None, about },
+        )?,
     };
     let nobody =
         || (Verdict::Deny, "the rule that a person is asked for such, and nobody is there".to_owned());

@@ -12,6 +12,7 @@ use super::conversation::Conversation;
 use super::input::Names;
 use super::line::{self, COMMANDS, Line};
 use super::view;
+use crate::first_words;
 use crate::markdown::{Markdown, is_styled};
 use crate::model::Source;
 use crate::progress::{count, printable, verdict};
@@ -76,6 +77,9 @@ impl<'s> Talk<'s> {
     /// The model can't be loaded.
     pub fn welcome(&self, terminal: bool) -> anyhow::Result<()> {
         let model = self.models.model(&self.team.npc(Some(&self.npc))?.model)?;
+        if self.models.is_shipped(&self.team.npc(Some(&self.npc))?.model) {
+            ui::note(&first_words::demonstration());
+        }
         if terminal {
             let (npc, team, model) = (&self.npc, &self.team.name, model.name());
             ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
@@ -107,6 +111,9 @@ impl<'s> Talk<'s> {
         self.reload();
         match line::parse(line) {
             Line::Empty => Ok(Next::Nothing),
+            Line::Say(word) if COMMANDS.iter().any(|(name, ..)| *name == word) => Ok(Next::Remark(format!(
+                "`{word}` is the name of a command: is /{word} meant? To say it to the NPC, use more words"
+            ))),
             Line::Say(text) => self.say(&self.npc.clone(), text),
             Line::To { npc, text } => {
                 if self.team.member(npc).is_none() {
@@ -126,6 +133,10 @@ impl<'s> Talk<'s> {
     /// Says `text` to a member of the team, in the conversation with that one.
     fn say(&mut self, name: &str, text: &str) -> anyhow::Result<Next> {
         let (team, npc) = self.team.member(name).context("the NPC is gone")?;
+        if let Some(answer) = first_words::small_talk(text).filter(|_| self.models.is_shipped(&npc.model)) {
+            ui::line(answer);
+            return Ok(Next::Nothing);
+        }
         let conversation = self.conversations.entry(name.to_owned()).or_default();
         let before = conversation.records.len();
         let scope = if name == self.first { String::new() } else { format!("@{name}") };

@@ -7,7 +7,7 @@ use alara_harness::Notice;
 use serde_json::Value;
 
 use crate::markdown::{Markdown, is_styled};
-use crate::progress::{call_line, count, generated, printable, shorten, verdict};
+use crate::progress::{call_line, count, generated, kept, printable, shorten, verdict};
 use crate::ui;
 
 /// Shows one conversation.
@@ -70,6 +70,10 @@ impl View {
             Notice::Warning(text) => {
                 self.end_line();
                 ui::note(&format!("warning: {}", printable(text)));
+            }
+            Notice::Kept { what, nobody } => {
+                self.end_line();
+                ui::note(&kept(what, *nobody));
             }
             Notice::Compaction { messages } => {
                 self.end_line();

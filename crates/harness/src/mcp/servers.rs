@@ -218,7 +218,8 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         Some((Verdict::Ask, _)) | None => {}
     }
     let about = permission::pattern(&jinx, &arguments);
-    let question = Question { npc: &npc.name, jinx: &jinx, arguments: &arguments, variables: &[], about };
+    let question =
+        Question { npc: &npc.name, jinx: &jinx, arguments: &arguments, variables: &[], risk: None, about };
     let answer = session.ask(&question);
     if let Some(answer) = answer {
         let remembered = session.permissions.remember(&permission::holder(team), &question.about, answer);

@@ -39,6 +39,9 @@ pub struct Policy {
     /// Files and directories that can't be changed even if they lie in the work directory. What does not exist, or
     /// contains the work or the home directory, is left out. It needs a mount namespace.
     pub protected: Vec<PathBuf>,
+    /// Whether what lies in the work directory is somebody's, and is guarded: see [`Sandbox::run_guarded`](super::Sandbox::run_guarded).
+    /// An empty one needs no guard. Default false.
+    pub guard: bool,
     /// A host directory that programs see as `/tmp`; it persists from run to run. `None`: an empty one, in
     /// which nothing can be written. It is an error where the machine can't enforce it.
     pub private_tmp: Option<PathBuf>,
@@ -61,6 +64,7 @@ impl Default for Policy {
             output_bytes: 1 << 30,
             readable: Vec::new(),
             protected: Vec::new(),
+            guard: false,
             private_tmp: None,
             home: None,
             isolation: Isolation::Auto,

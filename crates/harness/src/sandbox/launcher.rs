@@ -58,6 +58,15 @@ pub struct Plan {
     pub view: View,
     /// Read-only wherever it lies, as the program sees it.
     pub protected: Vec<PathBuf>,
+    /// Where what is written to the work directory goes instead.
+    pub layer: Option<Layer>,
+}
+
+/// The two directories that an overlayfs needs, beside the one that it covers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Layer {
+    pub upper: PathBuf,
+    pub work: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -10,10 +10,14 @@
 //! of its own.
 
 mod capture;
+mod change;
 mod contract;
 mod enforced;
+mod guard;
 #[cfg(target_os = "linux")]
 mod launcher;
+#[cfg(target_os = "linux")]
+mod layer;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod service;
@@ -36,8 +40,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
+pub use change::{Change, Kind, losses};
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
+pub use guard::{Guarded, Guarding, Risk};
 pub use service::{Pipes, Service};
 
 use crate::error::Error;
@@ -60,6 +66,7 @@ pub struct Sandbox {
     tmp: PathBuf,
     policy: Policy,
     cancel: Arc<AtomicBool>,
+    guard: Option<guard::Guard>,
     #[cfg(target_os = "linux")]
     view: view::View,
     /// Keeps the temporary home for as long as the sandbox lives.
@@ -108,7 +115,7 @@ impl Sandbox {
         let protected = policy.protected.iter().filter_map(|path| path.canonicalize().ok());
         policy.protected =
             protected.filter(|path| !work.starts_with(path) && !home.starts_with(path)).collect();
-        Ok(Sandbox {
+        let mut sandbox = Sandbox {
             #[cfg(target_os = "linux")]
             view: view::view(&[&work, &home], &policy.readable),
             work,
@@ -116,8 +123,11 @@ impl Sandbox {
             tmp,
             policy,
             cancel: Arc::default(),
+            guard: None,
             _scratch: scratch,
-        })
+        };
+        sandbox.guard = sandbox.policy.guard.then(|| guard::Guard::of(&sandbox)).flatten();
+        Ok(sandbox)
     }
 
     /// Lets `cancel` end the running program and every later one.
@@ -156,7 +166,8 @@ impl Sandbox {
     /// # Errors
     /// The program can't be started, or a wall can't be put up.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
-        self.run_until(script, &self.cancel)
+        let _turn = self.guard.as_ref().map(guard::Guard::turn);
+        self.run_until(self.spawn(script)?, script, &self.cancel)
     }
 
     /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a short limit.
@@ -164,12 +175,12 @@ impl Sandbox {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn finish(&self, script: &Script) -> Result<Output, Error> {
-        self.run_until(script, &AtomicBool::new(false))
+        let _turn = self.guard.as_ref().map(guard::Guard::turn);
+        self.run_until(self.spawn(script)?, script, &AtomicBool::new(false))
     }
 
-    fn run_until(&self, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
-        // By this thread: the launcher dies with the thread that started it.
-        let mut child = self.spawn(script)?;
+    /// Waits for the `child` that runs `script`. It was started by this thread: the launcher dies with the thread that started it.
+    fn run_until(&self, mut child: Child, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
         if let Some((mut pipe, bytes)) = stdin {
             // A program that does not read its input is no error, so neither is the broken pipe.
@@ -219,7 +230,7 @@ impl Sandbox {
     /// It can't be started.
     pub fn serve(&self, script: &Script) -> Result<(Service, Pipes), Error> {
         let program = script.program.first().copied().unwrap_or_default().to_owned();
-        Service::start(self.command(script), self.launched())
+        Service::start(self.command(script, None), self.launched())
             .map_err(|source| Error::Spawn { program, source })
     }
 
@@ -243,14 +254,19 @@ impl Sandbox {
     }
 
     fn spawn(&self, script: &Script) -> Result<Child, Error> {
+        self.spawn_over(script, None)
+    }
+
+    /// Starts a program that writes to this folder what it writes to the work directory.
+    fn spawn_over(&self, script: &Script, layer: Option<&Path>) -> Result<Child, Error> {
         let name = script.program.first().copied().unwrap_or_default();
         let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        let mut command = self.command(script);
+        let mut command = self.command(script, layer);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
     }
 
-    fn command(&self, script: &Script) -> Command {
+    fn command(&self, script: &Script, layer: Option<&Path>) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
         let kept: [(&str, OsString); 4] = [
@@ -261,11 +277,13 @@ impl Sandbox {
         ];
         // The later one of two with the same name counts.
         let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
-        let env = given.chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
+        let quiet = layer.into_iter().flat_map(|_| guard::QUIET).map(|(key, value)| (key, OsStr::new(value)));
+        let env = quiet.chain(given).chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
         match self.policy.isolation {
             #[cfg(target_os = "linux")]
-            Isolation::Auto => launcher::command(self.plan(script), script.program, env),
+            Isolation::Auto => launcher::command(self.plan(script, layer), script.program, env),
             _ => {
+                debug_assert!(layer.is_none(), "there are no layers without the launcher");
                 let mut command = Command::new(script.program.first().copied().unwrap_or_default());
                 let arguments = &script.program[script.program.len().min(1)..];
                 command.args(arguments).current_dir(&self.work).env_clear().envs(env);
@@ -277,7 +295,7 @@ impl Sandbox {
     }
 
     #[cfg(target_os = "linux")]
-    fn plan(&self, script: &Script) -> launcher::Plan {
+    fn plan(&self, script: &Script, layer: Option<&Path>) -> launcher::Plan {
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),
@@ -292,6 +310,8 @@ impl Sandbox {
             home_inside: self.inside(&self.home),
             view: self.view.clone(),
             protected: self.policy.protected.iter().map(|path| self.inside(path)).collect(),
+            layer: layer
+                .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
         }
     }
 

@@ -8,7 +8,7 @@ use nix::fcntl::{OFlag, open};
 use nix::mount::{MsFlags, mount as mount_at};
 use nix::sys::stat::Mode;
 
-use super::launcher::Plan;
+use super::launcher::{Layer, Plan};
 
 /// Where shared memory lives: private to each run.
 pub const SHM: &str = "/dev/shm";
@@ -44,6 +44,8 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
     let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
     let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
+    let layer =
+        plan.layer.as_ref().map(|Layer { upper, work }| Ok((handle(upper)?, handle(work)?))).transpose()?;
 
     for path in &plan.view.hidden {
         hide(path)?;
@@ -57,7 +59,10 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
             .map_err(at(Path::new(SHM)))?;
     }
     for (path, handle) in shown.into_iter().zip(&handles) {
-        bind(handle, path)?;
+        match &layer {
+            Some((upper, work)) if *path == plan.work => cover(handle, upper, work, path)?,
+            _ => bind(handle, path)?,
+        }
     }
     for path in plan.view.secrets.iter().filter(|path| path.exists()) {
         hide(path)?;
@@ -101,18 +106,51 @@ fn number(error: &std::io::Error) -> nix::Error {
     error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw)
 }
 
+/// Whether something else is mounted below `path`.
+pub fn within(path: &Path) -> bool {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mut points =
+        String::from_utf8_lossy(&table).lines().filter_map(mount_point).collect::<Vec<_>>().into_iter();
+    points.any(|(point, _)| point != path && point.starts_with(path))
+}
+
 /// From here on, mounts are seen in this namespace only.
 fn separate() -> nix::Result<()> {
     mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
 }
 
+/// Where what is behind a handle can be found, wherever it was.
+fn behind(handle: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
+}
+
+/// Makes `path`, like what is behind a handle, if it is a place in a cover.
+fn make_place(source: &str, path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        return Ok(());
+    }
+    let make = if Path::new(source).is_dir() { std::fs::create_dir_all(path) } else { make_file(path) };
+    make.map_err(|error| at(path)(number(&error)))
+}
+
+/// Makes the directory behind `lower` visible at `path`, so that whatever is written goes to `upper`. `work` is for the kernel, in
+/// the same filesystem. It fails where another filesystem is mounted in the directory, and where attributes can't be written.
+fn cover(lower: &impl AsRawFd, upper: &impl AsRawFd, work: &impl AsRawFd, path: &Path) -> Result<(), Error> {
+    let lower = behind(lower);
+    make_place(&lower, path)?;
+    // Nothing of it needs to survive a crash of the machine.
+    let options = format!(
+        "lowerdir={lower},upperdir={},workdir={},userxattr,index=off,volatile",
+        behind(upper),
+        behind(work)
+    );
+    mount_at(Some("layer"), path, Some("overlay"), COVER, Some(options.as_str())).map_err(at(path))
+}
+
 /// Makes what is behind a handle visible at `path`, which is made if it is a directory in a cover.
 fn bind(handle: &impl AsRawFd, path: &Path) -> Result<(), Error> {
-    let source = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    if !path.exists() {
-        let make = if Path::new(&source).is_dir() { std::fs::create_dir_all(path) } else { make_file(path) };
-        make.map_err(|error| at(path)(number(&error)))?;
-    }
+    let source = behind(handle);
+    make_place(&source, path)?;
     mount_at(Some(source.as_str()), path, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).map_err(at(path))
 }
 

@@ -1,11 +1,12 @@
 //! Runs the steps of a jinx. The parts: `flow` is control flow, `work` what a single step does, `program` how programs are given
-//! their values, `branches` what runs side by side, `memo` what is kept for a while.
+//! their values, `guarded` who is asked about what they take away, `branches` what runs side by side, `memo` what is kept for a while.
 //!
 //! This module must not know files: it runs what [`step`](super::step) describes. It calls other jinxes through the one place where
 //! tools execute.
 
 mod branches;
 mod flow;
+mod guarded;
 mod memo;
 mod program;
 mod responses;

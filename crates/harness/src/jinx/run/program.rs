@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::flow::Run;
+use super::guarded;
 use crate::error::Error;
 use crate::jinx::template::{Code, Language, Scope, code};
 use crate::jinx::{Jinx, ToolResult};
@@ -85,7 +87,7 @@ impl Program {
     }
 
     /// Runs it. A program that fails is no error.
-    pub(super) fn run(&self, timeout: Duration, caller: &Caller) -> Result<ToolResult, Error> {
+    pub(super) fn run(&self, timeout: Duration, run: &Run, caller: &Caller) -> Result<ToolResult, Error> {
         let program = if self.python { ["python3", "-c", &self.text] } else { ["bash", "-c", &self.text] };
         let script = Script {
             program: &program,
@@ -95,9 +97,16 @@ impl Program {
             network: self.network,
             output_limit: KEPT_BYTES,
         };
-        let sandbox = caller.session.sandbox;
-        let output = if caller.finishing { sandbox.finish(&script) } else { sandbox.run(&script) }?;
-        Ok(if self.python { python_result(output, timeout) } else { result(&output, timeout) })
+        let (output, undone) = guarded::run(&script, run.jinx, &run.scope, caller)?;
+        let result = match output {
+            Some(output) if self.python => python_result(output, timeout),
+            Some(output) => result(&output, timeout),
+            None => ToolResult::default(),
+        };
+        Ok(match undone {
+            Some(error) => ToolResult { ok: false, error, exit: None, last: false, ..result },
+            None => result,
+        })
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
             Work::Program(program) => {
                 let limit = step.timeout.unwrap_or(run.jinx.timeout);
                 let left = caller.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                program.run(left.map_or(limit, |left| left.min(limit)), caller)?
+                program.run(left.map_or(limit, |left| left.min(limit)), run, caller)?
             }
             Work::Ask { llm, npc, prompt } => agent::answer(caller, llm, npc.as_deref(), &prompt, &place)?,
             Work::Call { jinx, arguments } => tool::call(caller, jinx, &arguments, &place)?,

@@ -1,0 +1,98 @@
+//! What a program did to a path of the work directory, in words that a person can say yes or no to.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// How many changes are told one by one.
+const TOLD: usize = 8;
+
+/// What there is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a socket, a device.
+    Other,
+}
+
+/// A path that a program has changed: what was there before, and what is there now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The path, relative to the work directory.
+    pub path: PathBuf,
+    /// What was there; `None` = nothing.
+    pub before: Option<Kind>,
+    /// What is there now; `None` = nothing.
+    pub after: Option<Kind>,
+    /// How many files are gone with it, itself among them.
+    pub files: usize,
+    /// Where a file that is gone can be found now, with the same content.
+    pub moved: Option<PathBuf>,
+    /// Whether programs of this sandbox made what was there, and nobody touched it since.
+    pub own: bool,
+    /// Whether something is gone that was there before, and that is not [`own`](Self::own).
+    pub loses: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let path = self.path.display();
+        match (self.before, self.after) {
+            (None, _) => write!(f, "creates {path}"),
+            (Some(_), None) => match &self.moved {
+                Some(place) => write!(f, "moves {path} to {}", place.display()),
+                None if self.before == Some(Kind::Directory) => {
+                    let s = if self.files == 1 { "" } else { "s" };
+                    write!(f, "removes {path}/ with {} file{s}", self.files)
+                }
+                None => write!(f, "removes {path}"),
+            },
+            (Some(_), Some(_)) if self.loses => write!(f, "overwrites {path}"),
+            (Some(_), Some(_)) => write!(f, "changes {path}"),
+        }
+    }
+}
+
+/// The changes that lose something, each as a phrase; of many the first ones and how many more there are.
+pub fn losses(changes: &[Change]) -> Vec<String> {
+    let lost: Vec<&Change> = changes.iter().filter(|change| change.loses).collect();
+    let mut told: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();
+    if lost.len() > TOLD {
+        told.push(format!("and {} more", lost.len() - TOLD));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_in_words() {
+        let change = Change {
+            path: "a".into(),
+            before: Some(Kind::File),
+            after: None,
+            files: 1,
+            moved: None,
+            own: false,
+            loses: true,
+        };
+        let check = |change: &Change, expected: &str| assert_eq!(change.to_string(), expected);
+        check(&change, "removes a");
+        check(&Change { moved: Some("d/b".into()), ..change.clone() }, "moves a to d/b");
+        check(&Change { after: Some(Kind::Link), ..change.clone() }, "overwrites a");
+        check(&Change { after: Some(Kind::File), loses: false, ..change.clone() }, "changes a");
+        check(
+            &Change { before: Some(Kind::Directory), files: 2, ..change.clone() },
+            "removes a/ with 2 files",
+        );
+        check(&Change { before: None, after: Some(Kind::File), ..change.clone() }, "creates a");
+        let told = losses(&vec![change; 10]);
+        assert_eq!((told.len(), told[8].as_str()), (9, "and 2 more"));
+    }
+}

@@ -1,0 +1,217 @@
+//! Guards what lay in the work directory before a program came: it is asked about whoever can say yes before something of it is
+//! removed, overwritten or moved.
+//!
+//! Not what a program's text looks like counts but what it does. Where overlayfs can be had, it writes to a layer of its own; what
+//! is in there when it has ended is looked at, and taken over or thrown away as a whole. Elsewhere the question comes before it
+//! starts, for nobody knows what it will do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::change::Change;
+#[cfg(target_os = "linux")]
+use super::layer::{self, Made};
+use super::{Output, Sandbox, Script};
+use crate::error::Error;
+#[cfg(target_os = "linux")]
+use crate::scratch::Scratch;
+
+/// Where layers are kept, if it is possible there: it must not lie in the work directory, and its filesystem needs attributes.
+#[cfg(target_os = "linux")]
+const PLACES: [&str; 2] = ["/var/tmp", "/dev/shm"];
+
+/// Variables that keep programs from rewriting files which only make them faster: a question about these would be noise.
+pub(super) const QUIET: [(&str, &str); 2] = [("GIT_OPTIONAL_LOCKS", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
+
+/// How the work directory is guarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarding {
+    /// Programs write to a layer over it, and only what loses something is asked about.
+    Layer,
+    /// Nothing is known of a program before it has run, so each is asked about.
+    Ask,
+}
+
+/// What a person is asked about.
+#[derive(Clone, Copy, Debug)]
+pub enum Risk<'a> {
+    /// A program has done this, and some of it [loses](Change::loses) something.
+    Losses(&'a [Change]),
+    /// A program may do anything.
+    Unknown,
+}
+
+/// What came of a guarded program.
+#[derive(Debug)]
+pub enum Guarded {
+    /// It ran, and what it did is done.
+    Ran(Output),
+    /// It ran, and of what it did nothing is left.
+    Undone(Output),
+    /// It did not run.
+    Refused,
+}
+
+/// What guards a work directory.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// Whether nothing is asked about any more.
+    permitted: AtomicBool,
+    /// What lies below a layer must not change, so one program runs at a time.
+    turn: Mutex<()>,
+    #[cfg(target_os = "linux")]
+    layers: Option<Layers>,
+}
+
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Layers {
+    place: Scratch,
+    /// What programs have made: no question is needed to take it away again.
+    made: Mutex<Made>,
+}
+
+impl Guard {
+    /// What `sandbox` needs; `None` where nobody can lose anything.
+    pub(super) fn of(sandbox: &Sandbox) -> Option<Self> {
+        // One that can't be read is not known to be empty.
+        if sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none()) {
+            return None;
+        }
+        Some(Guard {
+            permitted: AtomicBool::new(false),
+            turn: Mutex::default(),
+            #[cfg(target_os = "linux")]
+            layers: Layers::of(sandbox),
+        })
+    }
+
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sandbox {
+    /// How the work directory is guarded; `None`: not at all, since nothing was in there, or it is permitted.
+    pub fn guarding(&self) -> Option<Guarding> {
+        let guard = self.guard.as_ref().filter(|guard| !guard.permitted.load(Ordering::Relaxed))?;
+        #[cfg(target_os = "linux")]
+        if guard.layers.is_some() {
+            return Some(Guarding::Layer);
+        }
+        let _ = guard;
+        Some(Guarding::Ask)
+    }
+
+    /// From now on programs may do what they like in the work directory.
+    pub fn permit(&self) {
+        if let Some(guard) = &self.guard {
+            guard.permitted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`, but what it takes away of what lay in the work directory
+    /// before, and was not made by an earlier program, is gone only if `ask` says yes; otherwise nothing is changed at all. `reads`:
+    /// it is known to change nothing, so it needs no question where it can't be watched.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and if what a program did can't be taken over. Those of `ask`.
+    pub fn run_guarded(
+        &self,
+        script: &Script,
+        finishing: bool,
+        reads: bool,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<Guarded, Error> {
+        let plainly = || if finishing { self.finish(script) } else { self.run(script) };
+        match (self.guarding(), &self.guard) {
+            #[cfg(target_os = "linux")]
+            (Some(Guarding::Layer), Some(Guard { layers: Some(layers), turn, .. })) => {
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                layers.run(self, script, finishing, ask)
+            }
+            (Some(_), _) if !reads && !ask(Risk::Unknown)? => Ok(Guarded::Refused),
+            _ => plainly().map(Guarded::Ran),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Layers {
+    /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by trying.
+    fn of(sandbox: &Sandbox) -> Option<Self> {
+        if !sandbox.launched()
+            || !super::enforced().mounts
+            || sandbox.work != sandbox.work_inside()
+            || super::mounts::within(&sandbox.work)
+        {
+            return None;
+        }
+        let places = [std::env::temp_dir()].into_iter().chain(PLACES.map(Into::into));
+        places.filter(|place| place.is_dir()).find_map(|place| {
+            let layers = Layers { place: Scratch::claim(&place).ok()?, made: Mutex::default() };
+            let timeout = std::time::Duration::from_secs(10);
+            let nothing = Script {
+                program: &["true"],
+                env: &[],
+                stdin: None,
+                timeout,
+                network: false,
+                output_limit: 0,
+            };
+            let folder = layers.folder(&sandbox.work).ok()?;
+            let child = sandbox.spawn_over(&nothing, Some(folder.path())).ok()?;
+            sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok().map(|_| layers)
+        })
+    }
+
+    /// A new layer, which is gone when it is dropped. The directory looks like the one that it covers.
+    fn folder(&self, work: &std::path::Path) -> Result<tempfile::TempDir, Error> {
+        let make = || {
+            let folder = tempfile::tempdir_in(self.place.path())?;
+            let (upper, own) = (folder.path().join("upper"), folder.path().join("work"));
+            std::fs::create_dir(&upper)?;
+            std::fs::create_dir(own)?;
+            std::fs::set_permissions(&upper, work.metadata()?.permissions())?;
+            Ok(folder)
+        };
+        make().map_err(|source| self.error("can't be made", source))
+    }
+
+    fn error(&self, what: &'static str, source: std::io::Error) -> Error {
+        Error::Layer { what, path: self.place.path().to_owned(), source }
+    }
+
+    fn run(
+        &self,
+        sandbox: &Sandbox,
+        script: &Script,
+        finishing: bool,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<Guarded, Error> {
+        let folder = self.folder(&sandbox.work)?;
+        let upper = folder.path().join("upper");
+        let child = sandbox.spawn_over(script, Some(folder.path()))?;
+        let never = AtomicBool::new(false);
+        let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
+        let kept = output.and_then(|output| {
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            let look = |made: &Made| {
+                layer::look(&upper, &sandbox.work, made).map_err(|source| self.error("can't be read", source))
+            };
+            let changes = look(&made)?;
+            if changes.iter().any(|change| change.loses)
+                // Whoever has said yes has said it to these losses.
+                && (output.cancelled || !ask(Risk::Losses(&changes))? || look(&made)? != changes)
+            {
+                return Ok(Guarded::Undone(output));
+            }
+            layer::put(&upper, &sandbox.work, &changes, &mut made)
+                .map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
+            Ok(Guarded::Ran(output))
+        });
+        // Also what forbids it by its permissions.
+        let _ = crate::scratch::remove(folder.path());
+        kept
+    }
+}

@@ -1,0 +1,214 @@
+//! What an upper layer changes in the directory below it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Stat;
+
+use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
+use crate::sandbox::change::{Change, Kind};
+
+/// Everything that the layer in `upper` changes in `lower`, in the order of the paths; what is in a directory that is gone as a whole
+/// counts with it. What only has other permissions or times is left out. `made` is what no question is needed for.
+///
+/// # Errors
+/// One of the two can't be read.
+pub fn look(upper: &Path, lower: &Path, made: &Made) -> io::Result<Vec<Change>> {
+    let mut look = Look { made, changes: Vec::new() };
+    let (upper, lower) = (directory(upper)?, directory(lower)?);
+    look.within(&upper, Some(&lower), Path::new(""))?;
+    look.find_moved(&upper, &lower);
+    Ok(look.changes)
+}
+
+struct Look<'a> {
+    made: &'a Made,
+    changes: Vec<Change>,
+}
+
+impl Look<'_> {
+    fn within(&mut self, upper: &OwnedFd, lower: Option<&OwnedFd>, path: &Path) -> io::Result<()> {
+        for name in names(upper)? {
+            let Some(above) = stat(upper, &name)? else { continue };
+            let below = lower.map(|lower| stat(lower, &name)).transpose()?.flatten();
+            let path = path.join(&name);
+            let after = (!is_whiteout(&above)).then(|| kind(&above));
+            let both = below.as_ref().zip(lower);
+            if after != Some(Kind::Directory) {
+                match both {
+                    None if after.is_some() => self.created(path, after),
+                    None => {}
+                    Some((below, lower)) => {
+                        self.replaced((upper, &above), (lower, below), &name, path, after);
+                    }
+                }
+                continue;
+            }
+            let inner = open_upper(upper, &name, &above, DIRECTORY)?;
+            let covered = match both {
+                Some((below, lower)) if kind(below) == Kind::Directory => {
+                    Some(open(lower, &name, DIRECTORY)?)
+                }
+                Some((below, lower)) => {
+                    self.gone(lower, below, &name, path.clone(), after);
+                    None
+                }
+                None => {
+                    self.created(path.clone(), after);
+                    None
+                }
+            };
+            if let Some(covered) = covered.as_ref().filter(|_| is_opaque(&inner)) {
+                for name in names(covered)? {
+                    if let (None, Some(below)) = (stat(&inner, &name)?, stat(covered, &name)?) {
+                        self.gone(covered, &below, &name, path.join(&name), None);
+                    }
+                }
+            }
+            self.within(&inner, covered.as_ref(), &path)?;
+        }
+        Ok(())
+    }
+
+    fn created(&mut self, path: PathBuf, after: Option<Kind>) {
+        self.changes.push(Change {
+            path,
+            before: None,
+            after,
+            files: 0,
+            moved: None,
+            own: false,
+            loses: false,
+        });
+    }
+
+    /// What was there is there no more, nor is anything of its content.
+    fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
+        let (files, own) = self.content(lower, below, name, &path);
+        let before = Some(kind(below));
+        self.changes.push(Change { path, before, after, files, moved: None, own, loses: !own });
+    }
+
+    /// How many files there are at or below a path, and whether all of it was made here.
+    fn content(&self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) -> (usize, bool) {
+        let own = self.made.has(path, below);
+        if kind(below) != Kind::Directory {
+            return (1, own);
+        }
+        // What can't be read is not ours.
+        let Ok(inner) = open(lower, name, DIRECTORY) else { return (0, false) };
+        let Ok(names) = names(&inner) else { return (0, false) };
+        names.iter().fold((0, own), |(files, own), name| match stat(&inner, name) {
+            Ok(Some(below)) => {
+                let (more, all) = self.content(&inner, &below, name, &path.join(name));
+                (files + more, own && all)
+            }
+            _ => (files, false),
+        })
+    }
+
+    /// Something that is no directory is, or was, at a path where something else was before.
+    fn replaced(
+        &mut self,
+        (upper, above): (&OwnedFd, &Stat),
+        (lower, below): (&OwnedFd, &Stat),
+        name: &OsStr,
+        path: PathBuf,
+        after: Option<Kind>,
+    ) {
+        let before = Some(kind(below));
+        let kept = match (before, after) {
+            (Some(Kind::File), Some(Kind::File)) => {
+                let files = open_upper(upper, name, above, FILE)
+                    .and_then(|above| Ok((open(lower, name, FILE)?, above)));
+                files.and_then(|(below, above)| kept(below.into(), above.into())).unwrap_or(Kept::Not)
+            }
+            (Some(Kind::Link), Some(Kind::Link)) => {
+                let target = |directory| rustix::fs::readlinkat(directory, name, Vec::new());
+                match (target(lower), target(upper)) {
+                    (Ok(below), Ok(above)) if below == above => Kept::As,
+                    _ => Kept::Not,
+                }
+            }
+            (before, after) if before == after => Kept::As,
+            _ => Kept::Not,
+        };
+        match kept {
+            Kept::As => {}
+            Kept::Within => {
+                let own = self.made.has(&path, below);
+                self.changes.push(Change { path, before, after, files: 0, moved: None, own, loses: false });
+            }
+            Kept::Not => self.gone(lower, below, name, path, after),
+        }
+    }
+
+    /// Finds where files that are gone are now.
+    fn find_moved(&mut self, upper: &OwnedFd, lower: &OwnedFd) {
+        let read = |directory: &OwnedFd, path: &Path| -> Option<File> {
+            // Of paths from here: no part of one may be a link.
+            let mut names = path.iter();
+            let name = names.next_back()?;
+            let mut within = directory.try_clone().ok()?;
+            for name in names {
+                within = open(&within, name, DIRECTORY).ok()?;
+            }
+            Some(open(&within, name, FILE).ok()?.into())
+        };
+        let is_gone =
+            |change: &Change| change.loses && change.before == Some(Kind::File) && change.after.is_none();
+        if !self.changes.iter().any(is_gone) {
+            return;
+        }
+        let mut by_size: HashMap<u64, Vec<PathBuf>> = HashMap::new();
+        for change in
+            self.changes.iter().filter(|change| change.before.is_none() && change.after == Some(Kind::File))
+        {
+            if let Some(size) = read(upper, &change.path).and_then(|file| Some(file.metadata().ok()?.len())) {
+                by_size.entry(size).or_default().push(change.path.clone());
+            }
+        }
+        for change in self.changes.iter_mut().filter(|change| is_gone(change)) {
+            let same = |place: &&PathBuf| {
+                let files = read(lower, &change.path).zip(read(upper, place));
+                files.is_some_and(|(below, above)| matches!(kept(below, above), Ok(Kept::As)))
+            };
+            let size = read(lower, &change.path).and_then(|file| Some(file.metadata().ok()?.len()));
+            change.moved = size.and_then(|size| by_size.get(&size)?.iter().find(same).cloned());
+        }
+    }
+}
+
+/// What is left of a file's content in what took its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It is the same.
+    As,
+    /// It is the beginning of what is there now.
+    Within,
+    /// Not all of it is there.
+    Not,
+}
+
+/// Compares what was in a file with what is.
+pub fn kept(mut below: File, mut above: File) -> io::Result<Kept> {
+    let (old, new) = (below.metadata()?.len(), above.metadata()?.len());
+    if new < old {
+        return Ok(Kept::Not);
+    }
+    let (mut one, mut other) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        let length = below.read(&mut one)?;
+        if length == 0 {
+            return Ok(if new == old { Kept::As } else { Kept::Within });
+        }
+        above.read_exact(&mut other[..length])?;
+        if one[..length] != other[..length] {
+            return Ok(Kept::Not);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw. [`look`] tells what that changes,
+//! [`put`] takes it over.
+//!
+//! Both walk from open directories and follow no link, so that nothing outside of the two trees is read or written, whoever
+//! changes them meanwhile. What the kernel writes: a removed path is a character device 0/0, a directory that hides the one below
+//! has the attribute `user.overlay.opaque`; see the kernel's `filesystems/overlayfs`.
+
+mod look;
+mod put;
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+
+use super::change::Kind;
+pub use look::look;
+pub use put::put;
+
+/// What the kernel calls the attributes that it keeps for itself.
+const RESERVED: &str = "user.overlay.";
+/// How directories are opened.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How files are opened to be read; a pipe in their place is not waited for.
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+/// What was made, and what of it tells whether it is still that: inode and time of change. `None` for a directory, of which only
+/// the content counts.
+#[derive(Debug, Default)]
+pub struct Made(HashMap<PathBuf, Option<Stamp>>);
+
+type Stamp = (u64, i64, i64);
+
+impl Made {
+    fn has(&self, path: &Path, found: &Stat) -> bool {
+        let now = stamp(found);
+        self.0.get(path).is_some_and(|made| *made == now)
+    }
+
+    fn insert(&mut self, path: &Path, found: &Stat) {
+        self.0.insert(path.to_owned(), stamp(found));
+    }
+
+    fn remove(&mut self, path: &Path) {
+        self.0.remove(path);
+    }
+}
+
+// The types of these fields differ from system to system.
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+fn stamp(found: &Stat) -> Option<Stamp> {
+    (kind(found) != Kind::Directory).then_some((
+        found.st_ino as u64,
+        found.st_ctime as i64,
+        found.st_ctime_nsec as i64,
+    ))
+}
+
+fn kind(found: &Stat) -> Kind {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    }
+}
+
+/// Whether an entry of the upper layer says that there is nothing.
+fn is_whiteout(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == 0
+}
+
+fn mode(found: &Stat) -> Mode {
+    Mode::from_raw_mode(found.st_mode & 0o7777)
+}
+
+/// A directory by its path.
+fn directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
+}
+
+/// What is at `name`; `None` = nothing.
+fn stat(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
+    match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
+}
+
+/// Opens an entry of the upper layer, which is ours whatever its permissions say. They stay as they are.
+fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) -> io::Result<OwnedFd> {
+    match open(directory, name, flags) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            rustix::fs::chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
+            let opened = open(directory, name, flags)?;
+            // Not of a directory that is walked through: what is in it could not be reached.
+            if kind(found) != Kind::Directory {
+                rustix::fs::fchmod(&opened, mode(found))?;
+            }
+            Ok(opened)
+        }
+        opened => opened,
+    }
+}
+
+/// The names in a directory, in order.
+fn names(directory: &OwnedFd) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Whether a directory of the upper layer hides the one below it.
+fn is_opaque(directory: &OwnedFd) -> bool {
+    let mut value = [0; 8];
+    rustix::fs::fgetxattr(directory, format!("{RESERVED}opaque"), &mut value)
+        .is_ok_and(|length| value[..length] == *b"y")
+}
+
+/// The extended attributes of something that are not the kernel's own, as far as they can be read.
+fn attributes(of: &impl AsFd) -> Vec<(CString, Vec<u8>)> {
+    let mut list = vec![0; 64 << 10];
+    let length = rustix::fs::flistxattr(of, &mut list).unwrap_or(0);
+    let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let kept = names.filter(|name| {
+        !["security.", "trusted.", RESERVED].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+    });
+    let mut value = vec![0; 64 << 10];
+    kept.filter_map(|name| {
+        let name = CString::new(name).ok()?;
+        let length = rustix::fs::fgetxattr(of, name.as_c_str(), &mut value).ok()?;
+        Some((name, value[..length].to_vec()))
+    })
+    .collect()
+}
