@@ -54,7 +54,7 @@ impl<B: Backend> Decoder<B> {
     /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
     ///
     /// # Errors
-    /// If the architecture is unknown, a size or tensor is missing or wrong, or the backend has no room.
+    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is understood, or the backend has no room.
     pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
         Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
     }
@@ -95,6 +95,7 @@ impl<B: Backend> Decoder<B> {
             Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
             None => None,
         };
+        facts.check_all_read(&sizes)?;
         let mut decoder = Decoder {
             embedding_scale: sizes.embedding_scale,
             logit_cap: sizes.logit_cap,
