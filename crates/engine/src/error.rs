@@ -250,6 +250,7 @@ impl Error {
             Error::Device { device, problem } => {
                 Error::Device { device: device.clone(), problem: problem.clone() }
             }
+            Error::Gguf(GgufError::Changed { file }) => GgufError::Changed { file: file.clone() }.into(),
             other => Error::Backend { operation: "step".into(), message: other.to_string() },
         }
     }

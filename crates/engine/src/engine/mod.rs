@@ -523,5 +523,7 @@ mod disk_tests;
 mod draft_tests;
 #[cfg(test)]
 mod full_tests;
+#[cfg(all(test, unix))]
+mod lost_tests;
 #[cfg(test)]
 mod tests;
