@@ -251,6 +251,11 @@ impl Engine {
         self.template_note.as_deref()
     }
 
+    /// What a person should know about the vocabulary: special tokens that the file names and it doesn't have.
+    pub fn tokenizer_note(&self) -> Option<&str> {
+        self.tokenizer.note()
+    }
+
     /// What a person should know about where the model is: how much of it is on a GPU.
     pub fn placement_note(&self) -> Option<&str> {
         self.placement_note.as_deref()

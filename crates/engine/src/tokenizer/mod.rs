@@ -71,6 +71,7 @@ struct Core {
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
+    note: Option<String>,
     fingerprint: [u8; 32],
 }
 
@@ -143,6 +144,7 @@ impl Tokenizer {
             bos: special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
             add_bos: metadata.bool("tokenizer.ggml.add_bos_token")?.unwrap_or(add_bos),
+            note: special::note(gguf, vocabulary.len()),
             fingerprint: fingerprint::of(&vocabulary, &algorithm, merges.unwrap_or(&none)),
             vocabulary,
             algorithm,
@@ -277,6 +279,11 @@ impl Tokenizer {
     /// Whether the vocabulary is empty. Never: such a file is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What a person should know: special tokens that the file names, but its vocabulary doesn't have. They count as not named.
+    pub fn note(&self) -> Option<&str> {
+        self.core.note.as_deref()
     }
 
     /// The token that begins a text, where the file names one.
