@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::Sampling;
+use alara_engine::Draws;
 use alara_engine::cache::disk;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
@@ -36,9 +36,9 @@ pub struct Args {
     /// Seed of the random draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How daring the draws are; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
-    temperature: f32,
+    /// How daring the draws are, 0 not at all; default: what the model's file recommends, or 0
+    #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
+    temperature: Option<f32>,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]
     pub yes: bool,
@@ -78,7 +78,7 @@ impl Args {
         session: Session<'a>,
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
-        let sampling = Sampling { seed: self.seed, temperature: self.temperature, ..Sampling::default() };
+        let sampling = Draws { seed: Some(self.seed), temperature: self.temperature, ..Draws::default() };
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
         let mut session = session.sampled(sampling).permitted(consent::answers()?).traced(trace);
         session.threads = self.model.threads();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Sampling, ToolCall};
+use alara_engine::{Draws, Event, ToolCall};
 
 use crate::agent::Outcome;
 use crate::jinx::{Jinx, Memo, ToolResult};
@@ -78,8 +78,8 @@ pub struct Session<'a> {
     pub models: &'a dyn ModelSource,
     /// Runs programs.
     pub sandbox: &'a Sandbox,
-    /// How tokens are drawn.
-    pub sampling: Sampling,
+    /// What is said of how tokens are drawn; the rest is as each model has it.
+    pub sampling: Draws,
     /// How many branches of a jinx may run side by side. Default 4.
     pub threads: usize,
     /// The rules about calls.
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
         Session {
             models,
             sandbox,
-            sampling: Sampling::default(),
+            sampling: Draws::default(),
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),
@@ -118,10 +118,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Draws tokens by `sampling`.
+    /// Draws tokens by `sampling`, where it says something.
     #[must_use]
-    pub fn sampled(mut self, sampling: Sampling) -> Self {
-        self.sampling = sampling;
+    pub fn sampled(mut self, sampling: impl Into<Draws>) -> Self {
+        self.sampling = sampling.into();
         self
     }
 

@@ -178,7 +178,7 @@ impl<'a, 's> Agent<'a, 's> {
             system: given.system,
             tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
             mcp: served,
-            sampling: session.sampling.clone(),
+            sampling: session.sampling.over(&model.sampling()),
             schema: given.schema,
         };
         let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use alara_engine::{Engine, Event, Request};
+use alara_engine::{Engine, Event, Request, Sampling};
 
 use super::{BEAT, ChatModel, Events, ModelError, nothing};
 
@@ -17,6 +17,10 @@ impl ChatModel for Engine {
 
     fn context(&self) -> Option<usize> {
         Some(Engine::context(self))
+    }
+
+    fn sampling(&self) -> Sampling {
+        Engine::sampling(self).clone()
     }
 }
 

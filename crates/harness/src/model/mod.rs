@@ -9,7 +9,7 @@ mod spec;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::{Event, Request};
+use alara_engine::{Event, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Models, NoRoom};
@@ -44,6 +44,11 @@ pub trait ChatModel: Send + Sync {
     fn context(&self) -> Option<usize> {
         None
     }
+
+    /// How tokens are drawn where nobody says otherwise.
+    fn sampling(&self) -> Sampling {
+        Sampling::default()
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -57,6 +62,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn context(&self) -> Option<usize> {
         (**self).context()
+    }
+
+    fn sampling(&self) -> Sampling {
+        (**self).sampling()
     }
 }
 
