@@ -16,6 +16,7 @@ mod launch;
 mod mcp;
 mod models;
 mod place;
+mod real_models;
 mod runs;
 mod sandbox;
 mod serve;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::Sampling;
+use alara_engine::Draws;
 use alara_engine::cache::disk;
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
@@ -37,9 +37,9 @@ pub struct Args {
     /// Seed of the random draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How daring the draws are; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0, value_parser = temperature, allow_negative_numbers = true)]
-    temperature: f32,
+    /// How daring the draws are, 0 not at all; default: what the model's file recommends, or 0
+    #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
+    temperature: Option<f32>,
     /// Whether each turn is a call: free lets the model decide, forced makes it call a tool or `finish`, which answers, thought lets
     /// it think in one sentence first [default: the NPC's, else forced where the prompt tells the tools, free otherwise]
     #[arg(long, value_name = "free|forced|thought")]
@@ -83,7 +83,7 @@ impl Args {
         session: Session<'a>,
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
-        let sampling = Sampling { seed: self.seed, temperature: self.temperature, ..Sampling::default() };
+        let sampling = Draws { seed: Some(self.seed), temperature: self.temperature, ..Draws::default() };
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
         let mut session =
             session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);

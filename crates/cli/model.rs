@@ -166,7 +166,8 @@ impl Args {
         let options = Options { memory: None, ..options };
         let load = move || {
             let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
-            engine.placement_note().into_iter().chain(engine.template_note()).for_each(ui::note);
+            let notes = [engine.placement_note(), engine.template_note(), engine.tokenizer_note()];
+            notes.into_iter().flatten().for_each(ui::note);
             Ok(Arc::new(engine) as Arc<dyn ChatModel>)
         };
         Ok(Candidate { bytes, load: Box::new(load) })

@@ -6,7 +6,7 @@ use alara_harness::model::endpoint::{EndpointError, Options};
 use alara_harness::{ChatModel, Endpoint};
 use serde_json::{Value, json};
 
-use super::{message, tool};
+use super::{message, tool, wait_until};
 use crate::place::Place;
 
 /// The model that ships, as clients call it.
@@ -209,4 +209,55 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
 
 fn shipped() -> String {
     format!("{}/models/alara-tiny.gguf", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The file is a copy, which is cut short between two requests: every one from then on fails, and the server goes on.
+#[test]
+fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
+    let place = Place::house(&json!([]));
+    std::fs::copy(shipped(), place.path("copy.gguf")).unwrap();
+    let served = place.serve(&["-m", "copy.gguf"]);
+    let asked = json!({"model": "copy.gguf", "max_tokens": 4});
+    served.answer(asked.clone());
+    let file = std::fs::OpenOptions::new().write(true).open(served.place.path("copy.gguf")).unwrap();
+    file.set_len(100_000).unwrap();
+    for _ in 0..2 {
+        let (status, body) = served.ask(asked.clone());
+        let told = body["error"]["message"].as_str().unwrap();
+        assert!(status == 500 && told.contains("copy.gguf was changed while it was in use"), "{body}");
+        assert_eq!(served.get("/v1/models").0, 200);
+    }
+}
+
+#[test]
+fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
+    let place = Place::house(&json!([]));
+    // Random weights say something for as long as they may.
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/arch/qwen3-exact/model.gguf");
+    std::fs::copy(fixture, place.path("copy.gguf")).unwrap();
+    let named = [
+        "run",
+        "-m",
+        "copy.gguf",
+        "-t",
+        "./team",
+        "-n",
+        "sage",
+        "--workdir",
+        "work",
+        "--trace",
+        "trace.jsonl",
+    ];
+    let arguments = [named.as_slice(), &["--temperature", "1.5", "hi"]].concat();
+    let child = place.alara(&arguments).spawn().unwrap();
+    // The model is there when the trace begins.
+    wait_until("the trace begins", || {
+        std::fs::read_to_string(place.path("trace.jsonl")).is_ok_and(|trace| trace.contains('\n'))
+    });
+    let file = std::fs::OpenOptions::new().write(true).open(place.path("copy.gguf")).unwrap();
+    file.set_len(100_000).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("copy.gguf was changed while it was in use"), "{told}");
+    assert_eq!(output.status.code(), Some(2), "{told}");
 }

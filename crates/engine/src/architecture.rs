@@ -15,6 +15,9 @@ use crate::{Error, Result, role};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/architectures");
 
+/// What is laid under each of them.
+const EVERY: &str = include_str!("../../../models/every-architecture.yaml");
+
 /// An architecture file, with the cases of its `when` that hold for a model already taken in.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,16 +49,34 @@ pub struct Architecture {
     /// The function on the gate of the feed-forward layer.
     #[serde(default)]
     pub activation: Activation,
-    /// How experts are chosen, where the metadata doesn't say.
-    #[serde(default)]
-    pub router: Router,
+    /// How experts are chosen, where the metadata doesn't say. `None`: models of this architecture have none.
+    pub router: Option<Router>,
     /// What files leave out about their tokenizer.
     #[serde(default)]
     pub tokenizer: TokenizerFacts,
-    /// Tensors, and metadata keys without the prefix, that stand for a mechanism that is not built: a file in which one
-    /// is present, a number other than 0, is refused rather than computed wrongly.
+    /// What of a file nobody needs to read.
     #[serde(default)]
-    pub refuses: Vec<String>,
+    pub harmless: Harmless,
+}
+
+/// Names of what changes no logit. One that ends in a dot stands for all that begin so.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Harmless {
+    /// Metadata keys without the prefix.
+    #[serde(default)]
+    pub keys: Vec<String>,
+    /// Tensors.
+    #[serde(default)]
+    pub tensors: Vec<String>,
+}
+
+/// What holds for every architecture.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Every {
+    rename: Rename,
+    harmless: Harmless,
 }
 
 /// Names as some files have them, each with the name that it stands for. Keys go without the prefix, tensors without
@@ -225,7 +246,7 @@ impl Architecture {
             let architecture: Architecture =
                 serde_json::from_value(document).map_err(|error| wrong(error.to_string()))?;
             if architecture.architecture == name || architecture.accepts.iter().any(|other| other == name) {
-                return Ok(architecture);
+                return architecture.over_every();
             }
             known.push(architecture.architecture);
         }
@@ -237,6 +258,33 @@ impl Architecture {
             name: name.into(),
             known: known.join(", "),
         })
+    }
+}
+
+impl Architecture {
+    /// Lays what holds for every architecture under this one.
+    fn over_every(mut self) -> Result<Self> {
+        let every: Every = serde_saphyr::from_str(EVERY).map_err(|error| Error::ArchitectureFile {
+            name: "every-architecture.yaml".into(),
+            message: error.to_string(),
+        })?;
+        for (own, under) in
+            [(&mut self.rename.keys, every.rename.keys), (&mut self.rename.tensors, every.rename.tensors)]
+        {
+            for (old, new) in under {
+                own.entry(old).or_insert(new);
+            }
+        }
+        self.harmless.keys.extend(every.harmless.keys);
+        self.harmless.tensors.extend(every.harmless.tensors);
+        Ok(self)
+    }
+}
+
+impl Harmless {
+    /// Whether `names` has `name`, or what it begins with.
+    pub fn has(names: &[String], name: &str) -> bool {
+        names.iter().any(|known| known == name || known.ends_with('.') && name.starts_with(known.as_str()))
     }
 }
 

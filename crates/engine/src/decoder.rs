@@ -16,6 +16,8 @@ use crate::{Error, Result};
 /// A loaded model and what it keeps of its sequences.
 #[derive(Debug)]
 pub struct Decoder<B: Backend> {
+    /// Where the weights are.
+    gguf: Gguf,
     backend: B,
     embedding: B::Matrix,
     embedding_scale: f32,
@@ -54,7 +56,7 @@ impl<B: Backend> Decoder<B> {
     /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
     ///
     /// # Errors
-    /// If the architecture is unknown, a size or tensor is missing or wrong, or the backend has no room.
+    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is understood, or the backend has no room.
     pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
         Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
     }
@@ -95,9 +97,11 @@ impl<B: Backend> Decoder<B> {
             Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
             None => None,
         };
+        facts.check_all_read(&sizes)?;
         let mut decoder = Decoder {
             embedding_scale: sizes.embedding_scale,
             logit_cap: sizes.logit_cap,
+            gguf: gguf.clone(),
             backend,
             embedding,
             blocks,
@@ -110,6 +114,7 @@ impl<B: Backend> Decoder<B> {
         };
         // Steps may be another thread's, for whom all has to be there.
         decoder.backend.wait()?;
+        gguf.check_unchanged()?;
         Ok(decoder)
     }
 
@@ -197,7 +202,7 @@ impl<B: Backend> Decoder<B> {
     /// `None` if there are no such rows. All is computed when it returns.
     ///
     /// # Errors
-    /// If a token is out of range or the backend fails.
+    /// If a token is out of range, the backend fails, or the model's file was changed since it was opened.
     pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         self.compute(step, observer).map_err(|error| match error {
             Error::DeviceMemory { operation, .. } => {
@@ -254,7 +259,10 @@ impl<B: Backend> Decoder<B> {
     }
 
     fn compute(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
-        let logits = self.logits(step, observer)?;
+        let logits = self.logits(step, observer);
+        // Weights that were lost meanwhile were zeros, of which nothing must come.
+        self.gguf.check_unchanged()?;
+        let logits = logits?;
         // Who measures steps, and who is told what went wrong in them, means the computation itself.
         self.backend.wait()?;
         Ok(logits)

@@ -69,6 +69,17 @@ pub enum Error {
         /// The tensor.
         name: String,
     },
+    /// The file holds tensors or keys that nobody reads, so what they stand for would be left out.
+    #[error(
+        "{file} holds {what}, which this build does not know what to compute with: it would give wrong answers; take another conversion \
+         of the model"
+    )]
+    NotUnderstood {
+        /// The model file.
+        file: String,
+        /// Names of tensors and metadata keys.
+        what: String,
+    },
     /// A tensor has another shape than the metadata says.
     #[error("{file}: tensor `{name}` has the shape {found:?}, expected {expected:?} (innermost first)")]
     TensorShape {
@@ -239,6 +250,7 @@ impl Error {
             Error::Device { device, problem } => {
                 Error::Device { device: device.clone(), problem: problem.clone() }
             }
+            Error::Gguf(GgufError::Changed { file }) => GgufError::Changed { file: file.clone() }.into(),
             other => Error::Backend { operation: "step".into(), message: other.to_string() },
         }
     }

@@ -1,7 +1,10 @@
 //! A model's facts by their canonical names, wherever the file keeps them.
 
-use crate::architecture::{Architecture, EmbeddingScale, QueryScale};
-use crate::gguf::{Gguf, TensorInfo};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::architecture::{Architecture, EmbeddingScale, Harmless, QueryScale};
+use crate::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::{Error, Result, role};
 
 /// A model file seen through its architecture file: keys go without the prefix, and keys and tensors have the names that
@@ -13,34 +16,81 @@ pub struct Facts<'a> {
     /// What it can't say about itself.
     pub architecture: &'a Architecture,
     prefix: &'a str,
+    /// The file's keys and tensors that somebody has read.
+    read: RefCell<[BTreeSet<String>; 2]>,
 }
+
+/// Most names of keys or tensors that a message lists.
+const NAMES_SHOWN: usize = 4;
 
 impl<'a> Facts<'a> {
     /// Looks at `gguf` through `architecture`.
     ///
     /// # Errors
-    /// If the file is no model, or holds what the architecture file refuses.
+    /// If the file is no model.
     pub fn new(gguf: &'a Gguf, architecture: &'a Architecture) -> Result<Self> {
         role::check(gguf)?;
         let prefix = gguf.metadata().str("general.architecture")?.unwrap_or(&architecture.architecture);
-        let facts = Facts { gguf, architecture, prefix };
-        for name in &architecture.refuses {
-            if facts.tensor(name).is_some() || facts.maybe(name)?.is_some() {
-                return Err(facts.invalid(name, "what it stands for is not supported in this architecture"));
-            }
-        }
-        Ok(facts)
+        Ok(Facts { gguf, architecture, prefix, read: RefCell::default() })
     }
 
-    /// The name under which the file keeps the key `name`, prefix included; the canonical one if it has none.
+    /// The name under which the file keeps the key `name`, prefix included; the canonical one if it has none. From then on it counts as
+    /// read, and so do its other names where the file has the same under them.
     pub fn key(&self, name: &str) -> String {
         let canonical = format!("{}.{name}", self.prefix);
-        if self.gguf.metadata().get(&canonical).is_some() {
-            return canonical;
-        }
         let others = self.architecture.rename.keys.iter().filter(|(_, new)| *new == name);
-        let mut others = others.map(|(old, _)| format!("{}.{old}", self.prefix));
-        others.find(|key| self.gguf.metadata().get(key).is_some()).unwrap_or(canonical)
+        let others = others.map(|(old, _)| format!("{}.{old}", self.prefix));
+        let metadata = self.gguf.metadata();
+        let mut there =
+            std::iter::once(canonical.clone()).chain(others).filter(|key| metadata.get(key).is_some());
+        let Some(key) = there.next() else { return canonical };
+        let [keys, _] = &mut *self.read.borrow_mut();
+        keys.extend(there.filter(|other| metadata.get(other) == metadata.get(&key)));
+        keys.insert(key.clone());
+        key
+    }
+
+    /// As [`Facts::tensor`], to be computed with: from then on it counts as read.
+    pub fn take(&self, name: &str) -> Option<&'a TensorInfo> {
+        let info = self.tensor(name)?;
+        let [_, tensors] = &mut *self.read.borrow_mut();
+        tensors.insert(info.name.clone());
+        Some(info)
+    }
+
+    /// Whether a tensor of the file is never read, and need not be: one of a tower for images or sound, or of the blocks that predict
+    /// further tokens.
+    pub fn ignores(&self, tensor: &str, sizes: &Sizes) -> bool {
+        Harmless::has(&self.architecture.harmless.tensors, tensor)
+            || block_of(tensor).is_some_and(|block| (sizes.layers..sizes.blocks).contains(&block))
+    }
+
+    /// Refuses a file that holds what nobody has read, once all layers are loaded: what is not understood would be computed without,
+    /// and wrongly. Keys of other prefixes say nothing of the computation, and a key that says 0, no or nothing asks for nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotUnderstood`], with the names.
+    pub fn check_all_read(&self, sizes: &Sizes) -> Result<()> {
+        let [read_keys, read_tensors] = &*self.read.borrow();
+        let tensors = self.gguf.tensors().map(|info| info.name.as_str());
+        let tensors = tensors.filter(|name| !read_tensors.contains(*name) && !self.ignores(name, sizes));
+        let is_known = |key: &str| {
+            let name = key.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix('.'));
+            name.is_none_or(|name| Harmless::has(&self.architecture.harmless.keys, name))
+        };
+        let keys = self
+            .gguf
+            .metadata()
+            .iter()
+            .filter(|(key, value)| !read_keys.contains(*key) && !is_known(key) && !says_nothing(value));
+        let found = [
+            listed("tensor", &tensors.collect::<Vec<_>>()),
+            listed("metadata key", &keys.map(|(key, _)| key).collect::<Vec<_>>()),
+        ];
+        match found.into_iter().flatten().collect::<Vec<_>>() {
+            found if found.is_empty() => Ok(()),
+            found => Err(Error::NotUnderstood { file: self.gguf.name().into(), what: found.join(" and ") }),
+        }
     }
 
     /// The error for a key whose value makes no sense.
@@ -147,11 +197,51 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// The block that a tensor is of.
+pub(crate) fn block_of(tensor: &str) -> Option<usize> {
+    tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok())
+}
+
+/// Whether a value asks for nothing.
+fn says_nothing(value: &Value) -> bool {
+    fn all<T: Default + PartialEq>(values: &[T]) -> bool {
+        values.iter().all(|value| *value == T::default())
+    }
+    match value {
+        Value::F32(value) => *value == 0.0,
+        Value::F64(value) => *value == 0.0,
+        Value::Bool(value) => !value,
+        Value::String(text) => text.is_empty(),
+        Value::Array(Array::Bool(values)) => all(values),
+        Value::Array(Array::F32(values)) => all(values),
+        Value::Array(Array::F64(values)) => all(values),
+        Value::Array(Array::I32(values)) => all(values),
+        Value::Array(Array::U32(values)) => all(values),
+        Value::Array(_) => false,
+        value => value.integer() == Some(0),
+    }
+}
+
+/// Names of several of a kind, as a message says them; `None` of none.
+fn listed(kind: &str, names: &[&str]) -> Option<String> {
+    let shown: Vec<String> =
+        names.iter().take(NAMES_SHOWN).map(|name| format!("`{}`", name.escape_debug())).collect();
+    let (shown, rest) = (shown.join(", "), names.len().saturating_sub(NAMES_SHOWN));
+    match (names.len(), rest) {
+        (0, _) => None,
+        (1, _) => Some(format!("the {kind} {shown}")),
+        (_, 0) => Some(format!("the {kind}s {shown}")),
+        (_, rest) => Some(format!("the {kind}s {shown} and {rest} more")),
+    }
+}
+
 /// The sizes that every model has, from the metadata. Letters as in [`crate::decoder`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// L, blocks that compute logits; blocks for predicting further tokens are left out.
     pub layers: usize,
+    /// All blocks.
+    pub blocks: usize,
     /// D, width of the residual stream.
     pub width: usize,
     /// H, query heads.
@@ -206,23 +296,38 @@ impl Sizes {
         if layers == 0 {
             return Err(facts.invalid("nextn_predict_layers", "no block is left"));
         }
+        if facts.flag("attention.causal")? == Some(false) {
+            return Err(facts
+                .invalid("attention.causal", "a model that sees what comes after a token writes no text"));
+        }
+        let context = facts.size("context_length")?;
         let per_head = match facts.architecture.query_scale {
             QueryScale::HeadWidth => key_width as f32,
             QueryScale::WidthPerHead => width as f32 / heads as f32,
         };
         Ok(Sizes {
             layers,
+            blocks,
             width,
             heads,
             kv_heads,
             key_width,
             value_width: facts.maybe("attention.value_length")?.unwrap_or(key_width),
             query_scale: 1.0 / per_head.sqrt(),
-            window: match facts.architecture.full_attention_every {
-                Some(_) => facts.maybe("attention.sliding_window")?,
-                None => None,
+            window: match (facts.architecture.full_attention_every, facts.maybe("attention.sliding_window")?)
+            {
+                (Some(_), window) => window,
+                (None, Some(window)) if window < context => {
+                    let reason = "a window is not supported in this architecture";
+                    return Err(facts.invalid("attention.sliding_window", reason));
+                }
+                // One as long as all that is ever seen hides nothing.
+                (None, _) => None,
             },
-            full_every: facts.architecture.full_attention_every.unwrap_or(1).max(1),
+            full_every: match facts.architecture.full_attention_every {
+                Some(every) => full_every(facts, layers)?.unwrap_or(every).max(1),
+                None => 1,
+            },
             embedding_scale: match facts.architecture.embedding_scale {
                 EmbeddingScale::One => 1.0,
                 EmbeddingScale::SqrtWidth => (width as f32).sqrt(),
@@ -231,7 +336,7 @@ impl Sizes {
             norm_epsilon: facts
                 .number("attention.layer_norm_rms_epsilon")?
                 .ok_or_else(|| facts.missing_key("attention.layer_norm_rms_epsilon"))?,
-            context: facts.size("context_length")?,
+            context,
         })
     }
 
@@ -239,4 +344,25 @@ impl Sizes {
     pub fn window_of(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| !(layer + 1).is_multiple_of(self.full_every))
     }
+}
+
+/// Every how many blocks one sees everything, where the file says so itself: by a number, or for each block whether it has a window.
+fn full_every(facts: &Facts, layers: usize) -> Result<Option<usize>> {
+    const NAME: &str = "attention.sliding_window_pattern";
+    let windowed: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {
+        Some(Value::Array(Array::Bool(windowed))) => windowed.clone(),
+        Some(Value::Array(_)) => {
+            let numbers = facts.gguf.metadata().u64s(&facts.key(NAME))?.unwrap_or_default();
+            numbers.iter().map(|&number| number != 0).collect()
+        }
+        _ => return facts.maybe(NAME),
+    };
+    let is_it = |&every: &usize| {
+        let mut blocks = windowed.iter().take(layers).enumerate();
+        blocks.all(|(block, &windowed)| windowed == !(block + 1).is_multiple_of(every))
+    };
+    let every = (1..=layers + 1).find(is_it);
+    every
+        .map(Some)
+        .ok_or_else(|| facts.invalid(NAME, "only the last of every so many blocks may see everything"))
 }

@@ -9,6 +9,7 @@ pub mod chat;
 pub mod decoder;
 pub mod device;
 mod draft;
+mod draws;
 pub mod engine;
 mod error;
 pub mod facts;
@@ -32,6 +33,7 @@ mod sequence;
 mod stop;
 pub mod tokenizer;
 
+pub use draws::Draws;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{

@@ -12,7 +12,7 @@ use crate::cache::{BLOCK_TOKENS, Room};
 use crate::decoder::Decoder;
 use crate::draft;
 use crate::engine::STEP_TOKENS;
-use crate::facts::{Facts, Sizes};
+use crate::facts::{Facts, Sizes, block_of};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
 use crate::{Error, Result};
 
@@ -186,7 +186,7 @@ impl Parts {
         let is_table = |info: &TensorInfo| Some(info.name.as_str()) == table;
         let by_rows = |info: &TensorInfo| info.bytes.min(rows * ROW_NEIGHBOURHOOD);
 
-        let used = || gguf.tensors().filter(|info| is_used(&info.name, sizes.layers));
+        let used = || gguf.tensors().filter(|info| !facts.ignores(&info.name, &sizes));
         let weights = used().map(|info| if is_table(info) && !tied { by_rows(info) } else { info.bytes });
         let kept = decoder.each_keeps(room, kv);
         let mut blocks: Vec<Share> =
@@ -246,11 +246,6 @@ fn on_gpu(info: &TensorInfo) -> u64 {
     if floats || is_vector(info) { info.values().saturating_mul(4) } else { info.bytes }
 }
 
-/// The block that a tensor is of.
-fn block_of(name: &str) -> Option<usize> {
-    name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok())
-}
-
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} weights, {} KV cache", shown(self.total()), shown(self.weights), shown(self.kv))?;
@@ -267,14 +262,6 @@ pub(crate) fn shown(bytes: u64) -> String {
         mib if mib < 1024.0 => format!("{mib:.1} MiB"),
         mib => format!("{:.1} GiB", mib / 1024.0),
     }
-}
-
-/// Whether a tensor is ever read: not those of the vision and audio towers, their projectors, and the blocks that predict
-/// further tokens.
-pub fn is_used(name: &str, layers: usize) -> bool {
-    let block = block_of(name);
-    let other = ["v.", "a.", "mm.", "mtp."].iter().any(|prefix| name.starts_with(prefix));
-    !other && block.is_none_or(|block| block < layers)
 }
 
 /// Whether a tensor is held as numbers beside the map.

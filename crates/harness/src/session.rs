@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Sampling, ToolCall};
+use alara_engine::{Draws, Event, ToolCall};
 
 use crate::agent::Outcome;
 use crate::calls::Calls;
@@ -86,8 +86,8 @@ pub struct Session<'a> {
     pub models: &'a dyn ModelSource,
     /// Runs programs.
     pub sandbox: &'a Sandbox,
-    /// How tokens are drawn.
-    pub sampling: Sampling,
+    /// What is said of how tokens are drawn; the rest is as each model has it.
+    pub sampling: Draws,
     /// Whether each turn of its agents is a call, whatever their files say; `None` = what these say.
     pub calls: Option<Calls>,
     /// How many branches of a jinx may run side by side. Default 4.
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         Session {
             models,
             sandbox,
-            sampling: Sampling::default(),
+            sampling: Draws::default(),
             calls: None,
             threads: 4,
             permissions: Permissions::default(),
@@ -129,10 +129,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Draws tokens by `sampling`.
+    /// Draws tokens by `sampling`, where it says something.
     #[must_use]
-    pub fn sampled(mut self, sampling: Sampling) -> Self {
-        self.sampling = sampling;
+    pub fn sampled(mut self, sampling: impl Into<Draws>) -> Self {
+        self.sampling = sampling.into();
         self
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use alara_engine::chat::Format;
-use alara_engine::{Event, Message, Request, Role};
+use alara_engine::{Event, Message, Request, Role, Sampling};
 use alara_harness::trace::Record;
 use alara_harness::{
     Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::Workplace;
 use crate::job::Listener;
-use crate::wire::{End, Piece, Refusal};
+use crate::wire::{Asked, End, Piece, Refusal};
 
 /// A conversation with an NPC.
 #[derive(Debug, PartialEq)]
@@ -74,9 +74,10 @@ pub fn work(
     team: &Team,
     name: &str,
     conversation: Conversation,
-    request: &Request,
+    asked: &Asked,
     listener: &Listener,
 ) -> Result<(), Refusal> {
+    let request = &asked.request;
     let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
     if !conversation.system.is_empty() {
         npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
@@ -102,7 +103,7 @@ pub fn work(
     let models = Salted { models: workplace.models(), salt: &request.salt };
     let session = Session::new(&models, &sandbox).observed(observer);
     let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
-    let session = session.sampled(request.sampling.clone());
+    let session = session.sampled(asked.draws.clone());
     let agent = Agent::new(&session, team, &npc, request.schema.clone());
     let agent = agent.and_then(|agent| agent.after(conversation.before));
     let mut agent = agent.map_err(|error| Refusal::from(&error))?;
@@ -153,6 +154,10 @@ impl ChatModel for SaltedModel<'_> {
 
     fn format(&self) -> Option<&'static Format> {
         self.model.format()
+    }
+
+    fn sampling(&self) -> Sampling {
+        self.model.sampling()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use alara_engine::Request;
 use alara_harness::Team;
 use alara_harness::model::ModelSpec;
 use hyper::{Response, StatusCode};
@@ -88,7 +89,8 @@ impl Shared {
     /// Has the model answer.
     fn complete(&self, asked: Asked, listener: &Listener) -> Result<(), Refusal> {
         let model = self.workplace.models().model(&self.spec).map_err(|error| Refusal::from(&error))?;
-        completions::complete(&*model, asked.request, listener)
+        let sampling = asked.draws.over(&model.sampling());
+        completions::complete(&*model, Request { sampling, ..asked.request }, listener)
     }
 }
 
@@ -135,7 +137,7 @@ pub async fn chat(shared: &Arc<Shared>, body: &[u8]) -> Result<Response<Body>, R
             let conversation = Conversation::of(&asked.request)?;
             Box::new(move |listener| {
                 worker.same_model(&asked, &team, &name)?;
-                agents::work(&*worker.workplace, &team, &name, conversation, &asked.request, listener)
+                agents::work(&*worker.workplace, &team, &name, conversation, &asked, listener)
             })
         }
     };

@@ -26,6 +26,7 @@ use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
 use crate::draft::Lookup;
+use crate::draws::Draws;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
@@ -34,7 +35,7 @@ use crate::memory::{self, Footprint};
 use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Pool, Run};
 use crate::repetition::{Calls, Cycles, Digits};
-use crate::request::{Event, Request, ToolChoice};
+use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
 use crate::sequence::{ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
@@ -129,6 +130,8 @@ pub struct Engine {
     /// Texts that end every turn, since the model's family has no token for it.
     stops: Vec<String>,
     thinking: Option<bool>,
+    /// How the file recommends that tokens are drawn.
+    sampling: Sampling,
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
@@ -211,6 +214,7 @@ impl Engine {
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
+            sampling: Draws::of(gguf).over(&Sampling::default()),
             control,
             segments: Segments::default(),
             context,
@@ -251,9 +255,19 @@ impl Engine {
         self.template_note.as_deref()
     }
 
+    /// What a person should know about the vocabulary: special tokens that the file names and it doesn't have.
+    pub fn tokenizer_note(&self) -> Option<&str> {
+        self.tokenizer.note()
+    }
+
     /// What a person should know about where the model is: how much of it is on a GPU.
     pub fn placement_note(&self) -> Option<&str> {
         self.placement_note.as_deref()
+    }
+
+    /// How tokens are drawn where nobody says otherwise: as the file recommends (`general.sampling.*`).
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
     }
 
     /// Most tokens of a sequence.
@@ -538,5 +552,7 @@ mod disk_tests;
 mod draft_tests;
 #[cfg(test)]
 mod full_tests;
+#[cfg(all(test, unix))]
+mod lost_tests;
 #[cfg(test)]
 mod tests;

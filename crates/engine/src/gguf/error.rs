@@ -13,6 +13,15 @@ pub enum GgufError {
         /// What the system says.
         source: io::Error,
     },
+    /// Somebody wrote to the file, or cut it short, while it was mapped.
+    #[error(
+        "{file} was changed while it was in use: it was cut short, written over, or can't be read any more; start again with the whole \
+         file (to put another one in its place, move it there: then what runs keeps the old one)"
+    )]
+    Changed {
+        /// The file.
+        file: String,
+    },
     /// A directory where a file is wanted.
     #[error("{file} is a directory: name the .gguf file in it")]
     Directory {

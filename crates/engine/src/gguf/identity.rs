@@ -13,7 +13,7 @@ impl Gguf {
     /// MiB.
     pub fn identity(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        for (number, part) in self.inner.parts.iter().enumerate() {
+        for (number, (_, part)) in self.inner.parts.iter().enumerate() {
             let tensors = || self.inner.tensors.iter().filter(|info| info.part == number);
             let first = tensors().map(|info| info.start as usize).min().unwrap_or(part.len());
             hash.update((part.len() as u64).to_le_bytes());

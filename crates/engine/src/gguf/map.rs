@@ -1,7 +1,7 @@
 //! The bytes of a file: mapped, inside the program, or in memory. The one file outside `kernels` with `unsafe`.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Deref;
 use std::path::Path;
@@ -20,7 +20,10 @@ pub(crate) enum Bytes {
 /// A mapped file.
 #[derive(Debug)]
 pub(crate) struct Mapped {
+    /// Given up before the map is.
+    watch: watch::Watched,
     map: Mmap,
+    file: File,
     /// What changes whenever the file does.
     stamp: [i64; 4],
 }
@@ -40,17 +43,18 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::Static(&[]));
         }
-        // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of it lives. What Rust
-        // can't rule out is another process that writes to the file or cuts it short meanwhile: then bytes change under
-        // a shared reference, or touching a lost page ends this process with SIGBUS. Every engine that maps models
-        // accepts that; model files and those of the prefix cache are replaced by renaming, not written in place. All values read from the map are
-        // plain integers and floats, for which every bit pattern is valid, and text is copied as it is validated.
+        // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of it lives. What Rust can't rule
+        // out is another process that writes to the file or cuts it short meanwhile. Then bytes change under a shared reference, as
+        // for every engine that maps models: all values that are read from the map are plain integers and floats, for which
+        // every bit pattern is valid, and text is copied as it is validated. A page that is lost reads as zeros (`watch`), and whoever
+        // computes asks `is_whole` afterwards.
         let map = unsafe { Mmap::map(&file)? };
         // Weights are read from end to end for each token: in large pages less time goes into looking addresses up. Linux
         // reads what isn't in memory yet in such pages, if the file system can.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Bytes::Mapped(Arc::new(Mapped { map, stamp: stamp(&metadata) })))
+        let watch = watch::Watched::new(&map);
+        Ok(Bytes::Mapped(Arc::new(Mapped { watch, map, stamp: stamp(&metadata), file })))
     }
 
     /// What changes whenever the file does, as far as the system tells; zeros if it is none.
@@ -58,6 +62,25 @@ impl Bytes {
         match self {
             Bytes::Mapped(mapped) => mapped.stamp,
             Bytes::Static(_) | Bytes::Owned(_) => [0; 4],
+        }
+    }
+
+    /// Whether all that was ever read of it was there. Costs nothing.
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Bytes::Mapped(mapped) => !mapped.watch.is_lost(),
+            Bytes::Static(_) | Bytes::Owned(_) => true,
+        }
+    }
+
+    /// Whether the file has the length and the time of change that it had. Asks the system. A file that was removed, or in whose place
+    /// another was put, is the same as long as it is mapped.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let Bytes::Mapped(mapped) = self else { return true };
+        let about = |metadata: &Metadata| (metadata.len(), changed(metadata));
+        match mapped.file.metadata() {
+            Ok(metadata) => about(&metadata) == (mapped.map.len() as u64, [mapped.stamp[0], mapped.stamp[1]]),
+            Err(_) => true,
         }
     }
 }
@@ -74,17 +97,275 @@ impl Deref for Bytes {
     }
 }
 
-/// When its contents, and what is known of it, were changed: whoever puts another file in its place, be it with the old time,
+/// When its contents were changed, and when what is known of it was: whoever puts another file in its place, be it with the old time,
 /// changes the second.
-#[cfg(unix)]
-fn stamp(metadata: &std::fs::Metadata) -> [i64; 4] {
-    use std::os::unix::fs::MetadataExt;
-    [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()]
+fn stamp(metadata: &Metadata) -> [i64; 4] {
+    let [seconds, nanoseconds] = changed(metadata);
+    #[cfg(unix)]
+    let of_status = {
+        use std::os::unix::fs::MetadataExt;
+        [metadata.ctime(), metadata.ctime_nsec()]
+    };
+    #[cfg(not(unix))]
+    let of_status = [0, 0];
+    [seconds, nanoseconds, of_status[0], of_status[1]]
 }
 
+/// When its contents were changed, in seconds and nanoseconds.
+fn changed(metadata: &Metadata) -> [i64; 2] {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        [metadata.mtime(), metadata.mtime_nsec()]
+    }
+    #[cfg(not(unix))]
+    {
+        let since = metadata.modified().ok();
+        let since =
+            since.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+        [since.as_secs() as i64, i64::from(since.subsec_nanos())]
+    }
+}
+
+/// Pages of maps that are not there any more, because somebody cut the file short or the disk fails: touching one raises a signal that
+/// ends the process. Here it is caught: from that page on the map becomes zeros, and is marked as lost.
+#[cfg(unix)]
+mod watch {
+    use std::cell::UnsafeCell;
+    use std::mem::MaybeUninit;
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Mutex, Once, PoisonError};
+
+    use nix::libc;
+
+    /// Where a map lies, and whether a page of it was lost. Never given back, since the handler may look at it at any time, but used again.
+    #[derive(Debug, Default)]
+    struct Place {
+        /// Addresses; both 0 while nobody uses it.
+        start: AtomicUsize,
+        end: AtomicUsize,
+        lost: AtomicBool,
+        faults: AtomicU32,
+        next: AtomicPtr<Place>,
+    }
+
+    /// The place of a map that is watched as long as this lives.
+    #[derive(Debug)]
+    pub(super) struct Watched(&'static Place);
+
+    /// All places there ever were.
+    static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+    /// Held while a place is taken or given up.
+    static TAKING: Mutex<()> = Mutex::new(());
+    static PAGE: AtomicUsize = AtomicUsize::new(4096);
+
+    /// Faults of one map after which they are somebody else's to handle: threads that met lost pages at the same time are fewer.
+    const MOST_FAULTS: u32 = 4096;
+
+    /// Which is raised depends on the system.
+    const SIGNALS: [libc::c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
+
+    impl Watched {
+        pub(super) fn new(map: &[u8]) -> Watched {
+            static INSTALLED: Once = Once::new();
+            INSTALLED.call_once(install);
+            let guard = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = places().find(|place| place.end.load(SeqCst) == 0).unwrap_or_else(|| {
+                let place: &'static Place = Box::leak(Box::default());
+                place.next.store(PLACES.load(SeqCst), SeqCst);
+                PLACES.store(ptr::from_ref(place).cast_mut(), SeqCst);
+                place
+            });
+            place.lost.store(false, SeqCst);
+            place.faults.store(0, SeqCst);
+            place.start.store(map.as_ptr().addr(), SeqCst);
+            place.end.store(map.as_ptr().addr() + map.len(), SeqCst);
+            drop(guard);
+            Watched(place)
+        }
+
+        pub(super) fn is_lost(&self) -> bool {
+            self.0.lost.load(SeqCst)
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            let _guard = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.end.store(0, SeqCst);
+            self.0.start.store(0, SeqCst);
+        }
+    }
+
+    fn places() -> impl Iterator<Item = &'static Place> {
+        // SAFETY: The list holds pointers to leaked places alone, which live for ever and are changed through atomics.
+        let place = |pointer: *mut Place| unsafe { pointer.as_ref() };
+        std::iter::successors(place(PLACES.load(SeqCst)), move |before| place(before.next.load(SeqCst)))
+    }
+
+    /// What handled the signals before.
+    struct Before([UnsafeCell<MaybeUninit<libc::sigaction>>; 2]);
+
+    // SAFETY: Written once, in `install`, before the handler that reads it is there.
+    unsafe impl Sync for Before {}
+
+    static BEFORE: Before = Before([const { UnsafeCell::new(MaybeUninit::zeroed()) }; 2]);
+
+    fn install() {
+        // SAFETY: Each call gets valid pointers or null. The old action is stored before the handler that reads it is installed. The
+        // handler does nothing that a signal handler must not do, and runs on the stack that threads have for signals.
+        unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE);
+            PAGE.store(usize::try_from(page).unwrap_or(4096), SeqCst);
+            for (signal, before) in SIGNALS.into_iter().zip(&BEFORE.0) {
+                if libc::sigaction(signal, ptr::null(), before.get().cast()) != 0 {
+                    continue;
+                }
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = handle as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigemptyset(&raw mut action.sa_mask);
+                libc::sigaction(signal, &raw const action, ptr::null_mut());
+            }
+        }
+    }
+
+    /// Makes what is lost of a map zeros; a fault elsewhere is for whoever handled the signal before. Does nothing but read and write
+    /// atomics, and ask the system.
+    extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: The system gives a valid `info` for a handler with SA_SIGINFO.
+        let address = unsafe { (*info).si_addr() }.addr();
+        if !places().any(|place| mend(place, address)) {
+            pass_on(signal, info, context);
+        }
+    }
+
+    /// Whether the address is of that map, and readable from now on.
+    fn mend(place: &Place, address: usize) -> bool {
+        let (start, end) = (place.start.load(SeqCst), place.end.load(SeqCst));
+        if !(start..end).contains(&address) || place.faults.fetch_add(1, SeqCst) > MOST_FAULTS {
+            return false;
+        }
+        // First the mark: who sees zeros and asks afterwards finds it.
+        place.lost.store(true, SeqCst);
+        let page = PAGE.load(SeqCst);
+        let from = address & !(page - 1);
+        let length = end.next_multiple_of(page) - from;
+        // SAFETY: The pages belong to a map of this process that is alive, since somebody is reading it, and nobody else's: they are read
+        // only, and stay so. That their contents change is what `Bytes::map` speaks of. `errno` is the interrupted thread's
+        // and stays as it is where the call succeeds; where it doesn't, the process ends.
+        let mapped = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
+            libc::mmap(ptr::without_provenance_mut(from), length, libc::PROT_READ, flags, -1, 0)
+        };
+        mapped != libc::MAP_FAILED
+    }
+
+    /// Leaves a signal to whoever handled it before; by default it ends the process.
+    fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        let Some(at) = SIGNALS.iter().position(|&own| own == signal) else { return };
+        // SAFETY: `install` wrote the action before this handler was there, and zeros, the default action, are one too. A handler is
+        // called as its flags say. With the default action back in place, the instruction that failed is run again and ends the process.
+        unsafe {
+            let before = (*BEFORE.0[at].get()).assume_init_ref();
+            match before.sa_sigaction {
+                libc::SIG_DFL | libc::SIG_IGN => {
+                    let mut action: libc::sigaction = std::mem::zeroed();
+                    action.sa_sigaction = libc::SIG_DFL;
+                    libc::sigaction(signal, &raw const action, ptr::null_mut());
+                }
+                handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                    type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                    std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
+                }
+                handler => std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler)(signal),
+            }
+        }
+    }
+}
+
+/// Other systems keep others from changing a file that is mapped.
 #[cfg(not(unix))]
-fn stamp(metadata: &std::fs::Metadata) -> [i64; 4] {
-    let since = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let since = since.unwrap_or_default();
-    [since.as_secs() as i64, i64::from(since.subsec_nanos()), 0, 0]
+mod watch {
+    #[derive(Debug)]
+    pub(super) struct Watched;
+
+    impl Watched {
+        pub(super) fn new(_: &[u8]) -> Watched {
+            Watched
+        }
+
+        pub(super) fn is_lost(&self) -> bool {
+            false
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::process::Command;
+
+    use super::*;
+
+    fn cut(path: &Path, length: u64) {
+        OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(length)).expect("it is ours");
+    }
+
+    #[test]
+    fn pages_that_are_lost_read_as_zeros_and_are_told() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let paths = [0, 1, 2].map(|number| folder.path().join(number.to_string()));
+        let map = |path| {
+            std::fs::write(path, vec![7; 1 << 20]).expect("it can be written");
+            Bytes::map(path).expect("it can be read")
+        };
+        let [lost, other, partly] = paths.each_ref().map(|path| map(path));
+        cut(&paths[0], 0);
+        cut(&paths[2], 600_000);
+        // Nothing has been missed yet, but who asks the system is told.
+        assert!(lost.is_whole() && !lost.is_unchanged());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(lost.iter().all(|&byte| byte == 0)));
+                scope.spawn(|| assert!(other.iter().all(|&byte| byte == 7)));
+                scope.spawn(|| {
+                    assert!(partly[..600_000].iter().all(|&byte| byte == 7));
+                    assert_eq!(partly[1 << 19 | 1 << 18], 0);
+                });
+            }
+        });
+        assert!(!lost.is_whole() && !partly.is_whole());
+        assert!(other.is_whole() && other.is_unchanged());
+        // A map in the place of one that was given up begins anew.
+        drop((lost, partly));
+        let again = map(&paths[0]);
+        assert!(again.is_whole() && again.is_unchanged() && again[1 << 19] == 7);
+    }
+
+    /// In a process of its own: without end a function calls itself, which is not a map's fault, and is told as ever.
+    #[test]
+    fn other_faults_end_the_process_as_before() {
+        const CHILD: &str = "ALARA_TEST_OVERFLOW";
+        #[allow(unconditional_recursion)]
+        fn deeper(number: &mut [u8; 4096]) -> u8 {
+            let mut own = [number[0]; 4096];
+            deeper(std::hint::black_box(&mut own)) + own[7]
+        }
+        if std::env::var_os(CHILD).is_some() {
+            let file = tempfile::NamedTempFile::new().expect("there is room");
+            std::fs::write(file.path(), [1]).expect("it can be written");
+            let _map = Bytes::map(file.path());
+            deeper(&mut [0; 4096]);
+        }
+        let name = "gguf::map::tests::other_faults_end_the_process_as_before";
+        let child = Command::new(std::env::current_exe().expect("this runs"))
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output();
+        let child = child.expect("it starts");
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert!(!child.status.success() && said.contains("overflowed its stack"), "{said}");
+    }
 }

@@ -46,7 +46,8 @@ struct Inner {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     by_name: HashMap<String, usize>,
-    parts: Vec<Bytes>,
+    /// Each with its name.
+    parts: Vec<(Arc<str>, Bytes)>,
 }
 
 /// One row of the tensor table.
@@ -128,7 +129,7 @@ impl Gguf {
                 }
                 tensors.push(info);
             }
-            maps.push(part.bytes);
+            maps.push((part.name, part.bytes));
             metadata.get_or_insert(part.metadata);
         }
         let name: Arc<str> = name.into();
@@ -164,7 +165,7 @@ impl Gguf {
     /// # Panics
     /// If `info` comes from another file and lies outside of this one.
     pub fn data(&self, info: &TensorInfo) -> TensorData {
-        let source = self.inner.parts[info.part].clone();
+        let source = self.inner.parts[info.part].1.clone();
         // Both fit: the range was checked against the mapped length when the table was read.
         let range = info.start as usize..(info.start + info.bytes) as usize;
         assert!(range.end <= source.len(), "tensor {} is not of {}", info.name, self.name());
@@ -173,7 +174,21 @@ impl Gguf {
 
     /// Total size of the file, all parts of a split one together.
     pub fn file_bytes(&self) -> u64 {
-        self.inner.parts.iter().map(|part| part.len() as u64).sum()
+        self.inner.parts.iter().map(|(_, part)| part.len() as u64).sum()
+    }
+
+    /// Says whether the file was cut short or written over since it was opened, which shows in its length and time of change, or in
+    /// pages of the map that are lost. Those read as zeros, so whoever computes asks afterwards, and throws away what was computed if
+    /// it is so. Asks the system once a part.
+    ///
+    /// # Errors
+    /// [`GgufError::Changed`], with the part's name, from then on for ever.
+    pub fn check_unchanged(&self) -> Result<(), GgufError> {
+        let changed = self.inner.parts.iter().find(|(_, part)| !(part.is_whole() && part.is_unchanged()));
+        match changed {
+            Some((file, _)) => Err(GgufError::Changed { file: file.to_string() }),
+            None => Ok(()),
+        }
     }
 
     /// Number of files: 1 unless the model is split.

@@ -126,7 +126,7 @@ impl Value {
     }
 
     /// As a whole number of any sign, where it is one.
-    pub(super) fn integer(&self) -> Option<i128> {
+    pub(crate) fn integer(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(v) => v.into(),
             Value::I8(v) => v.into(),

@@ -40,6 +40,12 @@ impl<B: Backend> Delta<B> {
                 format!("{inner} channels, {value_heads} value heads and {key_heads} key heads don't fit");
             return Err(facts.invalid("ssm.time_step_rank", &reason));
         }
+        // Value heads lie in the order of their key heads repeated whole; before, each key head's lay together.
+        if facts.flag("ssm.v_head_reordered")? == Some(false) && value_heads != key_heads {
+            return Err(
+                facts.invalid("ssm.v_head_reordered", "value heads in their old order are not supported")
+            );
+        }
         let shape = DeltaShape {
             key_heads,
             value_heads,

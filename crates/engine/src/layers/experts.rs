@@ -3,7 +3,7 @@
 
 use super::{Ffn, Linear, Weights};
 use crate::Result;
-use crate::architecture::{Activation, Score};
+use crate::architecture::{Activation, Router, Score};
 use crate::backend::{Backend, Choice, ExpertStacks};
 use crate::facts::{Facts, Sizes};
 
@@ -128,10 +128,14 @@ fn choice<V>(facts: &Facts, bias: Option<V>) -> Result<Choice<V>> {
     if facts.maybe("expert_group_count")?.is_some_and(|groups| groups > 1) {
         return Err(facts.invalid("expert_group_count", "experts in groups are not supported"));
     }
-    let mut router = facts.architecture.router;
+    let unsaid = || {
+        let reason = "neither the file nor what is known of its architecture says how experts are weighed";
+        facts.invalid("expert_count", reason)
+    };
+    let router = facts.architecture.router;
     // Source: llama.cpp `llama_expert_gating_func_type`.
-    router.score = match facts.maybe("expert_gating_func")? {
-        None => router.score,
+    let score = match facts.maybe("expert_gating_func")? {
+        None => router.ok_or_else(unsaid)?.score,
         Some(1) => Score::Softmax,
         Some(2) => Score::Sigmoid,
         Some(3) => Score::SoftmaxOfChosen,
@@ -139,7 +143,10 @@ fn choice<V>(facts: &Facts, bias: Option<V>) -> Result<Choice<V>> {
             return Err(facts.invalid("expert_gating_func", &format!("{other} is not supported")));
         }
     };
-    router.normalise = facts.flag("expert_weights_norm")?.unwrap_or(router.normalise);
+    let normalise = match facts.flag("expert_weights_norm")? {
+        None => router.ok_or_else(unsaid)?.normalise,
+        Some(normalise) => normalise,
+    };
     let scale = facts.number("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
-    Ok(Choice { count, used, router, bias, scale })
+    Ok(Choice { count, used, router: Router { score, normalise }, bias, scale })
 }

@@ -38,6 +38,10 @@ impl<B: Backend> Mla<B> {
         let Sizes { width, heads, norm_epsilon, .. } = *sizes;
         let name = |part: &str| format!("blk.{layer}.{part}");
         let rope = rope_width(weights.facts, sizes.key_width)?;
+        if weights.facts.text("rope.scaling.type")?.as_deref() == Some("yarn") {
+            let reason = "YaRN in latent attention, which scales scores too, is not supported";
+            return Err(weights.facts.invalid("rope.scaling.type", reason));
+        }
         let q_rank = weights.dimension(&name("attn_q_a_norm.weight"), 0)?;
         let rank = weights.dimension(&name("attn_kv_a_norm.weight"), 0)?;
         let head = weights.dimension(&name("attn_q_b.weight"), 1)? / heads;

@@ -151,26 +151,32 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
     if factor <= 0.0 {
         return Err(facts.invalid("rope.scaling.factor", "it must be above 0"));
     }
+    // All is read whatever the type is: what only another one heeds has no effect, rather than not being understood.
+    let context = match facts.maybe("rope.scaling.original_context_length")? {
+        Some(context) => context,
+        None => facts.size("context_length")?,
+    };
+    let fast = number("rope.scaling.yarn_beta_fast", 32.0)?;
+    let slow = number("rope.scaling.yarn_beta_slow", 1.0)?;
+    let attention = number("rope.scaling.attn_factor", 1.0)?;
+    let multiplier = number("rope.scaling.yarn_log_multiplier", 0.0)?;
+    let own_multiplier = number("rope.scaling.mscale", 1.0)?;
+    let others = ["rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"];
+    let others = [(others[0], number(others[0], 1.0)?), (others[1], number(others[1], 1.0)?)];
     match facts.text("rope.scaling.type")?.as_deref() {
-        None | Some("linear") => Ok((Scaling::Linear { factor }, 1.0)),
-        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, 1.0)),
+        None | Some("linear") => Ok((Scaling::Linear { factor }, attention)),
+        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention)),
         Some("yarn") => {
-            let context = match facts.maybe("rope.scaling.original_context_length")? {
-                Some(context) => context,
-                None => facts.size("context_length")?,
-            };
-            let scaling = Scaling::Yarn {
-                factor,
-                context: context as f64,
-                fast: number("rope.scaling.yarn_beta_fast", 32.0)?,
-                slow: number("rope.scaling.yarn_beta_slow", 1.0)?,
-            };
-            let attention = number("rope.scaling.attn_factor", 1.0)?;
-            let multiplier = number("rope.scaling.yarn_log_multiplier", 0.0)?;
+            // One below 0 says that it is not set.
+            if let Some((name, _)) = others.iter().find(|(_, value)| *value >= 0.0 && *value != 1.0) {
+                return Err(facts.invalid(name, "another value than 1 is not supported"));
+            }
+            let scaling = Scaling::Yarn { factor, context: context as f64, fast, slow };
             let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
             // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator multiply.
-            let net = if multiplier == 0.0 { 1.0 } else { growth(multiplier) };
-            Ok((scaling, attention * growth(1.0) / net))
+            let (own, net) =
+                if multiplier == 0.0 { (1.0, 1.0) } else { (own_multiplier, growth(multiplier)) };
+            Ok((scaling, attention * growth(own) / net))
         }
         Some(other) => {
             Err(facts.invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")))

@@ -189,7 +189,7 @@ impl<B: Backend> Weights<'_, B> {
     }
 
     fn find(&self, name: &str, shape: &[u64]) -> Result<Option<&TensorInfo>> {
-        let Some(info) = self.facts.tensor(name) else { return Ok(None) };
+        let Some(info) = self.facts.take(name) else { return Ok(None) };
         // Trailing ones mean nothing.
         let found =
             info.shape.iter().rposition(|&n| n != 1).map_or(&info.shape[..0], |last| &info.shape[..=last]);

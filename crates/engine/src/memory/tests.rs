@@ -73,19 +73,6 @@ fn weights_are_the_tensors_that_are_used() {
 }
 
 #[test]
-fn names_of_what_is_used() {
-    let check = |name: &str, expected: bool| assert_eq!(is_used(name, 2), expected, "{name}");
-    check("token_embd.weight", true);
-    check("blk.1.attn_v.weight", true);
-    check("blk.2.nextn.eh_proj.weight", false);
-    check("v.patch_embd.weight", false);
-    check("mm.0.weight", false);
-    check("mtp.layers.0.attn_q.weight", false);
-    check("a.position_embd.weight", false);
-    check("attn_rot_embd", true);
-}
-
-#[test]
 fn a_model_that_can_not_fit_is_refused_with_the_numbers() {
     let footprint = Footprint { weights: 5 << 30, kv: 8 << 30, state: 0, working: 300 << 20 };
     let check = |available: u64, expected: &str| {

@@ -178,3 +178,5 @@ fn pool<B: Backend>(model: &Model, backend: B) -> Result<Pool<B>> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole_tests;

@@ -178,9 +178,13 @@ fn own() -> PathBuf {
 
 /// The folder of all cases, or a visible note that it is absent.
 fn shared() -> Option<PathBuf> {
+    shared_folder("arch")
+}
+
+fn shared_folder(name: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
     let shared = shared.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    let cases = shared.join("fixtures/arch");
+    let cases = shared.join("fixtures").join(name);
     if cases.is_dir() {
         return Some(cases);
     }

@@ -87,18 +87,6 @@ pub enum TokenizerError {
         /// Its kind.
         kind: u64,
     },
-    /// A special token that is not in the vocabulary.
-    #[error("{file}: {key} is {id}, but there are {tokens} tokens")]
-    NoSuchToken {
-        /// The file.
-        file: String,
-        /// The metadata key that names the token.
-        key: String,
-        /// The id that it names.
-        id: u32,
-        /// Size of the vocabulary.
-        tokens: usize,
-    },
     /// A token longer than a trie can hold.
     #[error("{file}: token {id} has {bytes} bytes; the most is {most}")]
     LongToken {

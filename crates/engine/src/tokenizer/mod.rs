@@ -79,6 +79,7 @@ struct Core {
     add_bos: bool,
     /// What stands after a whole text.
     last: Option<u32>,
+    note: Option<String>,
     fingerprint: [u8; 32],
 }
 
@@ -124,6 +125,7 @@ impl Tokenizer {
             last,
             eos: special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?,
             add_bos,
+            note: special::note(gguf, vocabulary.len()),
             fingerprint: fingerprint::of(&vocabulary, &*algorithm, merges.unwrap_or(&none)),
             vocabulary,
             algorithm,
@@ -272,6 +274,11 @@ impl Tokenizer {
     /// Whether the vocabulary is empty. Never: such a file is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What a person should know: special tokens that the file names, but its vocabulary doesn't have. They count as not named.
+    pub fn note(&self) -> Option<&str> {
+        self.core.note.as_deref()
     }
 
     /// The token that begins a text, where the file names one.

@@ -6,7 +6,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::TokenizerError;
 use super::vocabulary::{Spelling, TokenKind, Vocabulary};
-use crate::gguf::Gguf;
+use crate::gguf::{Gguf, Value};
 
 /// A piece of a text that was searched for special tokens.
 pub(super) enum Piece<'t> {
@@ -106,14 +106,29 @@ pub(super) fn named_ids(gguf: &Gguf) -> Vec<u32> {
     keys.filter_map(|key| gguf.metadata().u32(key).ok().flatten()).collect()
 }
 
-/// The id that a key names, which must be in the vocabulary.
+/// The id that a key names, as far as it is in the vocabulary. One that is not counts as not named.
 pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
-    match gguf.metadata().u32(key)? {
-        Some(id) if id as usize >= tokens => {
-            Err(TokenizerError::NoSuchToken { file: gguf.name().to_owned(), key: key.to_owned(), id, tokens })
-        }
-        id => Ok(id),
+    match gguf.metadata().get(key).and_then(Value::integer) {
+        Some(id) => Ok(u32::try_from(id).ok().filter(|&id| (id as usize) < tokens)),
+        // Absent, or no number.
+        None => Ok(gguf.metadata().u32(key)?),
     }
+}
+
+/// What the file says of special tokens that its vocabulary does not have, for a person; `None` if there is no such thing.
+pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
+    let keys = gguf.metadata().iter().map(|(key, _)| key);
+    let keys = keys.filter(|key| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
+    let wrong = keys.filter_map(|key| {
+        let id = gguf.metadata().get(key).and_then(Value::integer)?;
+        (!(0..tokens as i128).contains(&id)).then(|| format!("{key} is {id}"))
+    });
+    let all = gguf.metadata().u64s("tokenizer.ggml.eos_token_ids").ok().flatten().unwrap_or_default();
+    let all = all.into_iter().filter(|&id| id >= tokens as u64);
+    let wrong = wrong.chain(all.map(|id| format!("tokenizer.ggml.eos_token_ids has {id}")));
+    let wrong: Vec<String> = wrong.collect();
+    let told = wrong.join(", ");
+    (!wrong.is_empty()).then(|| format!("{}: {told}, but there are {tokens} tokens: left aside", gguf.name()))
 }
 
 /// What ends a text, and what is shown although it is a control token.
@@ -138,12 +153,7 @@ impl Roles {
         }
         let key = "tokenizer.ggml.eos_token_ids";
         for id in gguf.metadata().u64s(key)?.unwrap_or_default() {
-            let id = u32::try_from(id).unwrap_or(u32::MAX);
-            if id as usize >= vocabulary.len() {
-                let (file, key) = (gguf.name().to_owned(), key.to_owned());
-                return Err(TokenizerError::NoSuchToken { file, key, id, tokens: vocabulary.len() });
-            }
-            ends.push(id);
+            ends.extend(u32::try_from(id).ok().filter(|&id| (id as usize) < vocabulary.len()));
         }
         let control = |wanted: &str| {
             vocabulary

@@ -190,7 +190,7 @@ impl<'a, 's> Agent<'a, 's> {
             system: given.system,
             tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
             mcp: served,
-            sampling: session.sampling.clone(),
+            sampling: session.sampling.over(&model.sampling()),
             calls: session.calls.unwrap_or_else(|| Calls::of(npc, &*model)),
             schema: given.schema,
         };

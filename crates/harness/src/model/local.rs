@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use alara_engine::chat::Format;
-use alara_engine::{Engine, Event, Request};
+use alara_engine::{Engine, Event, Request, Sampling};
 
 use super::{BEAT, ChatModel, Events, ModelError, nothing};
 
@@ -22,6 +22,10 @@ impl ChatModel for Engine {
 
     fn format(&self) -> Option<&'static Format> {
         Engine::format(self)
+    }
+
+    fn sampling(&self) -> Sampling {
+        Engine::sampling(self).clone()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alara_engine::chat::Format;
-use alara_engine::{Event, Request};
+use alara_engine::{Event, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Models, NoRoom};
@@ -51,6 +51,11 @@ pub trait ChatModel: Send + Sync {
     fn format(&self) -> Option<&'static Format> {
         None
     }
+
+    /// How tokens are drawn where nobody says otherwise.
+    fn sampling(&self) -> Sampling {
+        Sampling::default()
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -68,6 +73,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn format(&self) -> Option<&'static Format> {
         (**self).format()
+    }
+
+    fn sampling(&self) -> Sampling {
+        (**self).sampling()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use alara_engine::{Request, Sampling, Tool, ToolChoice};
+use alara_engine::{Draws, Request, Tool, ToolChoice};
 use serde_json::{Value, json};
 
 use super::fields::Fields;
@@ -45,8 +45,10 @@ pub struct Asked {
     pub model: Option<String>,
     /// The NPC, if it is named apart.
     pub npc: Option<String>,
-    /// The turn.
+    /// The turn, but for how tokens are drawn.
     pub request: Request,
+    /// What it says of that; the rest is as the model has it.
+    pub draws: Draws,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether a stream ends with what it cost.
@@ -86,7 +88,7 @@ impl Asked {
         };
         (asked.request.system, asked.request.messages) = messages::read(list)?;
         tools(&mut fields, &mut asked.request)?;
-        asked.request.sampling = sampling(&mut fields)?;
+        asked.draws = draws(&mut fields)?;
         asked.request.salt = salt(&mut fields)?;
         asked.request.max_tokens = limit(&mut fields)?;
         asked.request.schema = schema(&mut fields)?;
@@ -189,31 +191,29 @@ fn tool(value: Value, place: &str) -> Result<Tool, Refusal> {
     Ok(Tool { name, description, parameters })
 }
 
-fn sampling(fields: &mut Fields) -> Result<Sampling, Refusal> {
-    let plain = Sampling::default();
+fn draws(fields: &mut Fields) -> Result<Draws, Refusal> {
     let repetition = fields.number("repetition_penalty", 0.01, 10.0)?;
     let repeat = fields.number("repeat_penalty", 0.01, 10.0)?;
     if repetition.is_some() && repeat.is_some() && repetition != repeat {
         return Err(fields.refuse("repeat_penalty", "and `repetition_penalty` differ"));
     }
-    let temperature = fields.number("temperature", 0.0, 2.0)?.unwrap_or(plain.temperature);
-    Ok(Sampling {
-        repetition_penalty: repetition.or(repeat).unwrap_or(plain.repetition_penalty),
-        presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(plain.presence_penalty),
-        frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(plain.frequency_penalty),
-        temperature,
-        top_k: fields.count("top_k", 0)?.unwrap_or(plain.top_k),
-        top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(plain.top_p),
-        min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(plain.min_p),
-        seed: match fields.take("seed") {
+    Ok(Draws {
+        repetition_penalty: repetition.or(repeat),
+        presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
+        frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,
+        penalty_last_n: None,
+        temperature: fields.number("temperature", 0.0, 2.0)?,
+        top_k: fields.count("top_k", 0)?,
+        top_p: fields.number("top_p", 0.0, 1.0)?,
+        min_p: fields.number("min_p", 0.0, 1.0)?,
+        seed: Some(match fields.take("seed") {
             // Who wants the same draws again says so.
             None => random(),
             Some(seed) => seed
                 .as_u64()
                 .or_else(|| seed.as_i64().map(i64::cast_unsigned))
                 .ok_or_else(|| fields.refuse("seed", "must be a whole number"))?,
-        },
-        ..plain
+        }),
     })
 }
 

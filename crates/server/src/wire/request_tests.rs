@@ -35,22 +35,25 @@ fn what_is_honoured() {
     let format =
         json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});
     check(json!({"response_format": format}), Request { schema: Some(schema), ..plain() });
-    let sampling = Sampling {
-        repetition_penalty: 1.5,
-        presence_penalty: -0.5,
-        frequency_penalty: 0.25,
-        temperature: 0.75,
-        top_k: 7,
-        top_p: 0.5,
-        min_p: 0.25,
-        seed: 9,
-        ..Sampling::default()
+    let draws = Draws {
+        repetition_penalty: Some(1.5),
+        presence_penalty: Some(-0.5),
+        frequency_penalty: Some(0.25),
+        penalty_last_n: None,
+        temperature: Some(0.75),
+        top_k: Some(7),
+        top_p: Some(0.5),
+        min_p: Some(0.25),
+        seed: Some(9),
     };
     let fields = json!({
         "repetition_penalty": 1.5, "repeat_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.25,
         "temperature": 0.75, "top_k": 7, "top_p": 0.5, "min_p": 0.25, "seed": 9,
     });
-    check(fields, Request { sampling, ..plain() });
+    assert_eq!(read(fields).unwrap().draws, draws);
+    // What is not said is the model's to say.
+    let said = Draws { temperature: Some(0.0), seed: Some(9), ..Draws::default() };
+    assert_eq!(read(json!({"temperature": 0, "seed": 9})).unwrap().draws, said);
     // What says nothing, or what holds anyway.
     let neutral = json!({
         "n": 1, "logprobs": false, "top_logprobs": null, "logit_bias": {}, "store": false, "modalities": ["text"],

@@ -8,7 +8,7 @@ use alara_engine::backend::KvType;
 use alara_engine::engine::chat_template;
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::Gguf;
-use alara_engine::memory::{Footprint, Parts, is_used};
+use alara_engine::memory::{Footprint, Parts};
 use alara_engine::offload::Offload;
 use alara_engine::probe::{Probe, Settings};
 use alara_engine::tokenizer::Tokenizer;
@@ -107,10 +107,11 @@ pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
 /// Every tensor that the architecture wants is there, in its shape, of a type that can be computed with.
 pub fn tensors(gguf: &Gguf) -> Finding {
     let architecture = Architecture::of(gguf)?;
-    let sizes = Sizes::of(&Facts::new(gguf, &architecture)?)?;
+    let facts = Facts::new(gguf, &architecture)?;
+    let sizes = Sizes::of(&facts)?;
     Footprint::of(gguf, SAMPLE_TOKENS, 1, KvType::F16)?;
-    let (used, unused): (Vec<_>, Vec<_>) =
-        gguf.tensors().partition(|tensor| is_used(&tensor.name, sizes.layers));
+    let (unused, used): (Vec<_>, Vec<_>) =
+        gguf.tensors().partition(|tensor| facts.ignores(&tensor.name, &sizes));
     let rest = if unused.is_empty() { String::new() } else { format!(", {} not used", unused.len()) };
     Ok((format!("{} as {} has them{rest}", used.len(), architecture.architecture), None))
 }

@@ -47,10 +47,6 @@ fn wrong_vocabularies() {
         "tiny.gguf: token 0 has the unknown kind 9 in tokenizer.ggml.token_type",
     );
     check(
-        &tiny().meta("tokenizer.ggml.eos_token_id", 269u32),
-        "tiny.gguf: tokenizer.ggml.eos_token_id is 269, but there are 269 tokens",
-    );
-    check(
         &tiny().meta("tokenizer.ggml.merges", ["h e", "hello"].iter().collect::<Strings>()),
         "tiny.gguf: merge 1 of tokenizer.ggml.merges, \"hello\", is not two tokens with a space between",
     );

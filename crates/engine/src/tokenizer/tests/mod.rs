@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::pretokenizer::Rule;
 use super::vocabulary::Spelling;
 use super::*;
-use crate::gguf::{Strings, Writer};
+use crate::gguf::{Strings, Value, Writer};
 
 /// All bytes, a few merges, and special tokens of every kind: `ids` of the bytes are the bytes themselves.
 fn tiny() -> Writer {
@@ -176,8 +176,7 @@ fn tokens_and_rows() {
     // Lists are cut to the rows of the embedding.
     let t = load(&embedding(266)).unwrap();
     assert_eq!((t.len(), t.encode("<|endoftext|>", true).unwrap()), (266, vec![TEXT_END]));
-    let error = load(&embedding(263)).unwrap_err().to_string();
-    assert_eq!(error, "tiny.gguf: tokenizer.ggml.bos_token_id is 265, but there are 263 tokens");
+    assert_eq!(load(&embedding(263)).unwrap().bos(), None);
 
     let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
     tokens.extend(["<|im_end|>", "[PAD257]", "[PAD99]"].map(String::from));
@@ -300,5 +299,30 @@ proptest! {
         let mut text: String = ids.iter().map(|&id| stream.push(id)).collect();
         text.push_str(&stream.finish());
         prop_assert_eq!(text, t.decode(&ids, special));
+    }
+}
+
+#[test]
+fn a_special_token_that_is_out_of_range_is_told_and_left_aside() {
+    let t = load(&tiny()).unwrap();
+    assert_eq!((t.note(), t.bos()), (None, Some(265)));
+    for (id, shown) in
+        [(Value::U32(269), "269"), (Value::U32(u32::MAX), "4294967295"), (Value::I32(-1), "-1")]
+    {
+        let writer = tiny()
+            .meta("tokenizer.ggml.bos_token_id", id.clone())
+            .meta("tokenizer.ggml.padding_token_id", id.clone())
+            .meta("tokenizer.ggml.eos_token_ids", vec![262u32, 269]);
+        let t = load(&writer).unwrap();
+        let expected = format!(
+            "tiny.gguf: tokenizer.ggml.bos_token_id is {shown}, tokenizer.ggml.padding_token_id is {shown}, \
+             tokenizer.ggml.eos_token_ids has 269, but there are 269 tokens: left aside"
+        );
+        assert_eq!(t.note(), Some(expected.as_str()));
+        assert_eq!(t.bos(), None);
+        // The end is another key's to name.
+        assert!(t.is_end_of_turn(262));
+        let t = load(&tiny().meta("tokenizer.ggml.eos_token_id", id)).unwrap();
+        assert!(t.note().is_some() && t.eos().is_none() && t.is_end_of_turn(TEXT_END));
     }
 }

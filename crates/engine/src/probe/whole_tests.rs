@@ -1,0 +1,224 @@
+//! A file is understood whole, or refused: nothing in it is left out of the computation without a word.
+
+use std::path::Path;
+
+use super::{Probe, Settings};
+use crate::gguf::{Array, Gguf, TensorType, Value, Writer};
+
+const TOKENS: [u32; 12] = [3, 90, 7, 7, 251, 18, 40, 41, 199, 5, 66, 120];
+
+fn case(name: &str) -> Gguf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
+    Gguf::open(&folder.join(name).join("model.gguf")).unwrap()
+}
+
+fn load(writer: Writer) -> crate::Result<Vec<f32>> {
+    let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
+    Probe::load(&gguf, 64, &Settings { threads: 1, ..Settings::default() })?.feed(&TOKENS, 1)
+}
+
+fn logits(writer: Writer) -> Vec<f32> {
+    load(writer).unwrap()
+}
+
+/// The error's text, which names the file.
+#[track_caller]
+fn refusal(writer: Writer) -> String {
+    let error = load(writer).unwrap_err().to_string();
+    assert!(error.starts_with("test.gguf"), "{error}");
+    error
+}
+
+/// `case` with some keys of its own prefix set, in place of what it has under them.
+fn with(case: &Gguf, keys: &[(&str, Value)]) -> Writer {
+    let prefix = case.metadata().str("general.architecture").unwrap().unwrap();
+    let set = |writer: Writer, (name, value): &(&str, Value)| {
+        writer.meta(&format!("{prefix}.{name}"), value.clone())
+    };
+    keys.iter().fold(Writer::copy_of(case), set)
+}
+
+#[test]
+fn tensors_that_nobody_reads_are_refused_by_name() {
+    let llama = case("llama-exact");
+    for name in [
+        "blk.0.attn_sub_norm.weight",
+        "blk.0.ffn_down.scale",
+        "output.bias",
+        "blk.0.foo.weight",
+        "blk.99.attn_norm.weight",
+        "rope_factors_long.weight",
+        "token_types.weight",
+        "blk.0.attn_kv_b.weight",
+    ] {
+        let writer = Writer::copy_of(&llama).tensor(name, &[32], TensorType::F32, vec![0; 128]);
+        let error = refusal(writer);
+        assert!(error.contains(&format!("the tensor `{name}`")), "{error}");
+    }
+    let many = (0..9).fold(Writer::copy_of(&llama), |writer, number| {
+        writer.tensor(&format!("more.{number}"), &[32], TensorType::F32, vec![0; 128])
+    });
+    let error = refusal(many.meta("llama.residual_scale", 0.5f32));
+    let expected = "the tensors `more.0`, `more.1`, `more.2`, `more.3` and 5 more and the metadata key `llama.residual_scale`";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn keys_that_nobody_reads_are_refused_by_name() {
+    let llama = case("llama-exact");
+    for (name, value) in [
+        ("attn_logit_softcapping", Value::F32(50.0)),
+        ("router_logit_softcapping", Value::F32(30.0)),
+        ("attention.sliding_window", Value::U32(16)),
+        ("attention.sliding_window_pattern", Value::U32(6)),
+        ("attention.scale", Value::F32(0.1)),
+        ("attention.clamp_kqv", Value::F32(8.0)),
+        ("attention.max_alibi_bias", Value::F32(8.0)),
+        ("attention.causal", Value::Bool(false)),
+        ("logit_scale", Value::F32(0.5)),
+        ("embedding_scale", Value::F32(12.0)),
+        ("use_parallel_residual", Value::Bool(true)),
+        ("rope.scaling.alpha", Value::F32(1000.0)),
+        ("rope.scaling.type", Value::String("longrope".into())),
+        ("rope.freq_base_swa", Value::F32(1e4)),
+        ("expert_count", Value::U32(4)),
+        ("swiglu_clamp_exp", Value::Array(Array::F32(vec![0.0, 7.0]))),
+        ("something.new", Value::String("yes".into())),
+    ] {
+        let error = refusal(with(&llama, &[(name, value)]));
+        assert!(error.contains(&format!("`llama.{name}`")), "{error}");
+    }
+    // What is no number of the computation's own is not looked at: other prefixes, and what says that there is nothing.
+    let expected = logits(Writer::copy_of(&llama));
+    let nothing = with(
+        &llama,
+        &[
+            ("attn_logit_softcapping", Value::F32(0.0)),
+            ("attention.sliding_window", Value::U32(0)),
+            ("attention.causal", Value::Bool(true)),
+            ("use_parallel_residual", Value::Bool(false)),
+            ("expert_count", Value::U32(0)),
+            ("swiglu_clamp_exp", Value::Array(Array::F32(vec![0.0, 0.0]))),
+        ],
+    );
+    assert_eq!(logits(nothing.meta("quantize.imatrix.entries_count", 7u32)), expected);
+    let error = refusal(with(
+        &case("deepseek2-glm47flash-exact"),
+        &[("rope.scaling.type", Value::String("yarn".into())), ("rope.scaling.factor", Value::F32(4.0))],
+    ));
+    assert!(error.contains("`deepseek2.rope.scaling.type`"), "{error}");
+    // A window as long as the context hides nothing, and some files have it where the reference leaves it out.
+    let phi = case("phi3-exact");
+    let window = |tokens| with(&phi, &[("attention.sliding_window", Value::U32(tokens))]);
+    assert_eq!(logits(window(4096)), logits(window(0)));
+    assert!(refusal(window(2047)).contains("`phi3.attention.sliding_window`"));
+}
+
+#[test]
+fn what_changes_no_logit_is_not_refused() {
+    let unknown = TensorType(97);
+    let gemma = case("gemma3-exact");
+    let names = ["v.blk.0.attn_q.weight", "mm.input_projection.weight", "a.conv1d.1.weight", "mtp.fc.weight"];
+    let tower = names.into_iter().fold(
+        with(
+            &gemma,
+            &[
+                ("vision.block_count", Value::U32(27)),
+                ("vision.attention.layer_norm_epsilon", Value::F32(1e-6)),
+                ("mm.tokens_per_image", Value::U32(256)),
+                ("vocab_size", Value::U32(262_144)),
+                ("attention.layer_norm_epsilon", Value::F32(1e-5)),
+                ("attention.head_dim", Value::U32(24)),
+            ],
+        ),
+        |writer, name| writer.tensor(name, &[32], unknown, vec![0; 64]),
+    );
+    assert_eq!(logits(tower), logits(Writer::copy_of(&gemma)));
+    // A key under two names that contradict each other is no fact.
+    let error = refusal(with(&gemma, &[("attention.head_dim", Value::U32(32))]));
+    assert!(error.contains("`gemma3.attention.head_dim`"), "{error}");
+
+    // A block that predicts further tokens.
+    let qwen = case("qwen35moe-fused-gate-up-exact");
+    let blocks = qwen.metadata().u64("qwen35moe.block_count").unwrap().unwrap();
+    let more = with(
+        &qwen,
+        &[
+            ("block_count", Value::U32(blocks as u32 + 1)),
+            ("nextn_predict_layers", Value::U32(1)),
+            ("ssm.v_head_reordered", Value::Bool(true)),
+            ("rope.mrope_interleaved", Value::Bool(true)),
+        ],
+    )
+    .tensor(&format!("blk.{blocks}.nextn.eh_proj.weight"), &[32], unknown, vec![0; 64])
+    .tensor(&format!("blk.{blocks}.attn_norm.weight"), &[32], unknown, vec![0; 64]);
+    assert_eq!(logits(more), logits(Writer::copy_of(&qwen)));
+}
+
+#[test]
+fn old_names_of_keys_are_understood() {
+    let llama = case("llama-exact");
+    let plain = logits(Writer::copy_of(&llama));
+    let new = logits(with(&llama, &[("rope.scaling.factor", Value::F32(4.0))]));
+    let old = logits(with(&llama, &[("rope.scale_linear", Value::F32(4.0))]));
+    assert_eq!(old, new);
+    assert_ne!(old, plain);
+    // It multiplies whatever the scaling is.
+    let factor = ("rope.scaling.attn_factor", Value::F32(1.25));
+    assert_ne!(logits(with(&llama, &[factor])), plain);
+
+    // Of every architecture: YaRN's bounds as Ollama writes them.
+    let yarn = |fast: &str, slow: &str| {
+        logits(with(
+            &llama,
+            &[
+                ("rope.scaling.type", Value::String("yarn".into())),
+                ("rope.scaling.factor", Value::F32(8.0)),
+                ("rope.scaling.original_context_length", Value::U32(32)),
+                (fast, Value::F32(16.0)),
+                (slow, Value::F32(0.5)),
+            ],
+        ))
+    };
+    let expected = yarn("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow");
+    assert_eq!(yarn("rope.scaling.beta_fast", "rope.scaling.beta_slow"), expected);
+
+    let qwen = case("qwen35moe-fused-gate-up-exact");
+    let normalised = |name: &str, yes: bool| logits(with(&qwen, &[(name, Value::Bool(yes))]));
+    assert_eq!(normalised("norm_top_k_prob", false), normalised("expert_weights_norm", false));
+    assert_ne!(normalised("norm_top_k_prob", false), normalised("norm_top_k_prob", true));
+}
+
+#[test]
+fn a_file_says_which_of_its_blocks_have_a_window() {
+    let gemma = case("gemma3-exact");
+    let blocks = gemma.metadata().u64("gemma3.block_count").unwrap().unwrap() as usize;
+    let every = |every: usize| (1..=blocks).map(|block| block % every != 0).collect::<Vec<bool>>();
+    let by = |value: Value| with(&gemma, &[("attention.sliding_window_pattern", value)]);
+    let plain = logits(Writer::copy_of(&gemma));
+    assert_eq!(logits(by(Value::U32(6))), plain);
+    assert_eq!(logits(by(Value::Array(Array::Bool(every(6))))), plain);
+    let other = logits(by(Value::U32(2)));
+    assert_ne!(other, plain);
+    assert_eq!(logits(by(Value::Array(Array::Bool(every(2))))), other);
+    assert_eq!(logits(by(Value::Array(Array::U32(every(2).into_iter().map(u32::from).collect())))), other);
+    let irregular = (0..blocks).map(|block| block != 0).collect();
+    let error = refusal(by(Value::Array(Array::Bool(irregular))));
+    assert!(error.contains("`gemma3.attention.sliding_window_pattern`"), "{error}");
+}
+
+/// In an architecture whose reference has no experts nobody knows how they are weighed.
+#[test]
+fn experts_that_nobody_says_how_to_weigh_are_refused() {
+    let moe = case("qwen35moe-fused-gate-up-exact");
+    let mut writer = Writer::new().meta("general.architecture", "qwen35");
+    for (key, value) in moe.metadata().iter() {
+        if let Some(name) = key.strip_prefix("qwen35moe.") {
+            writer = writer.meta(&format!("qwen35.{name}"), value.clone());
+        }
+    }
+    for info in moe.tensors() {
+        writer = writer.tensor(&info.name, &info.shape, info.kind, moe.data(info).to_vec());
+    }
+    assert!(refusal(writer).contains("how experts are weighed"));
+}
