@@ -22,15 +22,17 @@ pub(super) struct Rules<'a> {
     token: Token<'a>,
     rules: Vec<String>,
     values: usize,
-    /// The rules of the subschemas that references name, of the argument at hand.
-    named: HashMap<String, String>,
+    /// The rules of the subschemas that references name, of the schema at hand.
+    pub(super) named: HashMap<String, String>,
+    /// Rules and lexemes by their bodies, so that there is one of each.
+    known: HashMap<String, String>,
 }
 
 type Parts = Result<Vec<Part>, GrammarError>;
 
 impl<'a> Rules<'a> {
     pub(super) fn new(token: Token<'a>) -> Self {
-        Rules { token, rules: Vec::new(), values: 0, named: HashMap::new() }
+        Rules { token, rules: Vec::new(), values: 0, named: HashMap::new(), known: HashMap::new() }
     }
 
     pub(super) fn add(&mut self, name: &str, body: &str) {
@@ -41,11 +43,33 @@ impl<'a> Rules<'a> {
         self.rules.join("\n")
     }
 
-    /// A new rule; gives its name.
-    fn rule(&mut self, attributes: &str, body: &str) -> String {
-        let name = format!("v{}", self.values);
+    /// The name of a rule that is still to come.
+    pub(super) fn fresh_rule(&mut self) -> String {
         self.values += 1;
+        format!("v{}", self.values)
+    }
+
+    /// The rule of this body; gives its name.
+    pub(super) fn rule(&mut self, attributes: &str, body: &str) -> String {
+        let key = format!("{attributes}: {body}");
+        if let Some(name) = self.known.get(&key) {
+            return name.clone();
+        }
+        let name = self.fresh_rule();
         self.add(&format!("{name}{attributes}"), body);
+        self.known.insert(key, name.clone());
+        name
+    }
+
+    /// The lexeme of this body; gives its name.
+    pub(super) fn lexeme(&mut self, body: &str) -> String {
+        if let Some(name) = self.known.get(body) {
+            return name.clone();
+        }
+        self.values += 1;
+        let name = format!("V{}", self.values);
+        self.add(&name, body);
+        self.known.insert(body.to_owned(), name.clone());
         name
     }
 
@@ -101,14 +125,12 @@ impl<'a> Rules<'a> {
         &mut self,
         encoding: Encoding,
         tool: &Tool,
-        index: usize,
         format: &Format,
     ) -> Parts {
-        let rule = format!("arguments_{index}");
         if encoding == Encoding::Json {
             let schema = schema::arguments(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
-            self.add(&rule, &format!("%json {schema}"));
-            return Ok(vec![Part::Rule(rule)]);
+            let value = self.json(&schema).map_err(|reason| refused(tool, Refusal::of_whole(reason)))?;
+            return Ok(vec![Part::Rule(value)]);
         }
         let mut items = Vec::new();
         let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
@@ -126,10 +148,9 @@ impl<'a> Rules<'a> {
                     Err("the schema tells its type in too roundabout a way".into())
                 }
                 Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
-                Encoding::Keywords => {
-                    let value = self.rule("", &format!("%json {}", property.schema));
-                    Ok(self.sequence(&[Part::Literal(format!("{}=", property.name)), Part::Rule(value)]))
-                }
+                Encoding::Keywords => self.json(&property.schema).map(|value| {
+                    self.sequence(&[Part::Literal(format!("{}=", property.name)), Part::Rule(value)])
+                }),
                 _ => self.braces(&property.schema, &property.schema, 0).map(|value| {
                     self.sequence(&[Part::Literal(format!("{}:", property.name)), Part::Rule(value)])
                 }),
@@ -152,31 +173,42 @@ impl<'a> Rules<'a> {
             Encoding::Keywords => self.separated(&items, ", "),
             _ => format!("\"{{\" {} \"}}\"", self.separated(&items, ",")),
         };
-        self.add(&rule, if body.is_empty() { "\"\"" } else { &body });
-        Ok(vec![Part::Rule(rule)])
+        Ok(vec![Part::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
     }
 
     /// The items in their order, those that are not required perhaps absent, with `separator` between those that are there.
-    fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
-        // What may follow an item, from the last to the first.
-        let mut rest = String::new();
-        let mut first = String::new();
-        for (item, required) in items.iter().rev() {
-            let here = format!("{item} {rest}");
-            first = match (required, first.is_empty()) {
-                (true, _) => here.clone(),
-                (false, true) => format!("({here})?"),
-                (false, false) => format!("({here} | {first})"),
-            };
-            let follows = format!("{} {here}", quote(separator));
-            let follows = match (required, rest.is_empty()) {
-                (true, _) => follows,
-                (false, true) => format!("({follows})?"),
-                (false, false) => format!("({follows} | {rest})"),
-            };
-            rest = self.rule("", &follows);
+    pub(super) fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        let following: Vec<String> = items
+            .iter()
+            .map(|(item, required)| {
+                let item = format!("{} {item}", quote(separator));
+                if *required { item } else { format!("({item})?") }
+            })
+            .collect();
+        let mut options = Vec::new();
+        for (index, (item, required)) in items.iter().enumerate() {
+            let rest = self.run(&following, index + 1, 0, following.len());
+            options.push(format!("{item} {rest}"));
+            if *required {
+                return format!("({})", options.join(" | "));
+            }
         }
-        first
+        if options.is_empty() { String::new() } else { format!("({})?", options.join(" | ")) }
+    }
+
+    /// Those of the parts from `low` to `high` that do not stand before `from`, one after the other. Halves are rules, so that
+    /// a part is spelled out once, whatever stands before, and rules don't nest deep.
+    fn run(&mut self, parts: &[String], from: usize, low: usize, high: usize) -> String {
+        match high - low {
+            0 => String::new(),
+            _ if from >= high => String::new(),
+            1 => parts[low].clone(),
+            _ => {
+                let middle = low.midpoint(high);
+                let both = [self.run(parts, from, low, middle), self.run(parts, from, middle, high)].join(" ");
+                if from <= low { self.rule("", both.trim()) } else { both }
+            }
+        }
     }
 
     /// `<key>value</key>`, as the format spells it.
@@ -193,7 +225,7 @@ impl<'a> Rules<'a> {
         if let Some(other) = &other {
             for (name, schema) in by_type(other, tagged) {
                 let head = format!("{}{key}{}", tagged.open, tagged.other.replace("{type}", name));
-                let value = self.rule("", &format!("%json {schema}"));
+                let value = self.json(&schema)?;
                 options.push(self.sequence(&[
                     Part::Literal(head),
                     Part::Rule(value),
@@ -251,10 +283,7 @@ impl<'a> Rules<'a> {
         }
         let value = terms.join(" & ");
         Ok(Part::Rule(if told {
-            let terminal = format!("V{}", self.values);
-            self.values += 1;
-            self.add(&terminal, &value);
-            format!("{terminal}{} {close}", if empty { "?" } else { "" })
+            format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })
         } else {
             self.rule(&format!("[suffix={}]", quote(tagged.close)), &value)
         }))
@@ -271,8 +300,7 @@ impl<'a> Rules<'a> {
                 return Ok(rule.clone());
             }
             let target = resolve(reference, root).ok_or(format!("{pointer} leads nowhere"))?;
-            let rule = format!("v{}", self.values);
-            self.values += 1;
+            let rule = self.fresh_rule();
             self.named.insert(pointer, rule.clone());
             let body = self.braces(target, root, depth + 1)?;
             self.add(&rule, &body);
@@ -302,7 +330,7 @@ impl<'a> Rules<'a> {
             return Ok(self.rule("", &options.join(" | ")));
         }
         let known = |keys: &[&str]| -> Result<(), String> {
-            let ignored = ["type", "$defs", "x-guidance"];
+            let ignored = ["type", "$defs"];
             let keys = [keys, &ignored].concat();
             let found =
                 schema.as_object().and_then(|map| map.keys().find(|key| !keys.contains(&key.as_str())));
@@ -352,11 +380,7 @@ impl<'a> Rules<'a> {
                 let list = if least == 0 { format!("({list})?") } else { list };
                 Ok(self.rule("", &format!("\"[\" {list} \"]\"")))
             }
-            Some(Value::String(_)) => {
-                let mut schema = schema.clone();
-                schema["x-guidance"] = root["x-guidance"].clone();
-                Ok(self.rule("", &format!("%json {schema}")))
-            }
+            Some(Value::String(_)) => self.json(schema),
             _ => Err("a value without a `type`".into()),
         }
     }
@@ -402,10 +426,8 @@ fn split(schema: &Value) -> (Vec<Value>, Option<Value>) {
     }
     let other = (!others.is_empty()).then(|| {
         let mut other = if others.len() == 1 { others.swap_remove(0) } else { json!({"anyOf": others}) };
-        for key in ["$defs", "x-guidance"] {
-            if let Some(value) = schema.get(key) {
-                other[key] = value.clone();
-            }
+        if let Some(definitions) = schema.get("$defs") {
+            other["$defs"] = definitions.clone();
         }
         other
     });
@@ -422,18 +444,13 @@ fn by_type(schema: &Value, tagged: &Tagged) -> Vec<(&'static str, Value)> {
     let mut typed: Vec<(&'static str, Value)> = Vec::new();
     for option in options {
         let mut option = option.clone();
-        for key in ["$defs", "x-guidance"] {
-            if let Some(value) = schema.get(key) {
-                option[key] = value.clone();
-            }
+        if let Some(definitions) = schema.get("$defs") {
+            option["$defs"] = definitions.clone();
         }
         match option.get("enum").and_then(Value::as_array).cloned() {
             Some(values) => {
                 for value in values {
-                    typed.push((
-                        type_name(&value),
-                        json!({"enum": [value], "x-guidance": schema["x-guidance"]}),
-                    ));
+                    typed.push((type_name(&value), json!({"enum": [value]})));
                 }
             }
             None => {

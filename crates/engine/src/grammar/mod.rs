@@ -6,7 +6,10 @@
 mod arguments;
 mod cache;
 mod constraint;
+mod decimal;
+mod json;
 mod schema;
+mod text;
 mod turn;
 mod verdict;
 
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::{ParserFactory, TokenParser};
+use serde_json::Value;
 use toktrie::TokEnv;
 
 use cache::Cache;
@@ -165,18 +169,23 @@ impl Grammar {
         self.factory()?;
         let lark = turn::lark(turn, token)?;
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
+            if turn.schema.is_some() {
+                return Err(GrammarError::Schema { refusal: Refusal::of_whole(message) });
+            }
             // Only now is it worth the time to find the schema that is to blame.
             permitted.iter().try_for_each(|tool| {
                 let refused = |refusal| refused(tool, refusal);
                 let schema = schema::arguments(&tool.parameters).map_err(refused)?;
-                self.compile(TopLevelGrammar::from_json_schema(schema))
-                    .map(drop)
-                    .map_err(Refusal::of_whole)
-                    .map_err(refused)
+                self.compile_schema(&schema).map(drop).map_err(Refusal::of_whole).map_err(refused)
             })?;
             Err(GrammarError::Build { tools: permitted.len(), message })
         })?;
         Constraint::new(parser, false, Duration::ZERO).warm()
+    }
+
+    /// The grammar of a written schema alone.
+    fn compile_schema(&self, schema: &Value) -> Result<TokenParser, String> {
+        self.compile(TopLevelGrammar::from_lark(json::lark(schema)?))
     }
 
     fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {

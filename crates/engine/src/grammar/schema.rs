@@ -176,19 +176,9 @@ fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Refus
 
 /// What a grammar takes for a meaning; `None` if nothing satisfies it.
 fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, Refusal> {
-    let mut schema = write::write(reader, meaning)?;
+    let schema = write::write(reader, meaning)?;
     reader.finish()?;
-    if schema == Value::Bool(false) {
-        return Ok(None);
-    }
-    schema["x-guidance"] = json!({
-        "whitespace_flexible": false,
-        "item_separator": ", ",
-        "key_separator": ": ",
-        // Without `u`: a character that can be written as itself is.
-        "json_allowed_escapes": "nrbtf\\\"",
-    });
-    Ok(Some(schema))
+    Ok(Some(schema).filter(|schema| *schema != Value::Bool(false)))
 }
 
 fn unsatisfiable() -> Refusal {

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::arguments::{Part, Rules};
-use super::{GrammarError, schema};
+use super::{GrammarError, Refusal, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning};
 use crate::request::{Tool, ToolChoice};
@@ -32,7 +32,9 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if let Some(schema) = &turn.schema {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));
         let refused = |refusal| GrammarError::Schema { refusal };
-        rules.add("answer", &format!("%json {}", schema::strict(schema).map_err(refused)?));
+        let written = schema::strict(schema).map_err(refused)?;
+        let value = rules.json(&written).map_err(Refusal::of_whole).map_err(refused)?;
+        rules.add("answer", &value);
         return Ok(rules.into_text());
     }
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
@@ -111,7 +113,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
         if let Some(reason) = format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let parts = call(turn, tool, index, rules)?;
+        let parts = call(turn, tool, rules)?;
         let body = rules.sequence(&parts);
         rules.add(&format!("call_{index}"), &body);
     }
@@ -131,7 +133,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
 }
 
 /// The parts of a call, without the opener where each call has its own.
-fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
+fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
     let format = turn.format;
     let mut parts = Vec::new();
     for (at, piece) in format.call.iter().enumerate() {
@@ -152,7 +154,7 @@ fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec
                 let head =
                     format!("{{{}: {}, {}: ", quote(keys.name), quote(&tool.name), quote(keys.arguments));
                 parts.push(Part::Literal(head));
-                parts.extend(rules.arguments(Encoding::Json, tool, index, format)?);
+                parts.extend(rules.arguments(Encoding::Json, tool, format)?);
                 if let Some((key, length)) = keys.id {
                     parts.push(Part::Literal(format!(", {}: \"", quote(key))));
                     parts.push(Part::Rule(id(length)));
@@ -160,7 +162,7 @@ fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec
                 }
                 parts.push(Part::Literal("}".into()));
             }
-            Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, index, format)?),
+            Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, format)?),
         }
     }
     Ok(parts)

@@ -1,7 +1,6 @@
 //! Says which texts a schema's grammar permits, without a model.
 
 use llguidance::Matcher;
-use llguidance::api::TopLevelGrammar;
 use serde_json::Value;
 use toktrie::ApproximateTokEnv;
 
@@ -20,7 +19,7 @@ impl Grammar {
     pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
         let refused = |refusal| GrammarError::Schema { refusal };
         let strict = schema::strict(schema).map_err(refused)?;
-        let parser = self.compile(TopLevelGrammar::from_json_schema(strict));
+        let parser = self.compile_schema(&strict);
         let parser = parser.map_err(Refusal::of_whole).map_err(refused)?;
         let matcher = Matcher::new(Ok(parser));
         Ok(texts.iter().map(|text| permits(matcher.deep_clone(), text.as_ref())).collect())

@@ -1,5 +1,4 @@
 use jsonschema::Validator;
-use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
 use super::*;

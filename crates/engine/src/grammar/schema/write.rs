@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::Refusal;
 use super::choices::{Choices, MOST_ALTERNATIVES, Presence};
-use super::document::child;
 use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text};
@@ -220,7 +219,6 @@ impl Writer {
         if needed.any(|property| !self.is_possible(&property.schema)) {
             return Ok(Vec::new());
         }
-        self.check_patterns(object)?;
         let rest = object.written_rest();
         let patterns: Vec<_> =
             object.patterns.iter().filter(|(_, schema)| self.is_possible(schema)).collect();
@@ -273,49 +271,6 @@ impl Writer {
             schema
         });
         Ok(schemas.collect())
-    }
-
-    /// llguidance joins the schema of a property with that of the pattern that it matches, of which it is a part already,
-    /// and finds no end if both recurse.
-    fn check_patterns(&self, object: &Object) -> Result<(), Refusal> {
-        let joined = |property: &Property| {
-            let mut patterns = object.patterns.iter();
-            !property.schema.is_never()
-                && self.recurses(&property.schema, &mut Vec::new())
-                && patterns.any(|(pattern, schema)| {
-                    pattern.matches(&property.name) != Some(false) && self.recurses(schema, &mut Vec::new())
-                })
-        };
-        let Some(property) = object.properties.iter().find(|property| joined(property)) else {
-            return Ok(());
-        };
-        let at = object.counted_at.rsplit_once('/').unwrap_or_default().0;
-        let reason = format!("property {:?} matches too, and what it may hold recurses", property.name);
-        Err(Refusal::new(&child(at, "patternProperties"), reason))
-    }
-
-    /// Whether a schema, above which those in `above` stand, contains itself.
-    fn recurses(&self, schema: &Schema, above: &mut Vec<String>) -> bool {
-        let Schema::Union(shapes) = schema else { return true };
-        shapes.iter().any(|shape| match shape {
-            Shape::Reference(pointer) if above.contains(pointer) => true,
-            Shape::Reference(pointer) => {
-                above.push(pointer.clone());
-                let recurses = self.recurses(&self.meaning[pointer], above);
-                above.pop();
-                recurses
-            }
-            Shape::Array(array) => {
-                self.recurses(&array.items, above)
-                    || array.prefix.iter().any(|item| self.recurses(item, above))
-            }
-            Shape::Object(object) => {
-                self.recurses(object.written_rest(), above)
-                    || object.properties.iter().any(|property| self.recurses(&property.schema, above))
-                    || object.patterns.iter().any(|(_, schema)| self.recurses(schema, above))
-            }
-            _ => false,
-        })
     }
 
     fn presence(&self, property: &Property) -> Presence {
@@ -376,11 +331,10 @@ fn differing(array: &Array, most: u64) -> Option<Vec<Value>> {
         }
     }
     arrays.retain(|items| items.len() as u64 >= array.min);
-    let constants = arrays.into_iter().map(|array| {
-        let items: Vec<&Value> = array.into_iter().map(|index| &values[index]).collect();
-        json!({"const": items})
-    });
-    Some(constants.collect())
+    let constants = arrays
+        .into_iter()
+        .map(|array| array.into_iter().map(|index| values[index].clone()).collect::<Vec<Value>>());
+    Some(vec![json!({"enum": constants.collect::<Vec<_>>()})])
 }
 
 /// The values of a schema, if they are few and all different.

@@ -364,7 +364,7 @@ fn arguments_are_closed_objects() {
         let grammar = Grammar::of_bytes();
         let schema = arguments(&parameters).unwrap();
         let mut matcher = grammar
-            .compile(TopLevelGrammar::from_json_schema(schema))
+            .compile_schema(&schema)
             .map(|parser| Matcher::new(Ok(parser)))
             .unwrap();
         let tokens: Vec<u32> = text.bytes().map(u32::from).collect();

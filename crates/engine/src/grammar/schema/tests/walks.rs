@@ -13,7 +13,7 @@ use super::*;
 /// no end after some hundred bytes, or if llguidance refuses to build it.
 fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
     let mut matcher = grammar
-        .compile(TopLevelGrammar::from_json_schema(schema.clone()))
+        .compile_schema(schema)
         .map(|parser| Matcher::new(Ok(parser)))
         .ok()?;
     let mut state = seed | 1;
