@@ -109,6 +109,11 @@ pub struct Tool {
     pub description: String,
     /// JSON schema of the arguments: an object schema.
     pub parameters: Value,
+    /// Whether calls must be valid for the whole schema. Else keywords that can't be guaranteed while the model writes are
+    /// left out of the grammar and told in [`Usage::loosened`]; who runs the call checks it (see
+    /// [`violation`](crate::grammar::violation)).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 /// Whether the model must, may or must not call a tool.
@@ -310,6 +315,9 @@ pub struct Usage {
     /// Tokens that were guessed, and how many of them came.
     #[serde(default)]
     pub drafts: DraftUsage,
+    /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loosened: Vec<String>,
 }
 
 /// What came of guesses at the next tokens. They never change an answer: one that comes true saves a step, another costs a row.
@@ -422,6 +430,11 @@ impl std::ops::AddAssign for Usage {
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
         self.drafts += later.drafts;
+        for loosened in later.loosened {
+            if !self.loosened.contains(&loosened) {
+                self.loosened.push(loosened);
+            }
+        }
     }
 }
 

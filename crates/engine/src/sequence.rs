@@ -258,6 +258,10 @@ impl Sequence {
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
             drafts: self.run.drafts(),
+            loosened: self
+                .constraint
+                .as_ref()
+                .map_or_else(Vec::new, |constraint| constraint.loosened().to_vec()),
         };
         let _ = self.events.send(Ok(Event::Done { finish, usage }));
     }

@@ -17,9 +17,19 @@ pub(super) enum Part {
     Rule(String),
 }
 
+/// Says what is against a lexeme, given by its body.
+pub(super) type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
 /// Rules of a Lark grammar.
 pub(super) struct Rules<'a> {
     token: Token<'a>,
+    pub(super) judge: Judge<'a>,
+    /// Most characters of a string in arguments, where the schema sets no limit.
+    pub(super) string_limit: Option<usize>,
+    /// What was left out of the tools' schemas.
+    pub(super) loosened: Vec<String>,
+    /// How many schemas the one at hand is inside of.
+    pub(super) depth: usize,
     rules: Vec<String>,
     values: usize,
     /// The rules of the subschemas that references name, of the schema at hand.
@@ -31,8 +41,19 @@ pub(super) struct Rules<'a> {
 type Parts = Result<Vec<Part>, GrammarError>;
 
 impl<'a> Rules<'a> {
-    pub(super) fn new(token: Token<'a>) -> Self {
-        Rules { token, rules: Vec::new(), values: 0, named: HashMap::new(), known: HashMap::new() }
+    pub(super) fn new(token: Token<'a>, judge: Judge<'a>) -> Self {
+        let (string_limit, loosened) = (None, Vec::new());
+        Rules {
+            token,
+            judge,
+            string_limit,
+            loosened,
+            depth: 0,
+            rules: Vec::new(),
+            values: 0,
+            named: HashMap::new(),
+            known: HashMap::new(),
+        }
     }
 
     pub(super) fn add(&mut self, name: &str, body: &str) {
@@ -120,47 +141,66 @@ impl<'a> Rules<'a> {
         if out.is_empty() { "\"\"".into() } else { out.join(" ") }
     }
 
-    /// The arguments of `tool`.
-    pub(super) fn arguments(
+    /// The arguments of `tool`. Unless it is strict, keywords that can't be guaranteed are left out.
+    pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Parts {
+        let strict = self.exact_arguments(encoding, tool, format);
+        let refusal = match strict {
+            Err(refusal) if !tool.strict => refusal,
+            outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
+        };
+        let loose = schema::loosen(&tool.parameters, refusal, |parameters| {
+            let tool = Tool { parameters: parameters.clone(), ..tool.clone() };
+            self.exact_arguments(encoding, &tool, format)
+        });
+        let (parts, left_out) = loose.map_err(|refusal| refused(tool, refusal))?;
+        let name = &tool.name;
+        self.loosened.extend(left_out.into_iter().map(|refusal| format!("tool {name}: {refusal}")));
+        Ok(parts)
+    }
+
+    fn exact_arguments(
         &mut self,
         encoding: Encoding,
         tool: &Tool,
         format: &Format,
-    ) -> Parts {
+    ) -> Result<Vec<Part>, Refusal> {
         if encoding == Encoding::Json {
-            let schema = schema::arguments(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
-            let value = self.json(&schema).map_err(|reason| refused(tool, Refusal::of_whole(reason)))?;
-            return Ok(vec![Part::Rule(value)]);
+            let schema = schema::arguments(&tool.parameters, self.string_limit)?;
+            return Ok(vec![Part::Rule(self.json(&schema)?)]);
         }
         let mut items = Vec::new();
-        let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
-        for property in properties {
+        for property in schema::properties(&tool.parameters, self.string_limit)? {
             self.named.clear();
             let refuse = |reason: String| {
-                let pointer = format!("/properties/{}", property.name);
-                refused(tool, Refusal { pointer, keyword: property.name.clone(), reason })
+                let pointer = schema::child("/properties", &property.name);
+                Refusal { pointer, keyword: property.name.clone(), reason }
             };
             if !format.expresses_key(&property.name) {
                 return Err(refuse(format!("the {} format can't express the key", format.name)));
             }
+            let key = |text: &str| Part::Literal(format!("{}{text}", property.name));
             let item = match encoding {
                 Encoding::Tagged(tagged) if !reads_back(tagged, tool, &property) => {
-                    Err("the schema tells its type in too roundabout a way".into())
+                    Err(Refusal::of_whole("the schema tells its type in too roundabout a way".into()))
                 }
                 Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
-                Encoding::Keywords => self.json(&property.schema).map(|value| {
-                    self.sequence(&[Part::Literal(format!("{}=", property.name)), Part::Rule(value)])
-                }),
-                _ => self.braces(&property.schema, &property.schema, 0).map(|value| {
-                    self.sequence(&[Part::Literal(format!("{}:", property.name)), Part::Rule(value)])
-                }),
+                Encoding::Keywords => {
+                    self.json(&property.schema).map(|value| self.sequence(&[key("="), Part::Rule(value)]))
+                }
+                _ => {
+                    let value = self.braces(&property.schema, &property.schema, 0);
+                    value.map(|value| self.sequence(&[key(":"), Part::Rule(value)]))
+                }
             };
-            let item = item.map_err(|message| {
-                refuse(format!(
-                    "the {} format can't express {}: {message}",
+            // What is said of a keyword keeps its place.
+            let item = item.map_err(|refusal| match refusal.pointer.as_str() {
+                "" => refuse(format!(
+                    "the {} format can't express {}: {}",
                     format.name,
-                    quote(&property.name)
-                ))
+                    quote(&property.name),
+                    refusal.reason
+                )),
+                _ => refusal,
             })?;
             items.push((self.rule("", &item), property.required));
         }
@@ -205,14 +245,15 @@ impl<'a> Rules<'a> {
             1 => parts[low].clone(),
             _ => {
                 let middle = low.midpoint(high);
-                let both = [self.run(parts, from, low, middle), self.run(parts, from, middle, high)].join(" ");
+                let both =
+                    [self.run(parts, from, low, middle), self.run(parts, from, middle, high)].join(" ");
                 if from <= low { self.rule("", both.trim()) } else { both }
             }
         }
     }
 
     /// `<key>value</key>`, as the format spells it.
-    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, String> {
+    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, Refusal> {
         let told = tagged.string != tagged.other;
         let (strings, other) = split(schema);
         let both = !strings.is_empty() && other.is_some();
@@ -237,13 +278,13 @@ impl<'a> Rules<'a> {
     }
 
     /// A string without quotes and what closes it. `unlike_json` keeps out what would be read as another type's value.
-    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, String> {
+    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, Refusal> {
         let close = self.literal(tagged.close);
         let end = tagged.close.trim();
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
             if let Some(text) = texts.iter().find(|text| text.contains(end)) {
-                return Err(format!("{} contains {}", quote(text), quote(end)));
+                return Err(unfit(format!("{} contains {}", quote(text), quote(end))));
             }
             // A text that could be read as another type's value can't be told from it.
             let texts = texts.iter().filter(|text| !unlike_json || !looks_like_json(text));
@@ -251,7 +292,7 @@ impl<'a> Rules<'a> {
                 .map(|text| self.sequence(&[Part::Literal(format!("{text}{}", tagged.close))]))
                 .collect();
             if texts.is_empty() {
-                return Err("all its strings read like other values".into());
+                return Err(unfit("all its strings read like other values"));
             }
             return Ok(Part::Rule(self.rule("", &texts.join(" | "))));
         }
@@ -264,7 +305,7 @@ impl<'a> Rules<'a> {
         let parts =
             schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
         let bound = |part: &Value, key: &str| part.get(key).and_then(Value::as_u64);
-        let mut empty = true;
+        let (mut empty, mut judged) = (true, None);
         for part in parts {
             let (least, most) = (bound(part, "minLength").unwrap_or(0), bound(part, "maxLength"));
             if least > 0 || most.is_some() {
@@ -274,6 +315,7 @@ impl<'a> Rules<'a> {
             if let Some(pattern) = part.get("pattern").and_then(Value::as_str) {
                 let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
                 terms.push(format!("/{}/", whole.unwrap_or(pattern).replace('/', "\\/")));
+                judged = part.get("$comment").and_then(Value::as_str);
             }
             if let Some(values) = part.get("enum").and_then(Value::as_array) {
                 let texts: Vec<String> = values.iter().filter_map(Value::as_str).map(escape).collect();
@@ -282,6 +324,9 @@ impl<'a> Rules<'a> {
             empty &= least == 0 && part.get("pattern").is_none() && part.get("enum").is_none();
         }
         let value = terms.join(" & ");
+        if let Some(place) = judged {
+            (self.judge)(&value).map_err(|reason| Refusal::new(place, reason))?;
+        }
         Ok(Part::Rule(if told {
             format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })
         } else {
@@ -290,16 +335,16 @@ impl<'a> Rules<'a> {
     }
 
     /// A value with bare keys and marked strings.
-    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, String> {
+    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, Refusal> {
         if depth > 32 {
-            return Err("it is nested too deeply".into());
+            return Err(unfit("it is nested too deeply"));
         }
         if let Some(reference) = schema.get("$ref") {
             let pointer = reference.to_string();
             if let Some(rule) = self.named.get(&pointer) {
                 return Ok(rule.clone());
             }
-            let target = resolve(reference, root).ok_or(format!("{pointer} leads nowhere"))?;
+            let target = resolve(reference, root).ok_or_else(|| unfit(format!("{pointer} leads nowhere")))?;
             let rule = self.fresh_rule();
             self.named.insert(pointer, rule.clone());
             let body = self.braces(target, root, depth + 1)?;
@@ -309,14 +354,14 @@ impl<'a> Rules<'a> {
         let values = schema.get("enum").and_then(Value::as_array).cloned();
         if let Some(values) = values {
             let render =
-                |value: &Value| crate::chat::formats::braces(value).map_err(|error| error.to_string());
+                |value: &Value| crate::chat::formats::braces(value).map_err(|error| unfit(error.to_string()));
             let options: Vec<String> = values
                 .iter()
                 .map(|value| {
                     let text = render(value)?;
                     match literal(&text).as_ref() == Some(value) {
                         true => Ok(self.sequence(&[Part::Literal(text)])),
-                        false => Err(format!("it can't have the value {value}")),
+                        false => Err(unfit(format!("it can't have the value {value}"))),
                     }
                 })
                 .collect::<Result<_, String>>()?;
@@ -329,12 +374,12 @@ impl<'a> Rules<'a> {
                 .collect::<Result<_, _>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
-        let known = |keys: &[&str]| -> Result<(), String> {
-            let ignored = ["type", "$defs"];
+        let known = |keys: &[&str]| -> Result<(), Refusal> {
+            let ignored = ["type", "$defs", "$comment"];
             let keys = [keys, &ignored].concat();
             let found =
                 schema.as_object().and_then(|map| map.keys().find(|key| !keys.contains(&key.as_str())));
-            found.map_or(Ok(()), |key| Err(format!("`{key}` is not supported by this format")))
+            found.map_or(Ok(()), |key| Err(unfit(format!("`{key}` is not supported by this format"))))
         };
         match schema.get("type") {
             _ if is_string(schema) => {
@@ -353,7 +398,7 @@ impl<'a> Rules<'a> {
                 for (key, value) in schema.get("properties").and_then(Value::as_object).unwrap_or(&Map::new())
                 {
                     if !is_bare_key(key) {
-                        return Err(format!("it can't have the key {}", quote(key)));
+                        return Err(unfit(format!("it can't have the key {}", quote(key))));
                     }
                     let value = self.braces(value, root, depth + 1)?;
                     let item = self.sequence(&[Part::Literal(format!("{key}:")), Part::Rule(value)]);
@@ -364,7 +409,7 @@ impl<'a> Rules<'a> {
             }
             Some(Value::String(name)) if name == "array" => {
                 known(&["items", "minItems", "maxItems"])?;
-                let items = schema.get("items").ok_or("an array without `items`")?;
+                let items = schema.get("items").ok_or_else(|| unfit("an array without `items`"))?;
                 let item = self.braces(items, root, depth + 1)?;
                 let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
                 let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems"));
@@ -381,9 +426,14 @@ impl<'a> Rules<'a> {
                 Ok(self.rule("", &format!("\"[\" {list} \"]\"")))
             }
             Some(Value::String(_)) => self.json(schema),
-            _ => Err("a value without a `type`".into()),
+            _ => Err(unfit("a value without a `type`")),
         }
     }
+}
+
+/// For what a format can't express.
+fn unfit(reason: impl Into<String>) -> Refusal {
+    Refusal::of_whole(reason.into())
 }
 
 /// Whether the parser, which looks at the tool's own schema, takes what is written for what was meant.

@@ -27,7 +27,8 @@ pub fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
 /// A number in units of the last place that is written. One that has more places is drawn into the interval that it bounds.
 fn units(number: &Number, low: bool) -> Option<i128> {
     // `f64` has no exponent in its own words.
-    let text = number.as_i64().map(|whole| whole.to_string()).or(number.as_f64().map(|value| value.to_string()))?;
+    let text =
+        number.as_i64().map(|whole| whole.to_string()).or(number.as_f64().map(|value| value.to_string()))?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text.as_str()), |text| (true, text));
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let (kept, beyond) = fraction.split_at(fraction.len().min(PLACES));

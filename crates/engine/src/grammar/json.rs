@@ -7,17 +7,22 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::Rules;
+use super::arguments::{Judge, Rules};
 use super::turn::quote;
-use super::{decimal, text};
+use super::{Refusal, decimal, text};
 use crate::chat::json::dumps;
 
 /// Characters of a run of a long string.
 const RUN: u64 = 256;
+/// How deep rules may nest: llguidance follows them on the stack.
+const DEEPEST: usize = 160;
 
 /// The grammar of a written schema's values.
-pub(super) fn lark(schema: &Value) -> Result<String, String> {
-    let mut rules = Rules::new(&|_| None);
+///
+/// # Errors
+/// If it costs too much.
+pub(super) fn lark(schema: &Value, judge: Judge) -> Result<String, Refusal> {
+    let mut rules = Rules::new(&|_| None, judge);
     let rule = rules.json(schema)?;
     rules.add("start", &rule);
     Ok(rules.into_text())
@@ -25,14 +30,28 @@ pub(super) fn lark(schema: &Value) -> Result<String, String> {
 
 impl Rules<'_> {
     /// The rule of the values of a written schema.
-    pub(super) fn json(&mut self, schema: &Value) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// If it costs too much, or nests too deep.
+    pub(super) fn json(&mut self, schema: &Value) -> Result<String, Refusal> {
         let outer = std::mem::take(&mut self.named);
+        self.depth = 0;
         let rule = self.value(schema, schema);
         self.named = outer;
         rule
     }
 
-    fn value(&mut self, schema: &Value, root: &Value) -> Result<String, String> {
+    fn value(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(broken(format!("schemas nest more than {DEEPEST} deep, references followed")));
+        }
+        let rule = self.value_within(schema, root);
+        self.depth -= 1;
+        rule
+    }
+
+    fn value_within(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
         if let Some(pointer) = schema.get("$ref").and_then(Value::as_str) {
             return self.definition(pointer, root);
         }
@@ -51,16 +70,16 @@ impl Rules<'_> {
             Some("string") => self.string(parts),
             Some("array") => self.array(schema, root),
             Some("object") => self.object(schema, root),
-            _ => Err("a schema has no type".into()),
+            _ => Err(broken("a schema has no type")),
         }
     }
 
-    fn definition(&mut self, pointer: &str, root: &Value) -> Result<String, String> {
+    fn definition(&mut self, pointer: &str, root: &Value) -> Result<String, Refusal> {
         if let Some(rule) = self.named.get(pointer) {
             return Ok(rule.clone());
         }
         let target = pointer.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        let target = target.ok_or_else(|| format!("{pointer} leads nowhere"))?;
+        let target = target.ok_or_else(|| broken(format!("{pointer} leads nowhere")))?;
         let rule = self.fresh_rule();
         self.named.insert(pointer.into(), rule.clone());
         let body = self.value(target, root)?;
@@ -68,26 +87,28 @@ impl Rules<'_> {
         Ok(rule)
     }
 
-    fn constants(&mut self, values: &[Value]) -> Result<String, String> {
+    fn constants(&mut self, values: &[Value]) -> Result<String, Refusal> {
         let texts: Result<Vec<String>, _> = values.iter().map(|value| Ok(quote(&dumps(value)?))).collect();
-        let texts = texts.map_err(|error: serde_json::Error| error.to_string())?;
+        let texts = texts.map_err(|error: serde_json::Error| broken(error.to_string()))?;
         Ok(self.lexeme(&texts.join(" | ")))
     }
 
-    fn number(&mut self, schema: &Value) -> Result<String, String> {
+    fn number(&mut self, schema: &Value) -> Result<String, Refusal> {
         if schema.get("multipleOf").is_some() {
             return Ok(self.rule("", &format!("%json {schema}")));
         }
-        let (Some(Value::Number(low)), Some(Value::Number(high))) = (schema.get("minimum"), schema.get("maximum"))
+        let (Some(Value::Number(low)), Some(Value::Number(high))) =
+            (schema.get("minimum"), schema.get("maximum"))
         else {
-            return Err("a number has no bounds".into());
+            return Err(broken("a number has no bounds"));
         };
         let whole = schema["type"] == "integer";
-        let regex = decimal::between(low, high, whole).ok_or("an interval of numbers is empty")?;
+        let regex =
+            decimal::between(low, high, whole).ok_or_else(|| broken("an interval of numbers is empty"))?;
         Ok(self.lexeme(&format!("/{regex}/")))
     }
 
-    fn string(&mut self, parts: &[Value]) -> Result<String, String> {
+    fn string(&mut self, parts: &[Value]) -> Result<String, Refusal> {
         if let [part] = parts
             && part.get("pattern").is_none()
             && part.get("minLength").is_none()
@@ -100,9 +121,12 @@ impl Rules<'_> {
             let (whole, left) = (most / RUN, most % RUN);
             let short = tail(self, RUN - 1);
             let full = tail(self, left);
-            return Ok(self.rule("", &format!("\"\\\"\" ({run}{{0,{}}} {short} | {run}{{{whole}}} {full})", whole - 1)));
+            return Ok(self.rule(
+                "",
+                &format!("\"\\\"\" ({run}{{0,{}}} {short} | {run}{{{whole}}} {full})", whole - 1),
+            ));
         }
-        let mut terms = Vec::new();
+        let (mut terms, mut judged) = (Vec::new(), Vec::new());
         for part in parts {
             let bound = |key: &str| part.get(key).and_then(Value::as_u64);
             let (least, most) = (bound("minLength").unwrap_or(0), bound("maxLength"));
@@ -112,7 +136,8 @@ impl Rules<'_> {
             }
             if let Some(pattern) = part.get("pattern").and_then(Value::as_str) {
                 let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
-                terms.push(format!("/{}/", text::quoted(whole.unwrap_or(pattern))?));
+                terms.push(format!("/{}/", text::quoted(whole.unwrap_or(pattern)).map_err(broken)?));
+                judged.extend(part.get("$comment").and_then(Value::as_str));
             }
             if let Some(values) = part.get("enum").and_then(Value::as_array) {
                 let texts: Vec<String> = values.iter().filter_map(Value::as_str).map(text::literal).collect();
@@ -122,10 +147,14 @@ impl Rules<'_> {
         if terms.is_empty() {
             terms.push(format!("/{}*/", text::ANY));
         }
-        Ok(self.lexeme(&format!("\"\\\"\" ({}) \"\\\"\"", terms.join(" & "))))
+        let body = format!("\"\\\"\" ({}) \"\\\"\"", terms.join(" & "));
+        if let Some(place) = judged.last() {
+            (self.judge)(&body).map_err(|reason| Refusal::new(place, reason))?;
+        }
+        Ok(self.lexeme(&body))
     }
 
-    fn array(&mut self, schema: &Value, root: &Value) -> Result<String, String> {
+    fn array(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
         let empty = Vec::new();
         let prefix = schema.get("prefixItems").and_then(Value::as_array).unwrap_or(&empty);
         let prefix: Vec<String> =
@@ -139,7 +168,8 @@ impl Rules<'_> {
             Some(item) => {
                 let item = self.value(item, root)?;
                 if prefix.is_empty() {
-                    let more = repeat(&format!("\", \" {item}"), least.saturating_sub(1), most.map(|most| most - 1));
+                    let more =
+                        repeat(&format!("\", \" {item}"), least.saturating_sub(1), most.map(|most| most - 1));
                     format!("{item} {more}")
                 } else {
                     repeat(&format!("\", \" {item}"), beyond(least), most.map(beyond))
@@ -163,7 +193,7 @@ impl Rules<'_> {
         Ok(self.rule("", &format!("\"[\" {items} \"]\"")))
     }
 
-    fn object(&mut self, schema: &Value, root: &Value) -> Result<String, String> {
+    fn object(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
         let map = |key: &str| schema.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let properties = map("properties");
@@ -194,7 +224,7 @@ impl Rules<'_> {
         properties: &Map<String, Value>,
         patterns: &Map<String, Value>,
         root: &Value,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, Refusal> {
         let mut taken: Vec<String> = properties.keys().map(|name| text::literal(name)).collect();
         let mut options = Vec::new();
         let mut option = |self_: &mut Self, key: String, taken: &[String], value: &Value| {
@@ -205,14 +235,19 @@ impl Rules<'_> {
             if !taken.is_empty() {
                 let _ = write!(body, " & ~/{}/", taken.join("|"));
             }
-            let key = self_.lexeme(&format!("\"\\\"\" ({body}) \"\\\"\""));
+            let key = format!("\"\\\"\" ({body}) \"\\\"\"");
+            if !patterns.is_empty() {
+                let place = schema.get("$comment").and_then(Value::as_str).unwrap_or_default();
+                (self_.judge)(&key).map_err(|reason| Refusal::new(place, reason))?;
+            }
+            let key = self_.lexeme(&key);
             options.push(format!("{key} \": \" {}", self_.value(value, root)?));
-            Ok::<(), String>(())
+            Ok::<(), Refusal>(())
         };
         let named = taken.clone();
         for (pattern, value) in patterns {
             let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
-            let key = text::quoted(whole.unwrap_or(pattern))?;
+            let key = text::quoted(whole.unwrap_or(pattern)).map_err(broken)?;
             taken.push(key.clone());
             option(self, key, &named, value)?;
         }
@@ -225,6 +260,11 @@ impl Rules<'_> {
 /// The parts of a written schema that all hold.
 fn parts(schema: &Value) -> &[Value] {
     schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice)
+}
+
+/// For what is not written so: a fault of ours, and no reason to let anything pass.
+fn broken(reason: impl Into<String>) -> Refusal {
+    Refusal::of_whole(reason.into())
 }
 
 fn repeat(item: &str, least: u64, most: Option<u64>) -> String {

@@ -27,7 +27,9 @@ pub fn quoted(regex: &str) -> Result<String, String> {
 
 /// An expression for what one string is written as, without the quotes.
 pub fn literal(text: &str) -> String {
-    text.chars().map(|character| class(&ClassUnicode::new([ClassUnicodeRange::new(character, character)]))).collect()
+    text.chars()
+        .map(|character| class(&ClassUnicode::new([ClassUnicodeRange::new(character, character)])))
+        .collect()
 }
 
 fn write(node: &Hir, out: &mut String) -> Result<(), String> {
@@ -92,5 +94,9 @@ fn class(set: &ClassUnicode) -> String {
 }
 
 fn hexadecimal(character: char) -> String {
-    if character.is_ascii_alphanumeric() { character.into() } else { format!("\\x{{{:x}}}", character as u32) }
+    if character.is_ascii_alphanumeric() {
+        character.into()
+    } else {
+        format!("\\x{{{:x}}}", character as u32)
+    }
 }

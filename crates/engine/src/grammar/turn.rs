@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use super::arguments::{Part, Rules};
-use super::{GrammarError, Refusal, schema};
+use super::arguments::{Judge, Part, Rules};
+use super::{GrammarError, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning};
 use crate::request::{Tool, ToolChoice};
@@ -15,12 +15,13 @@ use crate::request::{Tool, ToolChoice};
 /// Gives the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// The grammar of `turn`.
+/// The grammar of `turn`, and what of its tools' schemas is left out of it. `judge` says which lexemes cost too much.
 ///
 /// # Errors
 /// If a tool can't be expressed in the turn's format, or its schema can't be honoured.
-pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
-    let mut rules = Rules::new(token);
+pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, Vec<String>), GrammarError> {
+    let mut rules = Rules::new(token, judge);
+    rules.string_limit = turn.string_limit;
     let layout = turn.format.layout;
     let permitted: Vec<&Tool> = turn.permitted().collect();
     let must = matches!(turn.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
@@ -33,9 +34,9 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));
         let refused = |refusal| GrammarError::Schema { refusal };
         let written = schema::strict(schema).map_err(refused)?;
-        let value = rules.json(&written).map_err(Refusal::of_whole).map_err(refused)?;
+        let value = rules.json(&written).map_err(refused)?;
         rules.add("answer", &value);
-        return Ok(rules.into_text());
+        return Ok((rules.into_text(), Vec::new()));
     }
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
     let open = turn.thinking.map(|marks| marks.open.trim_end());
@@ -52,7 +53,7 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if permitted.is_empty() {
         rules.add("start", &format!("{reasoning} {before} TEXT? {after}"));
         rules.add("TEXT", &any_text);
-        return Ok(rules.into_text());
+        return Ok((rules.into_text(), Vec::new()));
     }
 
     let opener = turn.format.opener();
@@ -76,7 +77,8 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if !must {
         rules.add("TEXT", &any_text);
     }
-    Ok(rules.into_text())
+    let loosened = std::mem::take(&mut rules.loosened);
+    Ok((rules.into_text(), loosened))
 }
 
 /// The part of the start rule that is reasoning. `gap` says whether what follows doesn't begin with free text, so that the

@@ -327,6 +327,7 @@ fn tool() -> Tool {
             "required": ["unit", "rounded"],
             "additionalProperties": false
         }),
+        strict: false,
     }
 }
 

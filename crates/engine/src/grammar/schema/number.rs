@@ -60,7 +60,9 @@ impl Step {
         while value.fract() != 0.0 && places < 20 {
             (value, places) = (value * 10.0, places + 1);
         }
-        let most = 10u64.checked_pow(self.places).and_then(|unit| self.digits.checked_mul(10)?.checked_add(9 * unit));
+        let most = 10u64
+            .checked_pow(self.places)
+            .and_then(|unit| self.digits.checked_mul(10)?.checked_add(9 * unit));
         places == self.places
             && value == self.digits as f64
             && most.is_some_and(|most| most <= u64::from(u32::MAX))
@@ -178,7 +180,8 @@ impl Number {
             if let Some(step) = self.step {
                 schema["multipleOf"] = number(step.value());
                 let shorter = if whole { Vec::new() } else { shorter(if low < 0.0 { low } else { high }) };
-                let shorter = shorter.into_iter().filter(|&value| low <= value && value <= high && step.divides(value));
+                let shorter =
+                    shorter.into_iter().filter(|&value| low <= value && value <= high && step.divides(value));
                 schemas.extend(shorter.map(|value| json!({"const": number(value)})));
             }
             schemas.push(schema);

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Refusal;
 use super::choices::{Choices, MOST_ALTERNATIVES, Presence};
+use super::document::child;
 use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text};
@@ -14,10 +15,18 @@ use super::shape::{Array, Object, Property, Schema, Shape, Text};
 /// The longest string or array that is written under a limit that permits more, in characters or items.
 const LONGEST: u64 = 65_536;
 
+/// How many schemas may be written for one, in which alternatives are spelled out.
+const MOST_WRITTEN: usize = 200_000;
+
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
 pub fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Refusal> {
-    let mut writer =
-        Writer { names: Vec::new(), meaning: HashMap::new(), possible: HashSet::new(), any: false };
+    let mut writer = Writer {
+        names: Vec::new(),
+        meaning: HashMap::new(),
+        possible: HashSet::new(),
+        any: false,
+        left: MOST_WRITTEN,
+    };
     writer.collect(reader, schema)?;
     writer.check_loops()?;
     writer.find_possible();
@@ -47,6 +56,8 @@ struct Writer {
     possible: HashSet<String>,
     /// Whether a definition of all values is needed.
     any: bool,
+    /// How many schemas may still be written.
+    left: usize,
 }
 
 impl Writer {
@@ -133,6 +144,13 @@ impl Writer {
         })
     }
 
+    fn spend(&mut self, schemas: usize, at: &str) -> Result<(), Refusal> {
+        self.left = self.left.checked_sub(schemas).ok_or_else(|| {
+            Refusal::new(at, "there are too many alternatives to write them all out; name what repeats in $defs, or permit less")
+        })?;
+        Ok(())
+    }
+
     fn schema(&mut self, schema: &Schema) -> Result<Value, Refusal> {
         let Schema::Union(shapes) = schema else {
             self.any = true;
@@ -143,6 +161,7 @@ impl Writer {
         if booleans == [true, true] {
             options.push(json!({"type": "boolean"}));
         }
+        self.spend(1 + shapes.len(), "")?;
         for shape in shapes {
             match shape {
                 Shape::Null => options.push(json!({"type": "null"})),
@@ -240,6 +259,12 @@ impl Writer {
             keys.insert(pattern.source(), self.schema(schema)?);
         }
         let rest = if self.is_possible(rest) { self.schema(rest)? } else { Value::Bool(false) };
+        if choices.made.len() > 1 {
+            let size = values.iter().chain(keys.values()).chain([&rest]).map(nodes).sum::<usize>();
+            self.spend(size.saturating_mul(choices.made.len()), &object.counted_at)?;
+        }
+        let patterns_at =
+            child(object.counted_at.rsplit_once('/').unwrap_or_default().0, "patternProperties");
         let schemas = choices.made.into_iter().map(|(presence, min)| {
             let mut properties = Map::new();
             let mut required = Vec::new();
@@ -258,6 +283,7 @@ impl Writer {
             let mut schema = json!({"type": "object", "properties": properties});
             if !keys.is_empty() {
                 schema["patternProperties"] = keys.clone().into();
+                schema["$comment"] = patterns_at.clone().into();
             }
             let count = required.len() as u64;
             schema["additionalProperties"] = rest.clone();
@@ -282,13 +308,23 @@ impl Writer {
     }
 }
 
+/// How many values stand in a value, itself among them.
+fn nodes(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(values) => values.iter().map(nodes).sum::<usize>(),
+        Value::Object(map) => map.values().map(nodes).sum(),
+        _ => 0,
+    }
+}
+
 fn texts(text: &Text) -> Option<Value> {
     if text.min > LONGEST {
         return None;
     }
     if let Some(only) = &text.only {
-        let limits =
-            text.patterns.iter().map(|pattern| json!({"type": "string", "pattern": pattern.source()}));
+        let limits = text.patterns.iter().map(
+            |pattern| json!({"type": "string", "pattern": pattern.source(), "$comment": text.limited_at}),
+        );
         let all: Vec<Value> = [json!({"enum": only})].into_iter().chain(limits).collect();
         return Some(json!({"allOf": all}));
     }
@@ -306,6 +342,7 @@ fn texts(text: &Text) -> Option<Value> {
     let others = patterns.split_off(patterns.len().min(1));
     if let Some(pattern) = patterns.pop() {
         schema["pattern"] = pattern.into();
+        schema["$comment"] = text.limited_at.clone().into();
     }
     if others.is_empty() {
         return Some(schema);

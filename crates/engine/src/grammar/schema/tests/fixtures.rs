@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use llguidance::Matcher;
-
 use super::*;
 
 fn records(file: &str) -> Option<Vec<Value>> {
