@@ -103,8 +103,8 @@ impl Rules<'_> {
             return Err(broken("a number has no bounds"));
         };
         let whole = schema["type"] == "integer";
-        let regex =
-            decimal::between(low, high, whole).ok_or_else(|| broken("an interval of numbers is empty"))?;
+        let regex = decimal::between(low, high, whole)
+            .ok_or_else(|| broken("its numbers have more places than are written"))?;
         Ok(self.lexeme(&format!("/{regex}/")))
     }
 
@@ -114,17 +114,7 @@ impl Rules<'_> {
             && part.get("minLength").is_none()
             && let Some(most) = part.get("maxLength").and_then(Value::as_u64).filter(|&most| most > RUN)
         {
-            // A run is whole, the last one short; its lexeme ends with the quote, so that lexemes can be told apart.
-            let any = text::ANY;
-            let run = self.lexeme(&format!("/{any}{{{RUN}}}/"));
-            let tail = |self_: &mut Self, most: u64| self_.lexeme(&format!("/{any}{{0,{most}}}\\x{{22}}/"));
-            let (whole, left) = (most / RUN, most % RUN);
-            let short = tail(self, RUN - 1);
-            let full = tail(self, left);
-            return Ok(self.rule(
-                "",
-                &format!("\"\\\"\" ({run}{{0,{}}} {short} | {run}{{{whole}}} {full})", whole - 1),
-            ));
+            return Ok(self.long_string(most));
         }
         let (mut terms, mut judged) = (Vec::new(), Vec::new());
         for part in parts {
@@ -154,11 +144,31 @@ impl Rules<'_> {
         Ok(self.lexeme(&body))
     }
 
+    /// A string of up to `most` characters, more than a run. One that is shorter than a run is one lexeme, as constants are; in
+    /// others whole runs follow each other, and a short one that ends with the quote.
+    fn long_string(&mut self, most: u64) -> String {
+        let any = text::ANY;
+        let tail = |most: u64| format!("/{any}{{0,{most}}}\\x{{22}}/");
+        let (runs, left) = (most / RUN - 1, most % RUN);
+        let whole = self.lexeme(&format!("/\\x{{22}}{any}{{0,{}}}\\x{{22}}/", RUN - 1));
+        let head = self.lexeme(&format!("/\\x{{22}}{any}{{{RUN}}}/"));
+        let last = self.lexeme(&tail(left));
+        let rest = match runs {
+            0 => last,
+            _ => {
+                let run = self.lexeme(&format!("/{any}{{{RUN}}}/"));
+                let short = self.lexeme(&tail(RUN - 1));
+                format!("({run}{{0,{}}} {short} | {run}{{{runs}}} {last})", runs - 1)
+            }
+        };
+        self.rule("", &format!("{whole} | {head} {rest}"))
+    }
+
     fn array(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
         let empty = Vec::new();
         let prefix = schema.get("prefixItems").and_then(Value::as_array).unwrap_or(&empty);
         let prefix: Vec<String> =
-            prefix.iter().map(|item| self.value(item, root)).collect::<Result<_, String>>()?;
+            prefix.iter().map(|item| self.value(item, root)).collect::<Result<_, Refusal>>()?;
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
         let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems"));
         let beyond = |count: u64| count.saturating_sub(prefix.len() as u64);
@@ -200,7 +210,7 @@ impl Rules<'_> {
         let mut items = Vec::new();
         for (name, value) in properties.iter().filter(|(_, value)| **value != Value::Bool(false)) {
             let value = self.value(value, root)?;
-            let item = self.rule("", &format!("{} {value}", quote(&format!("{}: ", json!(name)))));
+            let item = self.rule("", &format!("{} \": \" {value}", quote(&json!(name).to_string())));
             items.push((item, required.iter().any(|needed| needed == name)));
         }
         let count = items.iter().filter(|(_, required)| *required).count() as u64;

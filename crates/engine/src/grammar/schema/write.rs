@@ -112,18 +112,16 @@ impl Writer {
     /// Finds the definitions that finite values satisfy.
     fn find_possible(&mut self) {
         loop {
-            let more: Vec<String> = self
-                .names
-                .iter()
-                .filter(|pointer| {
-                    !self.possible.contains(*pointer) && self.is_possible(&self.meaning[*pointer])
-                })
-                .cloned()
-                .collect();
-            if more.is_empty() {
+            let before = self.possible.len();
+            // What is referred to comes later.
+            for pointer in self.names.iter().rev() {
+                if !self.possible.contains(pointer) && self.is_possible(&self.meaning[pointer]) {
+                    self.possible.insert(pointer.clone());
+                }
+            }
+            if self.possible.len() == before {
                 return;
             }
-            self.possible.extend(more);
         }
     }
 
