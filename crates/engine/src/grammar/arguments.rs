@@ -364,7 +364,7 @@ impl<'a> Rules<'a> {
                         false => Err(unfit(format!("it can't have the value {value}"))),
                     }
                 })
-                .collect::<Result<_, String>>()?;
+                .collect::<Result<_, Refusal>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
         if let Some(options) = schema.get("anyOf").and_then(Value::as_array).cloned() {

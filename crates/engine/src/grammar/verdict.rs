@@ -4,7 +4,7 @@ use llguidance::Matcher;
 use serde_json::Value;
 use toktrie::ApproximateTokEnv;
 
-use super::{Grammar, GrammarError, Refusal, schema};
+use super::{Grammar, GrammarError, schema};
 
 impl Grammar {
     /// A grammar over single bytes.
