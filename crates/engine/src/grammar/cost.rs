@@ -21,8 +21,8 @@ const AFFORDABLE: usize = 200_000;
 /// Points that are next to nothing; after some such masks nothing worse is expected.
 const LITTLE: usize = 5_000;
 /// Texts that are written, and tokens of each.
-const TEXTS: u64 = 3;
-const TOKENS: usize = 32;
+const TEXTS: u64 = 2;
+const TOKENS: usize = 24;
 /// How many lexemes are remembered.
 const REMEMBERED: usize = 4096;
 

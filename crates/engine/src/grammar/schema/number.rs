@@ -68,10 +68,18 @@ impl Step {
             && most.is_some_and(|most| most <= u64::from(u32::MAX))
     }
 
-    /// Whether a number is a multiple of it, as far as an `f64` tells.
-    fn divides(self, value: f64) -> bool {
-        let times = (value / self.value()).round();
-        times * self.value() == value
+    /// Whether a decimal is a multiple of it.
+    fn divides(self, decimal: &str) -> bool {
+        let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
+        let places = self.places as usize;
+        let units = format!("{whole}{fraction:0<places$}").parse::<i128>();
+        fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
+    }
+
+    /// The steps of those multiples of it that have all of its places, one fewer, and so on: llguidance takes a multiple with
+    /// all places of the step only.
+    fn by_places(self) -> impl Iterator<Item = Step> {
+        (0..=self.places).filter_map(move |places| self.meet(Step { digits: 1, places }))
     }
 
     fn value(self) -> f64 {
@@ -177,24 +185,29 @@ impl Number {
         let mut schemas = Vec::new();
         for (low, high) in ranges.into_iter().filter(|(low, high)| low <= high) {
             let mut schema = json!({"type": kind, "minimum": number(low), "maximum": number(high)});
-            if let Some(step) = self.step {
+            let Some(step) = self.step else {
+                schemas.push(schema);
+                continue;
+            };
+            for step in step.by_places() {
                 schema["multipleOf"] = number(step.value());
-                let shorter = if whole { Vec::new() } else { shorter(if low < 0.0 { low } else { high }) };
-                let shorter =
-                    shorter.into_iter().filter(|&value| low <= value && value <= high && step.divides(value));
-                schemas.extend(shorter.map(|value| json!({"const": number(value)})));
+                schemas.push(schema.clone());
             }
-            schemas.push(schema);
+            let inside = |value: f64| low <= value && value <= high;
+            let shorter = if low < 0.0 { shorter(low) } else { shorter(high) };
+            let shorter = shorter.into_iter().filter(|(text, value)| inside(*value) && step.divides(text));
+            schemas.extend(shorter.map(|(_, value)| json!({"const": number(value)})));
         }
         schemas
     }
 }
 
 /// The decimals with which a decimal begins. llguidance misses those of a bound, of which they have fewer places.
-fn shorter(bound: f64) -> Vec<f64> {
+fn shorter(bound: f64) -> Vec<(String, f64)> {
     let text = bound.to_string();
     let point = text.find('.').unwrap_or(text.len());
-    (point + 2..text.len()).filter_map(|end| text[..end].parse().ok()).collect()
+    let prefixes = (point + 2..text.len()).map(|end| text[..end].to_owned());
+    prefixes.filter_map(|text| text.parse().ok().map(|value| (text, value))).collect()
 }
 
 fn closed(value: f64) -> Option<Bound> {

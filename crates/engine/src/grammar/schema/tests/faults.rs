@@ -147,14 +147,6 @@ fn what_costs_too_much_is_found_before_the_answer() {
 }
 
 #[test]
-fn a_dear_pattern_is_refused_with_its_place() {
-    // An expression whose states count the characters since every `a`.
-    let schema = json!({"type": "object", "properties": {"x": {"type": "string",
-        "allOf": [{"pattern": "^([a-z]*a[a-z]{90}z)*$"}, {"pattern": "^([a-z]*b[a-z]{70}y)*$"}]}}});
-    refused(&schema, "pattern at /properties/x/allOf/1/pattern: what it permits takes too much work");
-}
-
-#[test]
 fn schemas_that_double_are_answered_at_once() {
     let start = Instant::now();
     let mut definitions = Map::new();
@@ -206,7 +198,7 @@ fn keywords_that_can_not_be_guaranteed_are_left_out() {
     check(
         looks("^(?!\\.)(?!.*\\.\\.)[a-z.]+@[a-z.]+$"),
         json!({"type": "object", "properties": {"a": list, "b": {"type": "string"}}}),
-        &["/properties/a/uniqueItems", "/properties/b/pattern"],
+        &["/properties/b/pattern", "/properties/a/uniqueItems"],
     );
     // In a negation less would be more.
     check(json!({"not": {"type": "string", "pattern": "a(?=b)"}}), json!({}), &["/not/pattern"]);
