@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::json::{RUN, parts};
 use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
@@ -302,9 +303,19 @@ impl<'a> Rules<'a> {
         if unlike_json {
             terms.push(r#"~/\s*([-+.0-9\[{"'<](?s:.*)|true|false|null|True|False|None)\s*/"#.into());
         }
-        let parts =
-            schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
+        let parts = parts(schema);
         let bound = |part: &Value, key: &str| part.get(key).and_then(Value::as_u64);
+        let plain = |part: &Value| part.get("pattern").is_none() && bound(part, "minLength").is_none();
+        if let [part] = parts
+            && let Some(most) = bound(part, "maxLength").filter(|&most| most > RUN && plain(part))
+            && !told
+            && !unlike_json
+        {
+            // The first end of a value is its end, whatever white space stands before: that takes no look at the whole of it.
+            let tail = self.literal(tagged.close.trim_start().strip_prefix(end).unwrap_or_default());
+            let value = self.rule(&format!("[suffix={}]", quote(end)), &format!("/(?s:.{{0,{most}}})/"));
+            return Ok(Part::Rule(format!("{value} {tail}")));
+        }
         let (mut empty, mut judged) = (true, None);
         for part in parts {
             let (least, most) = (bound(part, "minLength").unwrap_or(0), bound(part, "maxLength"));
@@ -446,9 +457,7 @@ fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
 
 /// Whether a written schema is one of strings that are not listed.
 fn is_string(schema: &Value) -> bool {
-    let parts =
-        schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
-    parts.iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
+    parts(schema).iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
 }
 
 /// The parts of a written schema that strings fulfil, and the part that other values do.

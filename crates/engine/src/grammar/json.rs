@@ -13,7 +13,9 @@ use super::{Refusal, decimal, text};
 use crate::chat::json::dumps;
 
 /// Characters of a run of a long string.
-const RUN: u64 = 256;
+pub(super) const RUN: u64 = 256;
+/// Most characters of a key that the schema doesn't name, where strings are limited.
+const KEY: u64 = 64;
 /// How deep rules may nest: llguidance follows them on the stack.
 const DEEPEST: usize = 160;
 
@@ -153,13 +155,13 @@ impl Rules<'_> {
         let whole = self.lexeme(&format!("/\\x{{22}}{any}{{0,{}}}\\x{{22}}/", RUN - 1));
         let head = self.lexeme(&format!("/\\x{{22}}{any}{{{RUN}}}/"));
         let last = self.lexeme(&tail(left));
-        let rest = match runs {
-            0 => last,
-            _ => {
-                let run = self.lexeme(&format!("/{any}{{{RUN}}}/"));
-                let short = self.lexeme(&tail(RUN - 1));
-                format!("({run}{{0,{}}} {short} | {run}{{{runs}}} {last})", runs - 1)
-            }
+        let rest = if runs == 0 {
+            last
+        } else {
+            let run = self.lexeme(&format!("/{any}{{{RUN}}}/"));
+            let short = self.lexeme(&tail(RUN - 1));
+            let fewer = repeat(&run, 0, Some(runs - 1));
+            format!("({fewer} {short} | {run}{{{runs}}} {last})")
         };
         self.rule("", &format!("{whole} | {head} {rest}"))
     }
@@ -242,6 +244,9 @@ impl Rules<'_> {
                 return Ok(());
             }
             let mut body = format!("/{key}/");
+            if self_.string_limit.is_some() {
+                let _ = write!(body, " & /{}{{0,{KEY}}}/", text::ANY);
+            }
             if !taken.is_empty() {
                 let _ = write!(body, " & ~/{}/", taken.join("|"));
             }
@@ -268,7 +273,7 @@ impl Rules<'_> {
 }
 
 /// The parts of a written schema that all hold.
-fn parts(schema: &Value) -> &[Value] {
+pub(super) fn parts(schema: &Value) -> &[Value] {
     schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice)
 }
 

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 /// Items of a list, and keys of an object beside its properties, where the schema sets no limit.
 const ITEMS: u64 = 64;
-/// How deep values nest of which a schema says nothing.
-const NESTED: usize = 4;
+/// How deep values nest of which a schema says nothing, and how many a list or an object of such has.
+const NESTED: usize = 2;
+const FREE: u64 = 8;
 
 /// A written schema whose strings have at most so many characters where it sets no limit itself; then lists, objects and
 /// free-form values end too. Only definitions that refer to themselves go on.
@@ -56,10 +57,15 @@ fn unfold(schema: &mut Value) {
     let Some(any) = definitions.get("any").cloned() else { return };
     for level in 0..=NESTED {
         let mut value = any.clone();
-        if level == NESTED
-            && let Some(options) = value.get_mut("anyOf").and_then(Value::as_array_mut)
-        {
-            options.retain(|option| option["type"] != "array" && option["type"] != "object");
+        let options = value.get_mut("anyOf").and_then(Value::as_array_mut);
+        if let Some(options) = options {
+            for (kind, keyword) in [("array", "maxItems"), ("object", "maxProperties")] {
+                if level == NESTED {
+                    options.retain(|option| option["type"] != kind);
+                }
+                let nesting = options.iter_mut().filter(|option| option["type"] == kind);
+                nesting.for_each(|option| option[keyword] = FREE.into());
+            }
         }
         redirect(&mut value, &format!("#/$defs/any{}", level + 1));
         definitions.insert(if level == 0 { "any".into() } else { format!("any{level}") }, value);

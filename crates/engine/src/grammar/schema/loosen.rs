@@ -11,7 +11,7 @@ const MOST: usize = 32;
 /// out. All values of the schema stay possible, and what else is can be found out by [`violation`].
 ///
 /// # Errors
-/// The first refusal, if leaving keywords out doesn't help or values can't be checked.
+/// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be checked.
 pub fn loosen<T>(
     schema: &Value,
     refusal: Refusal,
@@ -30,7 +30,8 @@ pub fn loosen<T>(
             Err(refusal) => left_out.push(refusal),
         }
     }
-    Err(left_out.swap_remove(0))
+    // What is left out already is not what stands in the way.
+    Err(left_out.swap_remove(left_out.len() - 1))
 }
 
 /// A schema without the keywords that can't be guaranteed, and these.

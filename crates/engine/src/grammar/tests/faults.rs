@@ -67,7 +67,7 @@ fn lists_and_free_values_end_where_strings_are_limited() {
     }];
     let turn = Turn { format, tools, thinking: None, string_limit: Some(20), ..turn(ToolChoice::Required) };
     for wanted in [&b",[\"a"[..], b",{\"a", b"[", b"{\"", b"1,"] {
-        let text = stubborn(vocabulary, &turn, wanted, 200_000);
+        let text = stubborn(vocabulary, &turn, wanted, 20_000);
         let parsed = parse(&turn, &text);
         let call = parsed.iter().find_map(|piece| match piece {
             Parsed::ToolCall { arguments, .. } => Some(arguments.clone()),
@@ -85,7 +85,9 @@ fn a_limit_of_strings_costs_little() {
     let arguments = json!({"path": "src/main.rs", "content": text});
     let parameters = json!({"type": "object", "required": ["path", "content"], "properties": {
         "path": {"type": "string"}, "content": {"type": "string"}}});
-    for format in ["hermes", "qwen-xml"] {
+    // As if the vocabulary had the marker that ends a value.
+    let token = |text: &str| (text == "</arg_value>").then(|| tokenizer.id("<|im_start|>")).flatten();
+    for format in ["hermes", "qwen-xml", "glm"] {
         let format = Format::from_name(format).unwrap();
         let tools = vec![Tool {
             name: "write_file".into(),
@@ -102,14 +104,15 @@ fn a_limit_of_strings_costs_little() {
                 ..turn(ToolChoice::Required)
             };
             let started = Instant::now();
-            let mut constraint = vocabulary.constraint(&turn).unwrap().unwrap();
+            let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
             let compiled = started.elapsed();
             let call = ToolCall {
                 id: String::new(),
                 name: "write_file".into(),
                 arguments: arguments.as_object().cloned().unwrap(),
             };
-            let canonical = tokenizer.encode_within(&format.render_call(&call).unwrap()).unwrap();
+            let text = format.render_call(&call).unwrap().replace("</arg_value>", "<|im_start|>");
+            let canonical = tokenizer.encode_within(&text).unwrap();
             let (mut worst, mut total) = (Duration::ZERO, Duration::ZERO);
             for &token in &canonical {
                 let before = constraint.usage().step_time;
@@ -137,7 +140,8 @@ fn one_keyword_does_not_take_a_request_down() {
         "mail": {"type": "string", "pattern": "^(?!\\.)[a-z.]+@[a-z.]+$"}}});
     for format in Format::all() {
         let turn = Turn { format, ..turn.clone() };
-        let constraint = Vocabulary::get(Kind::Control).constraint(&turn).unwrap().unwrap();
+        let constraint = Vocabulary::get(Kind::Control).constraint(&turn);
+        let constraint = constraint.unwrap_or_else(|error| panic!("{format:?}: {error}")).unwrap();
         let loosened = constraint.loosened();
         for place in
             ["uniqueItems at /properties/tags/uniqueItems: ", "pattern at /properties/mail/pattern: "]
@@ -151,7 +155,7 @@ fn one_keyword_does_not_take_a_request_down() {
     }
     turn.tools[1].strict = true;
     let refusal = Vocabulary::get(Kind::Control).constraint(&turn).err().unwrap().to_string();
-    assert!(refusal.contains("uniqueItems at /properties/tags/uniqueItems"), "{refusal}");
+    assert!(refusal.contains("pattern at /properties/mail/pattern"), "{refusal}");
     turn.tools[1].strict = false;
     turn.tools[1].parameters = json!({"type": "object", "properties": {"a": {"type": "kaboom"}}});
     assert!(Vocabulary::get(Kind::Control).constraint(&turn).is_err());
