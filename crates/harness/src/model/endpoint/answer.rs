@@ -68,6 +68,7 @@ impl Answer {
             reasoning: Reasoning::Optional,
             thinking: Some(Format::house().thinking),
             schema: request.schema.clone(),
+            string_limit: None,
         };
         let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);
         Answer {
