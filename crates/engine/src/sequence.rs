@@ -12,7 +12,7 @@ use crate::grammar::Constraint;
 use crate::listener::Listener;
 use crate::logits::Logits;
 use crate::pool::{Found, Run};
-use crate::repetition::{Calls, Cycles, Digits, Verdict};
+use crate::repetition::{Calls, Cycles, Verdict};
 use crate::request::{Event, Finish, Miss, ToolCall, Usage};
 use crate::sampler::Sampler;
 use crate::stop::StopTexts;
@@ -64,10 +64,6 @@ pub struct Sequence {
     pub cycles: Cycles,
     /// Whether a call has begun and is not complete.
     pub writing: bool,
-    /// Whether its text is JSON.
-    pub json: bool,
-    /// Whether a number in its JSON has no end.
-    pub digits: Digits,
 }
 
 /// Bounds the reasoning of a turn.
@@ -222,8 +218,6 @@ impl Sequence {
         }
         if let Some(finish) = self.emit(parsed) {
             self.end(finish);
-        } else if (self.json || self.writing) && self.digits.endless(&text) {
-            self.finish(Finish::Repetition);
         } else if stopped {
             self.finish(Finish::Stop);
         } else if self.run.tokens.len() >= self.limit {
