@@ -34,7 +34,7 @@ pub fn complete(model: &dyn ChatModel, request: Request, listener: &Listener) ->
                     alara["loosened"] = json!(usage.loosened);
                 }
                 let alara = Some(alara).filter(|alara| *alara != json!({}));
-                Piece::End(End { finish: word(finish), usage, alara })
+                Piece::End(Box::new(End { finish: word(finish), usage, alara }))
             }
             // Pieces of a call are told as a whole, with the id that the model gives it at its end; one that is cut off is no call.
             Event::Text { .. } | Event::ToolCallDelta { .. } | Event::Incomplete { .. } => continue,
