@@ -28,7 +28,10 @@ fn hello() -> Request {
 
 fn with_tool() -> Request {
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
-    Request { tools: vec![Tool { name: "f".into(), description: "Does".into(), parameters }], ..hello() }
+    Request {
+        tools: vec![Tool { name: "f".into(), description: "Does".into(), parameters, strict: false }],
+        ..hello()
+    }
 }
 
 /// All events that say something.

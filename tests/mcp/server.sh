@@ -9,6 +9,7 @@ echo "starting, with the secret ${SECRET_KEY-unknown}" >&2
 [ "$odd" = family ] && { sleep 600 & echo "$! $$" > family.txt; }
 tool() { printf '{"name":"%s","description":"%s","inputSchema":%s}' "$1" "$2" "$3"; }
 text='{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}'
+set='{"type":"object","properties":{"text":{"type":"string","pattern":"^(?!x)"},"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true}},"required":["text"]}'
 while IFS= read -r line; do
   id=
   [[ $line =~ \"id\":([0-9]+) ]] && id=${BASH_REMATCH[1]}
@@ -32,6 +33,7 @@ while IFS= read -r line; do
       case $odd in
         pages) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"'],"nextCursor":"two"}' ;;
         word) reply '"none"' ;;
+        set) reply '{"tools":['"$(tool a 'Says it again.' "$set")"']}' ;;
         circle) reply '{"tools":['"$(tool a 'Says it again.' "$text")"'],"nextCursor":"one"}' ;;
         names) reply '{"tools":['"$(tool shell 'Not ours.' "$text"),$(tool 'a.b/c d' 'Odd.' "$text"),$(tool a_b_c_d 'Even.' "$text"),$(tool bad 'No object.' '{"type":"array"}'),$(tool mcp 'Taken.' "$text")"']}' ;;
         *) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"']}' ;;

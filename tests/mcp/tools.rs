@@ -57,6 +57,23 @@ fn mcp_client_results() {
 }
 
 #[test]
+fn mcp_client_checks_what_no_grammar_guarantees() {
+    let ran = House::odd("set").run(vec![
+        Reply::call("a", json!({"text": "t", "tags": ["u", "v"]})),
+        Reply::call("a", json!({"text": "t", "tags": ["u", "u"]})),
+        Reply::call("a", json!({"text": "xt"})),
+        done(),
+    ]);
+    // The tool is there, and only calls that its schema permits reach it.
+    assert_eq!((ran.tools(), ran.warnings.len()), (vec!["shell".to_owned(), "a".to_owned()], 0));
+    assert_eq!(ran.results()[0], r#"{"ok":true,"output":"set: t"}"#);
+    for (result, place) in ran.results()[1..].iter().zip(["/tags: ", "/text: "]) {
+        let told = format!("the arguments don't fit the schema of `a`: {place}");
+        assert!(result.contains(&told) && result.contains(r#""ok":false"#), "{result}");
+    }
+}
+
+#[test]
 fn mcp_client_odd_lists() {
     let check = |odd: &str, tools: &[&str], warnings: &[&str]| {
         let ran = House::odd(odd).run(vec![done()]);

@@ -94,8 +94,12 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     };
     let odd = json!({"type": "json_schema", "json_schema": {"schema": {"type": "array", "contains": {}}}});
     check(json!({"model": SHIPPED, "response_format": odd}), "response_format", Value::Null);
-    let odd = json!({"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"contains": {}}}}}});
-    check(json!({"model": SHIPPED, "tools": [odd]}), "tools", Value::Null);
+    let odd = |strict: bool| json!({"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"contains": {}}}}, "strict": strict}});
+    check(json!({"model": SHIPPED, "tools": [odd(true)]}), "tools", Value::Null);
+    // Unless it is asked for, one keyword takes no request down: it is left out, and told.
+    let body = served.answer(json!({"model": SHIPPED, "tools": [odd(false)], "max_tokens": 20}));
+    let told = body["alara"]["loosened"][0].as_str().unwrap();
+    assert!(told.starts_with("tool f: contains at /properties/a/contains: "), "{body}");
     let long = said(&"word ".repeat(9000));
     check(json!({"model": SHIPPED, "messages": long}), "messages", json!("context_length_exceeded"));
 }
@@ -127,6 +131,7 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
         name: name.into(),
         description: "Does".into(),
         parameters: tool()["function"]["parameters"].clone(),
+        strict: false,
     };
     let system = vec![Segment { name: "system".into(), text: "Be brief.".into() }];
     let plain = Request {

@@ -42,23 +42,6 @@ impl Cycles {
     }
 }
 
-/// The longest number in JSON, in digits: one that is longer may be beyond what can be read.
-const DIGITS: usize = 300;
-
-/// Watches the numbers of one turn: a grammar permits as many digits as a model cares to write.
-#[derive(Debug, Default)]
-pub struct Digits(usize);
-
-impl Digits {
-    /// Takes note of the next piece of text; whether a number in it is too long.
-    pub fn endless(&mut self, text: &str) -> bool {
-        text.bytes().any(|byte| {
-            self.0 = if byte.is_ascii_digit() { self.0 + 1 } else { 0 };
-            self.0 > DIGITS
-        })
-    }
-}
-
 /// Watches the calls of one turn.
 #[derive(Debug, Default)]
 pub struct Calls {

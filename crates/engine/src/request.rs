@@ -109,6 +109,11 @@ pub struct Tool {
     pub description: String,
     /// JSON schema of the arguments: an object schema.
     pub parameters: Value,
+    /// Whether calls must be valid for the whole schema. Else keywords that can't be guaranteed while the model writes are
+    /// left out of the grammar and told in [`Usage::loosened`]; who runs the call checks it (see
+    /// [`violation`](crate::grammar::violation)).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 /// Whether the model must, may or must not call a tool.
@@ -186,6 +191,10 @@ pub struct Request {
     /// Whether one turn may make several calls.
     #[serde(default)]
     pub parallel_tool_calls: bool,
+    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself; lists, free-form objects and free-form
+    /// values end too then. `None` = as many as come. An endpoint is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub string_limit: Option<usize>,
     /// How tokens are drawn.
     #[serde(default)]
     pub sampling: Sampling,
@@ -310,6 +319,9 @@ pub struct Usage {
     /// Tokens that were guessed, and how many of them came.
     #[serde(default)]
     pub drafts: DraftUsage,
+    /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loosened: Vec<String>,
 }
 
 /// What came of guesses at the next tokens. They never change an answer: one that comes true saves a step, another costs a row.
@@ -422,6 +434,11 @@ impl std::ops::AddAssign for Usage {
         self.decode_time += later.decode_time;
         self.grammar += later.grammar;
         self.drafts += later.drafts;
+        for loosened in later.loosened {
+            if !self.loosened.contains(&loosened) {
+                self.loosened.push(loosened);
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::grammar::Constraint;
 use crate::listener::Listener;
 use crate::logits::Logits;
 use crate::pool::{Found, Run};
-use crate::repetition::{Calls, Cycles, Digits, Verdict};
+use crate::repetition::{Calls, Cycles, Verdict};
 use crate::request::{Event, Finish, Miss, ToolCall, Usage};
 use crate::sampler::Sampler;
 use crate::stop::StopTexts;
@@ -67,10 +67,6 @@ pub struct Sequence {
     pub cycles: Cycles,
     /// Whether a call has begun and is not complete.
     pub writing: bool,
-    /// Whether its text is JSON.
-    pub json: bool,
-    /// Whether a number in its JSON has no end.
-    pub digits: Digits,
 }
 
 /// Bounds the reasoning of a turn.
@@ -242,8 +238,6 @@ impl Sequence {
         }
         if let Some(finish) = self.emit(parsed) {
             self.end(finish);
-        } else if (self.json || self.writing) && self.digits.endless(&text) {
-            self.finish(Finish::Repetition);
         } else if stopped {
             self.finish(Finish::Stop);
         } else if self.run.tokens.len() >= self.limit {
@@ -278,6 +272,10 @@ impl Sequence {
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
             drafts: self.run.drafts(),
+            loosened: self
+                .constraint
+                .as_ref()
+                .map_or_else(Vec::new, |constraint| constraint.loosened().to_vec()),
         };
         let _ = self.events.send(Ok(Event::Done { finish, usage }));
     }

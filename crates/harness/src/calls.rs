@@ -24,6 +24,10 @@ const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
 
+/// Most characters of a string in a forced call: a model that never ends it would otherwise write until its limit on tokens cuts the
+/// call off.
+const STRING_LENGTH: usize = 4000;
+
 /// Whether a turn must be a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -64,6 +68,7 @@ impl Calls {
             request.tools.iter_mut().for_each(|tool| think(&mut tool.parameters));
         }
         request.tool_choice = ToolChoice::Required;
+        request.string_limit = Some(STRING_LENGTH);
         request.parallel_tool_calls = false;
     }
 
@@ -111,6 +116,7 @@ fn finish(tools: &[Tool], schema: Option<Value>) -> Tool {
             "required": [ANSWER],
             "additionalProperties": false,
         }),
+        strict: true,
     }
 }
 
@@ -229,7 +235,7 @@ mod tests {
 
     fn tool(name: &str, properties: Value) -> Tool {
         let parameters = json!({"type": "object", "properties": properties, "required": [], "additionalProperties": false});
-        Tool { name: name.into(), description: String::new(), parameters }
+        Tool { name: name.into(), description: String::new(), parameters, strict: false }
     }
 
     fn asked(calls: Calls, tools: Vec<Tool>, schema: Option<Value>) -> Request {

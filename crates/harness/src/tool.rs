@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use alara_engine::ToolCall;
+use alara_engine::grammar::violation;
 use serde_json::{Map, Value};
 
 use crate::agent::offer;
@@ -78,6 +79,14 @@ fn dispatch(
         Ok(arguments) => arguments,
         Err(reason) => return Ok(ToolResult::failed(reason)),
     };
+    // Its schema may say more than can be kept to while the model writes.
+    let remote = jinx.remote.as_ref();
+    if let Some(violation) = remote.and_then(|remote| violation(&remote.parameters, &arguments)) {
+        let name = &jinx.name;
+        return Ok(ToolResult::failed(format!(
+            "the arguments don't fit the schema of `{name}`: {violation}"
+        )));
+    }
     if let Some(refused) = refused(caller, jinx, &arguments)? {
         return Ok(refused);
     }

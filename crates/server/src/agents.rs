@@ -118,7 +118,7 @@ pub fn work(
         listener.send(Ok(Piece::Text(text)));
     }
     let alara = Some(report(&session, &agent, name));
-    listener.send(Ok(Piece::End(End { finish, usage: session.trace.usage(), alara })));
+    listener.send(Ok(Piece::End(Box::new(End { finish, usage: session.trace.usage(), alara }))));
     Ok(())
 }
 

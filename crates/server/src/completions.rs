@@ -24,9 +24,17 @@ pub fn complete(model: &dyn ChatModel, request: Request, listener: &Listener) ->
             Event::Reasoning { text } => Piece::Reasoning(text),
             Event::ToolCall(call) => Piece::Call(call),
             Event::Done { finish, usage } => {
-                // OpenAI has no word for it; it is cut off, as by a limit.
-                let circles = (finish == Finish::Repetition).then(|| json!({"finish": "repetition"}));
-                Piece::End(End { finish: word(finish), usage, alara: circles })
+                let mut alara = json!({});
+                if finish == Finish::Repetition {
+                    // OpenAI has no word for it; it is cut off, as by a limit.
+                    alara["finish"] = "repetition".into();
+                }
+                if !usage.loosened.is_empty() {
+                    // Who runs the calls has to check them for it.
+                    alara["loosened"] = json!(usage.loosened);
+                }
+                let alara = Some(alara).filter(|alara| *alara != json!({}));
+                Piece::End(Box::new(End { finish: word(finish), usage, alara }))
             }
             // Pieces of a call are told as a whole, with the id that the model gives it at its end; one that is cut off is no call.
             Event::Text { .. } | Event::ToolCallDelta { .. } | Event::Incomplete { .. } => continue,

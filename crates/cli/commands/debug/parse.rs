@@ -115,5 +115,6 @@ fn tool(value: &Value) -> anyhow::Result<Tool> {
         name: function["name"].as_str().context("a tool has no name")?.into(),
         description: function["description"].as_str().unwrap_or_default().into(),
         parameters: function["parameters"].clone(),
+        strict: false,
     })
 }

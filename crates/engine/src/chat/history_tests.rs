@@ -327,6 +327,7 @@ fn tool(name: &str) -> Tool {
         name: name.into(),
         description: "Helps".into(),
         parameters: json!({"type": "object", "properties": {}}),
+        strict: false,
     }
 }
 

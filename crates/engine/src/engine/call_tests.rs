@@ -125,7 +125,7 @@ impl Random {
             "required": ["value"],
             "additionalProperties": false,
         }});
-        Tool { name, description: "does something".into(), parameters }
+        Tool { name, description: "does something".into(), parameters, strict: false }
     }
 }
 

@@ -83,6 +83,7 @@ fn tool() -> Tool {
             "properties": {"path": {"type": "string", "maxLength": 6}, "to": {"enum": ["left", "right"]}},
             "required": ["path", "to"],
         }),
+        strict: false,
     }
 }
 

@@ -34,7 +34,7 @@ use crate::listener::Listener;
 use crate::memory::{self, Footprint};
 use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Pool, Run};
-use crate::repetition::{Calls, Cycles, Digits};
+use crate::repetition::{Calls, Cycles};
 use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
 use crate::sequence::{ReasoningBudget, Sequence};
@@ -380,8 +380,6 @@ impl Engine {
                 calls: Calls::default(),
                 cycles: Cycles::default(),
                 writing: false,
-                json: turn.schema.is_some(),
-                digits: Digits::default(),
             })
         };
         let mut first = sequence(&asked)?;

@@ -15,7 +15,7 @@ fn segment(name: &str, text: &str) -> Segment {
 fn tool(name: &str) -> Tool {
     let parameters =
         json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
-    Tool { name: name.into(), description: format!("Does {name}."), parameters }
+    Tool { name: name.into(), description: format!("Does {name}."), parameters, strict: false }
 }
 
 /// A conversation with skills A and `second`, and with tools.

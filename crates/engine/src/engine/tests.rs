@@ -224,6 +224,7 @@ fn picker() -> Tool {
             "properties": {"what": {"enum": ["bread", "honey"]}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
             "required": ["what", "count"],
         }),
+        strict: false,
     }
 }
 

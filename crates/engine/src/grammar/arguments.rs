@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::json::{RUN, parts};
 use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
@@ -19,20 +20,43 @@ pub(super) enum Part {
     Rule(String),
 }
 
+/// Says what is against a lexeme, given by its body.
+pub(super) type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
 /// Rules of a Lark grammar.
 pub(super) struct Rules<'a> {
     token: Token<'a>,
+    pub(super) judge: Judge<'a>,
+    /// Most characters of a string in arguments, where the schema sets no limit.
+    pub(super) string_limit: Option<usize>,
+    /// What was left out of the tools' schemas.
+    pub(super) loosened: Vec<String>,
+    /// How many schemas the one at hand is inside of.
+    pub(super) depth: usize,
     rules: Vec<String>,
     values: usize,
-    /// The rules of the subschemas that references name, of the argument at hand.
-    named: HashMap<String, String>,
+    /// The rules of the subschemas that references name, of the schema at hand.
+    pub(super) named: HashMap<String, String>,
+    /// Rules and lexemes by their bodies, so that there is one of each.
+    known: HashMap<String, String>,
 }
 
 type Parts = Result<Vec<Part>, GrammarError>;
 
 impl<'a> Rules<'a> {
-    pub(super) fn new(token: Token<'a>) -> Self {
-        Rules { token, rules: Vec::new(), values: 0, named: HashMap::new() }
+    pub(super) fn new(token: Token<'a>, judge: Judge<'a>) -> Self {
+        let (string_limit, loosened) = (None, Vec::new());
+        Rules {
+            token,
+            judge,
+            string_limit,
+            loosened,
+            depth: 0,
+            rules: Vec::new(),
+            values: 0,
+            named: HashMap::new(),
+            known: HashMap::new(),
+        }
     }
 
     pub(super) fn add(&mut self, name: &str, body: &str) {
@@ -43,11 +67,33 @@ impl<'a> Rules<'a> {
         self.rules.join("\n")
     }
 
-    /// A new rule; gives its name.
-    fn rule(&mut self, attributes: &str, body: &str) -> String {
-        let name = format!("v{}", self.values);
+    /// The name of a rule that is still to come.
+    pub(super) fn fresh_rule(&mut self) -> String {
         self.values += 1;
+        format!("v{}", self.values)
+    }
+
+    /// The rule of this body; gives its name.
+    pub(super) fn rule(&mut self, attributes: &str, body: &str) -> String {
+        let key = format!("{attributes}: {body}");
+        if let Some(name) = self.known.get(&key) {
+            return name.clone();
+        }
+        let name = self.fresh_rule();
         self.add(&format!("{name}{attributes}"), body);
+        self.known.insert(key, name.clone());
+        name
+    }
+
+    /// The lexeme of this body; gives its name.
+    pub(super) fn lexeme(&mut self, body: &str) -> String {
+        if let Some(name) = self.known.get(body) {
+            return name.clone();
+        }
+        self.values += 1;
+        let name = format!("V{}", self.values);
+        self.add(&name, body);
+        self.known.insert(body.to_owned(), name.clone());
         name
     }
 
@@ -98,53 +144,69 @@ impl<'a> Rules<'a> {
         if out.is_empty() { "\"\"".into() } else { out.join(" ") }
     }
 
-    /// The arguments of `tool`.
-    pub(super) fn arguments(
+    /// The arguments of `tool`. Unless it is strict, keywords that can't be guaranteed are left out.
+    pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Parts {
+        let strict = self.exact_arguments(encoding, tool, format);
+        let refusal = match strict {
+            Err(refusal) if !tool.strict => refusal,
+            outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
+        };
+        let loose = schema::loosen(&tool.parameters, refusal, |parameters| {
+            let tool = Tool { parameters: parameters.clone(), ..tool.clone() };
+            self.exact_arguments(encoding, &tool, format)
+        });
+        let (parts, left_out) = loose.map_err(|refusal| refused(tool, refusal))?;
+        let name = &tool.name;
+        self.loosened.extend(left_out.into_iter().map(|refusal| format!("tool {name}: {refusal}")));
+        Ok(parts)
+    }
+
+    fn exact_arguments(
         &mut self,
         encoding: Encoding,
         tool: &Tool,
-        index: usize,
         format: &Format,
-    ) -> Parts {
-        let rule = format!("arguments_{index}");
+    ) -> Result<Vec<Part>, Refusal> {
         if encoding == Encoding::Json {
-            let schema = schema::arguments(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
-            self.add(&rule, &format!("%json {schema}"));
-            return Ok(vec![Part::Rule(rule)]);
+            let schema = schema::arguments(&tool.parameters, self.string_limit)?;
+            return Ok(vec![Part::Rule(self.json(&schema)?)]);
         }
         if encoding == Encoding::Fence {
             return self.fence(tool).map(|code| vec![code]);
         }
         let mut items = Vec::new();
-        let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
-        for property in properties {
+        for property in schema::properties(&tool.parameters, self.string_limit)? {
             self.named.clear();
             let refuse = |reason: String| {
-                let pointer = format!("/properties/{}", property.name);
-                refused(tool, Refusal { pointer, keyword: property.name.clone(), reason })
+                let pointer = schema::child("/properties", &property.name);
+                Refusal { pointer, keyword: property.name.clone(), reason }
             };
             if !format.expresses_key(&property.name) {
                 return Err(refuse(format!("the {} format can't express the key", format.name)));
             }
+            let key = |text: &str| Part::Literal(format!("{}{text}", property.name));
             let item = match encoding {
                 Encoding::Tagged(tagged) if !reads_back(tagged, tool, &property) => {
-                    Err("the schema tells its type in too roundabout a way".into())
+                    Err(Refusal::of_whole("the schema tells its type in too roundabout a way".into()))
                 }
                 Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
                 Encoding::Keywords => {
-                    let value = self.rule("", &format!("%json {}", property.schema));
-                    Ok(self.sequence(&[Part::Literal(format!("{}=", property.name)), Part::Rule(value)]))
+                    self.json(&property.schema).map(|value| self.sequence(&[key("="), Part::Rule(value)]))
                 }
-                _ => self.braces(&property.schema, &property.schema, 0).map(|value| {
-                    self.sequence(&[Part::Literal(format!("{}:", property.name)), Part::Rule(value)])
-                }),
+                _ => {
+                    let value = self.braces(&property.schema, &property.schema, 0);
+                    value.map(|value| self.sequence(&[key(":"), Part::Rule(value)]))
+                }
             };
-            let item = item.map_err(|message| {
-                refuse(format!(
-                    "the {} format can't express {}: {message}",
+            // What is said of a keyword keeps its place.
+            let item = item.map_err(|refusal| match refusal.pointer.as_str() {
+                "" => refuse(format!(
+                    "the {} format can't express {}: {}",
                     format.name,
-                    quote(&property.name)
-                ))
+                    quote(&property.name),
+                    refusal.reason
+                )),
+                _ => refusal,
             })?;
             items.push((self.rule("", &item), property.required));
         }
@@ -157,51 +219,57 @@ impl<'a> Rules<'a> {
             Encoding::Keywords => self.separated(&items, ", "),
             _ => format!("\"{{\" {} \"}}\"", self.separated(&items, ",")),
         };
-        self.add(&rule, if body.is_empty() { "\"\"" } else { &body });
-        Ok(vec![Part::Rule(rule)])
+        Ok(vec![Part::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
     }
 
     /// The code of a block, with what closes it.
-    fn fence(&mut self, tool: &Tool) -> Result<Part, GrammarError> {
-        let properties = schema::properties(&tool.parameters).map_err(|refusal| refused(tool, refusal))?;
+    fn fence(&mut self, tool: &Tool) -> Result<Part, Refusal> {
         let needed = fences::argument(tool).map(|(name, _)| name);
-        let Some(code) = properties.into_iter().find(|property| Some(property.name.as_str()) == needed)
-        else {
-            let reason = "the code format takes one text".to_owned();
-            return Err(GrammarError::Name { tool: tool.name.clone(), reason });
-        };
+        let mut properties = schema::properties(&tool.parameters, self.string_limit)?.into_iter();
+        let code = properties.find(|property| Some(property.name.as_str()) == needed);
+        let code = code.ok_or_else(|| unfit("the code format takes one text"))?;
         let block = Tagged { open: "", string: "", other: "", close: fences::CLOSE };
-        self.raw_string(&code.schema, &block, false).map_err(|reason| {
-            let pointer = format!("/properties/{}", code.name);
-            refused(tool, Refusal { pointer, keyword: code.name, reason })
-        })
+        self.raw_string(&code.schema, &block, false)
     }
 
     /// The items in their order, those that are not required perhaps absent, with `separator` between those that are there.
-    fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
-        // What may follow an item, from the last to the first.
-        let mut rest = String::new();
-        let mut first = String::new();
-        for (item, required) in items.iter().rev() {
-            let here = format!("{item} {rest}");
-            first = match (required, first.is_empty()) {
-                (true, _) => here.clone(),
-                (false, true) => format!("({here})?"),
-                (false, false) => format!("({here} | {first})"),
-            };
-            let follows = format!("{} {here}", quote(separator));
-            let follows = match (required, rest.is_empty()) {
-                (true, _) => follows,
-                (false, true) => format!("({follows})?"),
-                (false, false) => format!("({follows} | {rest})"),
-            };
-            rest = self.rule("", &follows);
+    pub(super) fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        let following: Vec<String> = items
+            .iter()
+            .map(|(item, required)| {
+                let item = format!("{} {item}", quote(separator));
+                if *required { item } else { format!("({item})?") }
+            })
+            .collect();
+        let mut options = Vec::new();
+        for (index, (item, required)) in items.iter().enumerate() {
+            let rest = self.run(&following, index + 1, 0, following.len());
+            options.push(format!("{item} {rest}"));
+            if *required {
+                return format!("({})", options.join(" | "));
+            }
         }
-        first
+        if options.is_empty() { String::new() } else { format!("({})?", options.join(" | ")) }
+    }
+
+    /// Those of the parts from `low` to `high` that do not stand before `from`, one after the other. Halves are rules, so that
+    /// a part is spelled out once, whatever stands before, and rules don't nest deep.
+    fn run(&mut self, parts: &[String], from: usize, low: usize, high: usize) -> String {
+        match high - low {
+            0 => String::new(),
+            _ if from >= high => String::new(),
+            1 => parts[low].clone(),
+            _ => {
+                let middle = low.midpoint(high);
+                let both =
+                    [self.run(parts, from, low, middle), self.run(parts, from, middle, high)].join(" ");
+                if from <= low { self.rule("", both.trim()) } else { both }
+            }
+        }
     }
 
     /// `<key>value</key>`, as the format spells it.
-    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, String> {
+    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, Refusal> {
         let told = tagged.string != tagged.other;
         let (strings, other) = split(schema);
         let both = !strings.is_empty() && other.is_some();
@@ -214,7 +282,7 @@ impl<'a> Rules<'a> {
         if let Some(other) = &other {
             for (name, schema) in by_type(other, tagged) {
                 let head = format!("{}{key}{}", tagged.open, tagged.other.replace("{type}", name));
-                let value = self.rule("", &format!("%json {schema}"));
+                let value = self.json(&schema)?;
                 options.push(self.sequence(&[
                     Part::Literal(head),
                     Part::Rule(value),
@@ -226,13 +294,13 @@ impl<'a> Rules<'a> {
     }
 
     /// A string without quotes and what closes it. `unlike_json` keeps out what would be read as another type's value.
-    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, String> {
+    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, Refusal> {
         let close = self.literal(tagged.close);
         let end = tagged.close.trim();
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
             if let Some(text) = texts.iter().find(|text| text.contains(end)) {
-                return Err(format!("{} contains {}", quote(text), quote(end)));
+                return Err(unfit(format!("{} contains {}", quote(text), quote(end))));
             }
             // A text that could be read as another type's value can't be told from it.
             let texts = texts.iter().filter(|text| !unlike_json || !looks_like_json(text));
@@ -240,7 +308,7 @@ impl<'a> Rules<'a> {
                 .map(|text| self.sequence(&[Part::Literal(format!("{text}{}", tagged.close))]))
                 .collect();
             if texts.is_empty() {
-                return Err("all its strings read like other values".into());
+                return Err(unfit("all its strings read like other values"));
             }
             return Ok(Part::Rule(self.rule("", &texts.join(" | "))));
         }
@@ -250,10 +318,20 @@ impl<'a> Rules<'a> {
         if unlike_json {
             terms.push(r#"~/\s*([-+.0-9\[{"'<](?s:.*)|true|false|null|True|False|None)\s*/"#.into());
         }
-        let parts =
-            schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
+        let parts = parts(schema);
         let bound = |part: &Value, key: &str| part.get(key).and_then(Value::as_u64);
-        let mut empty = true;
+        let plain = |part: &Value| part.get("pattern").is_none() && bound(part, "minLength").is_none();
+        if let [part] = parts
+            && let Some(most) = bound(part, "maxLength").filter(|&most| most > RUN && plain(part))
+            && !told
+            && !unlike_json
+        {
+            // The first end of a value is its end, whatever white space stands before: that takes no look at the whole of it.
+            let tail = self.literal(tagged.close.trim_start().strip_prefix(end).unwrap_or_default());
+            let value = self.rule(&format!("[suffix={}]", quote(end)), &format!("/(?s:.{{0,{most}}})/"));
+            return Ok(Part::Rule(format!("{value} {tail}")));
+        }
+        let (mut empty, mut judged) = (true, None);
         for part in parts {
             let (least, most) = (bound(part, "minLength").unwrap_or(0), bound(part, "maxLength"));
             if least > 0 || most.is_some() {
@@ -263,6 +341,7 @@ impl<'a> Rules<'a> {
             if let Some(pattern) = part.get("pattern").and_then(Value::as_str) {
                 let whole = pattern.strip_prefix('^').and_then(|pattern| pattern.strip_suffix('$'));
                 terms.push(format!("/{}/", whole.unwrap_or(pattern).replace('/', "\\/")));
+                judged = part.get("$comment").and_then(Value::as_str);
             }
             if let Some(values) = part.get("enum").and_then(Value::as_array) {
                 let texts: Vec<String> = values.iter().filter_map(Value::as_str).map(escape).collect();
@@ -271,29 +350,28 @@ impl<'a> Rules<'a> {
             empty &= least == 0 && part.get("pattern").is_none() && part.get("enum").is_none();
         }
         let value = terms.join(" & ");
+        if let Some(place) = judged {
+            (self.judge)(&value).map_err(|reason| Refusal::new(place, reason))?;
+        }
         Ok(Part::Rule(if told {
-            let terminal = format!("V{}", self.values);
-            self.values += 1;
-            self.add(&terminal, &value);
-            format!("{terminal}{} {close}", if empty { "?" } else { "" })
+            format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })
         } else {
             self.rule(&format!("[suffix={}]", quote(tagged.close)), &value)
         }))
     }
 
     /// A value with bare keys and marked strings.
-    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, String> {
+    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, Refusal> {
         if depth > 32 {
-            return Err("it is nested too deeply".into());
+            return Err(unfit("it is nested too deeply"));
         }
         if let Some(reference) = schema.get("$ref") {
             let pointer = reference.to_string();
             if let Some(rule) = self.named.get(&pointer) {
                 return Ok(rule.clone());
             }
-            let target = resolve(reference, root).ok_or(format!("{pointer} leads nowhere"))?;
-            let rule = format!("v{}", self.values);
-            self.values += 1;
+            let target = resolve(reference, root).ok_or_else(|| unfit(format!("{pointer} leads nowhere")))?;
+            let rule = self.fresh_rule();
             self.named.insert(pointer, rule.clone());
             let body = self.braces(target, root, depth + 1)?;
             self.add(&rule, &body);
@@ -302,17 +380,17 @@ impl<'a> Rules<'a> {
         let values = schema.get("enum").and_then(Value::as_array).cloned();
         if let Some(values) = values {
             let render =
-                |value: &Value| crate::chat::formats::braces(value).map_err(|error| error.to_string());
+                |value: &Value| crate::chat::formats::braces(value).map_err(|error| unfit(error.to_string()));
             let options: Vec<String> = values
                 .iter()
                 .map(|value| {
                     let text = render(value)?;
                     match literal(&text).as_ref() == Some(value) {
                         true => Ok(self.sequence(&[Part::Literal(text)])),
-                        false => Err(format!("it can't have the value {value}")),
+                        false => Err(unfit(format!("it can't have the value {value}"))),
                     }
                 })
-                .collect::<Result<_, String>>()?;
+                .collect::<Result<_, Refusal>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
         if let Some(options) = schema.get("anyOf").and_then(Value::as_array).cloned() {
@@ -322,12 +400,12 @@ impl<'a> Rules<'a> {
                 .collect::<Result<_, _>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
-        let known = |keys: &[&str]| -> Result<(), String> {
-            let ignored = ["type", "$defs", "x-guidance"];
+        let known = |keys: &[&str]| -> Result<(), Refusal> {
+            let ignored = ["type", "$defs", "$comment"];
             let keys = [keys, &ignored].concat();
             let found =
                 schema.as_object().and_then(|map| map.keys().find(|key| !keys.contains(&key.as_str())));
-            found.map_or(Ok(()), |key| Err(format!("`{key}` is not supported by this format")))
+            found.map_or(Ok(()), |key| Err(unfit(format!("`{key}` is not supported by this format"))))
         };
         match schema.get("type") {
             _ if is_string(schema) => {
@@ -346,7 +424,7 @@ impl<'a> Rules<'a> {
                 for (key, value) in schema.get("properties").and_then(Value::as_object).unwrap_or(&Map::new())
                 {
                     if !is_bare_key(key) {
-                        return Err(format!("it can't have the key {}", quote(key)));
+                        return Err(unfit(format!("it can't have the key {}", quote(key))));
                     }
                     let value = self.braces(value, root, depth + 1)?;
                     let item = self.sequence(&[Part::Literal(format!("{key}:")), Part::Rule(value)]);
@@ -357,7 +435,7 @@ impl<'a> Rules<'a> {
             }
             Some(Value::String(name)) if name == "array" => {
                 known(&["items", "minItems", "maxItems"])?;
-                let items = schema.get("items").ok_or("an array without `items`")?;
+                let items = schema.get("items").ok_or_else(|| unfit("an array without `items`"))?;
                 let item = self.braces(items, root, depth + 1)?;
                 let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
                 let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems"));
@@ -373,14 +451,15 @@ impl<'a> Rules<'a> {
                 let list = if least == 0 { format!("({list})?") } else { list };
                 Ok(self.rule("", &format!("\"[\" {list} \"]\"")))
             }
-            Some(Value::String(_)) => {
-                let mut schema = schema.clone();
-                schema["x-guidance"] = root["x-guidance"].clone();
-                Ok(self.rule("", &format!("%json {schema}")))
-            }
-            _ => Err("a value without a `type`".into()),
+            Some(Value::String(_)) => self.json(schema),
+            _ => Err(unfit("a value without a `type`")),
         }
     }
+}
+
+/// For what a format can't express.
+fn unfit(reason: impl Into<String>) -> Refusal {
+    Refusal::of_whole(reason.into())
 }
 
 /// Whether the parser, which looks at the tool's own schema, takes what is written for what was meant.
@@ -393,9 +472,7 @@ fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
 
 /// Whether a written schema is one of strings that are not listed.
 fn is_string(schema: &Value) -> bool {
-    let parts =
-        schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice);
-    parts.iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
+    parts(schema).iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
 }
 
 /// The parts of a written schema that strings fulfil, and the part that other values do.
@@ -423,10 +500,8 @@ fn split(schema: &Value) -> (Vec<Value>, Option<Value>) {
     }
     let other = (!others.is_empty()).then(|| {
         let mut other = if others.len() == 1 { others.swap_remove(0) } else { json!({"anyOf": others}) };
-        for key in ["$defs", "x-guidance"] {
-            if let Some(value) = schema.get(key) {
-                other[key] = value.clone();
-            }
+        if let Some(definitions) = schema.get("$defs") {
+            other["$defs"] = definitions.clone();
         }
         other
     });
@@ -443,18 +518,13 @@ fn by_type(schema: &Value, tagged: &Tagged) -> Vec<(&'static str, Value)> {
     let mut typed: Vec<(&'static str, Value)> = Vec::new();
     for option in options {
         let mut option = option.clone();
-        for key in ["$defs", "x-guidance"] {
-            if let Some(value) = schema.get(key) {
-                option[key] = value.clone();
-            }
+        if let Some(definitions) = schema.get("$defs") {
+            option["$defs"] = definitions.clone();
         }
         match option.get("enum").and_then(Value::as_array).cloned() {
             Some(values) => {
                 for value in values {
-                    typed.push((
-                        type_name(&value),
-                        json!({"enum": [value], "x-guidance": schema["x-guidance"]}),
-                    ));
+                    typed.push((type_name(&value), json!({"enum": [value]})));
                 }
             }
             None => {

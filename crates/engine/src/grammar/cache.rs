@@ -1,7 +1,7 @@
 //! The grammars of earlier turns, compiled, for the turns to come.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use llguidance::TokenParser;
 
@@ -9,41 +9,55 @@ use llguidance::TokenParser;
 /// megabytes for hundreds.
 const MOST: usize = 64;
 
+/// A compiled grammar.
+pub(super) struct Compiled {
+    /// At its start.
+    pub parser: TokenParser,
+    /// What of the tools' schemas it does not guarantee.
+    pub loosened: Arc<[String]>,
+}
+
+impl Compiled {
+    /// A copy that shares nothing which changes: what happens to it happens to no other turn.
+    fn copy(&self) -> Self {
+        Compiled { parser: self.parser.deep_clone(), loosened: self.loosened.clone() }
+    }
+}
+
 /// Compiled grammars by a text that says all they were made from; the one used last first.
 #[derive(Default)]
 pub(super) struct Cache {
-    kept: Mutex<VecDeque<(String, TokenParser)>>,
+    kept: Mutex<VecDeque<(String, Compiled)>>,
 }
 
 impl Cache {
-    /// A parser at the start of the grammar that `key` stands for, and whether it was kept. If not, `compile` makes it, and
-    /// nobody waits meanwhile. It is a copy that shares nothing which changes: what happens to it happens to no other turn.
-    pub(super) fn parser<E>(
+    /// The grammar that `key` stands for, and whether it was kept. If not, `compile` makes it, and nobody waits meanwhile.
+    pub(super) fn grammar<E>(
         &self,
         key: String,
-        compile: impl FnOnce() -> Result<TokenParser, E>,
-    ) -> Result<(TokenParser, bool), E> {
-        if let Some(parser) = self.find(&key) {
-            return Ok((parser, true));
+        compile: impl FnOnce() -> Result<Compiled, E>,
+    ) -> Result<(Compiled, bool), E> {
+        if let Some(compiled) = self.find(&key) {
+            return Ok((compiled, true));
         }
-        let parser = compile()?;
-        let copy = parser.deep_clone();
+        let compiled = compile()?;
+        let copy = compiled.copy();
         let mut kept = self.kept();
-        kept.push_front((key, parser));
+        kept.push_front((key, compiled));
         kept.truncate(MOST);
         Ok((copy, false))
     }
 
-    fn find(&self, key: &str) -> Option<TokenParser> {
+    fn find(&self, key: &str) -> Option<Compiled> {
         let mut kept = self.kept();
         let at = kept.iter().position(|(kept, _)| kept == key)?;
         let found = kept.remove(at)?;
-        let copy = found.1.deep_clone();
+        let copy = found.1.copy();
         kept.push_front(found);
         Some(copy)
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, TokenParser)>> {
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, Compiled)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +76,9 @@ mod tests {
     fn keeps_the_grammars_used_last() {
         let cache = Cache::default();
         let ask = |key: usize| {
-            let compiled = cache.parser(key.to_string(), || Ok::<_, ()>(parser("start: \"a\"")));
+            let compile =
+                || Ok::<_, ()>(Compiled { parser: parser("start: \"a\""), loosened: Arc::default() });
+            let compiled = cache.grammar(key.to_string(), compile);
             compiled.map(|(_, kept)| kept).unwrap()
         };
         assert!((0..MOST).all(|key| !ask(key)));
@@ -70,7 +86,7 @@ mod tests {
         assert!(!ask(MOST), "the first falls out");
         assert_eq!(cache.len(), MOST);
         assert!(!ask(0) && ask(MOST) && ask(3), "the second fell out for it");
-        assert_eq!(cache.parser("bad".into(), || Err("reason")).err(), Some("reason"));
+        assert_eq!(cache.grammar("bad".into(), || Err("reason")).err(), Some("reason"));
         assert_eq!(cache.len(), MOST);
     }
 }

@@ -3,6 +3,7 @@
 //! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn unconstrained.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use llguidance::{TokenParser, panic_utils};
@@ -13,7 +14,7 @@ use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
-/// llguidance spends fuel on new states of its lexer and gets fuel, 200,000 points, only where it computes a mask. After so
+/// llguidance spends fuel on new states of its lexer and gets [new fuel](super::cost) only where it computes a mask. After so
 /// many points one is computed even if the question is about a single token, so that a long turn doesn't run dry.
 const FUEL: usize = 100_000;
 
@@ -27,13 +28,23 @@ pub struct Constraint {
     /// Fuel that had been spent when there was new fuel.
     refuelled: usize,
     usage: GrammarUsage,
+    loosened: Arc<[String]>,
 }
 
 impl Constraint {
     pub(super) fn new(parser: TokenParser, kept: bool, prepare_time: Duration) -> Self {
         let refuelled = parser.parser.lexer_stats().total_fuel_spent;
         let usage = GrammarUsage { compiled: usize::from(!kept), prepare_time, ..GrammarUsage::default() };
-        Constraint { parser, failure: None, mask: None, refuelled, usage }
+        Constraint { parser, failure: None, mask: None, refuelled, usage, loosened: Arc::default() }
+    }
+
+    pub(super) fn with_loosened(self, loosened: Arc<[String]>) -> Self {
+        Constraint { loosened, ..self }
+    }
+
+    /// What of the tools' schemas it does not guarantee: tool, keyword, place and reason of each.
+    pub fn loosened(&self) -> &[String] {
+        &self.loosened
     }
 
     /// What it has done so far and how long that took.
@@ -198,7 +209,7 @@ impl Constraint {
         Ok(start.unwrap_or(self.parser))
     }
 
-    fn computed(&mut self) -> Result<&SimpleVob, GrammarError> {
+    pub(super) fn computed(&mut self) -> Result<&SimpleVob, GrammarError> {
         let mask = match self.mask.take() {
             Some(mask) => mask,
             None => {
@@ -252,6 +263,11 @@ impl Constraint {
     #[cfg(test)]
     pub(crate) fn break_down(&mut self) {
         let _ = self.guarded(|parser| parser.parser.test_trigger_lexer_error().map_err(text));
+    }
+
+    /// The work that the lexer has done so far, in points of llguidance.
+    pub(super) fn work(&self) -> usize {
+        self.parser.parser.lexer_stats().total_fuel_spent
     }
 
     pub(super) fn trie(&self) -> &TokTrie {

@@ -6,7 +6,11 @@
 mod arguments;
 mod cache;
 mod constraint;
+mod cost;
+mod decimal;
+mod json;
 mod schema;
+mod text;
 mod turn;
 mod verdict;
 
@@ -15,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::{ParserFactory, TokenParser};
+use serde_json::Value;
 use toktrie::TokEnv;
 
-use cache::Cache;
+use cache::{Cache, Compiled};
 pub use constraint::Constraint;
-pub use schema::Refusal;
+pub use schema::{Refusal, loosened, violation};
 
 use crate::chat::Turn;
 use crate::request::{Tool, ToolChoice};
@@ -94,14 +99,16 @@ pub struct Grammar {
     /// What llguidance makes of it, or what it says against it.
     factory: Arc<OnceLock<Result<ParserFactory, String>>>,
     compiled: Arc<Cache>,
+    /// What lexemes were found to cost.
+    costs: Arc<cost::Known>,
 }
 
 impl Grammar {
     /// Prepares a vocabulary in a thread of its own: most of a second for 150,000 tokens, so once per model and beside what else
     /// a model needs. Who needs it earlier waits.
     pub fn new(vocabulary: impl Fn() -> TokEnv + Send + Sync + 'static) -> Self {
-        let (factory, compiled) = Default::default();
-        let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled };
+        let (factory, compiled, costs) = Default::default();
+        let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled, costs };
         let beside = grammar.clone();
         let prepare = move || beside.prepare();
         // Without a thread it is prepared when it is needed.
@@ -119,7 +126,9 @@ impl Grammar {
             let mut factory =
                 ParserFactory::new_simple(&(self.vocabulary)()).map_err(|error| error.to_string())?;
             factory.quiet();
-            factory.limits_mut().verbose_errors = false;
+            let limits = factory.limits_mut();
+            limits.verbose_errors = false;
+            limits.step_lexer_fuel = cost::MOST;
             Ok(factory)
         };
         let factory = self.factory.get_or_init(prepare).as_ref();
@@ -152,8 +161,9 @@ impl Grammar {
         let started = Instant::now();
         // Says all that the grammar is made from, and takes much less time than making it.
         let key = format!("{turn:?}");
-        let (parser, kept) = self.compiled.parser(key, || self.compile_turn(turn, &permitted, token))?;
-        Ok(Some(Constraint::new(parser, kept, started.elapsed())))
+        let (grammar, kept) = self.compiled.grammar(key, || self.compile_turn(turn, &permitted, token))?;
+        let constraint = Constraint::new(grammar.parser, kept, started.elapsed());
+        Ok(Some(constraint.with_loosened(grammar.loosened)))
     }
 
     fn compile_turn(
@@ -161,22 +171,31 @@ impl Grammar {
         turn: &Turn,
         permitted: &[&Tool],
         token: &dyn Fn(&str) -> Option<u32>,
-    ) -> Result<TokenParser, GrammarError> {
+    ) -> Result<Compiled, GrammarError> {
         self.factory()?;
-        let lark = turn::lark(turn, token)?;
+        let (lark, loosened) = turn::lark(turn, token, &|lexeme| self.afford(lexeme))?;
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
+            if turn.schema.is_some() {
+                return Err(GrammarError::Schema { refusal: Refusal::of_whole(message) });
+            }
             // Only now is it worth the time to find the schema that is to blame.
             permitted.iter().try_for_each(|tool| {
-                let refused = |refusal| refused(tool, refusal);
-                let schema = schema::arguments(&tool.parameters).map_err(refused)?;
-                self.compile(TopLevelGrammar::from_json_schema(schema))
-                    .map(drop)
-                    .map_err(Refusal::of_whole)
-                    .map_err(refused)
+                let alone =
+                    Turn { tools: vec![(*tool).clone()], tool_choice: ToolChoice::Required, ..turn.clone() };
+                let (lark, _) = turn::lark(&alone, token, &|lexeme| self.afford(lexeme))?;
+                let compiled = self.compile(TopLevelGrammar::from_lark(lark));
+                compiled.map(drop).map_err(|message| refused(tool, Refusal::of_whole(message)))
             })?;
             Err(GrammarError::Build { tools: permitted.len(), message })
         })?;
-        Constraint::new(parser, false, Duration::ZERO).warm()
+        let parser = Constraint::new(parser, false, Duration::ZERO).warm()?;
+        Ok(Compiled { parser, loosened: loosened.into() })
+    }
+
+    /// The grammar of a written schema alone.
+    fn compile_schema(&self, schema: &Value) -> Result<TokenParser, Refusal> {
+        let lark = json::lark(schema, &|lexeme| self.afford(lexeme))?;
+        self.compile(TopLevelGrammar::from_lark(lark)).map_err(Refusal::of_whole)
     }
 
     fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {

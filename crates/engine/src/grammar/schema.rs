@@ -2,7 +2,7 @@
 //!
 //! A schema is read into what it means, a union of shapes (`shape`), with allOf, oneOf, not, if and dependencies
 //! resolved exactly (`join`, `meet`); that is written in the plain part of JSON schema that llguidance takes literally
-//! (`write`). So every text that the grammar permits satisfies the schema, or the schema is refused with the keyword
+//! (`write`), and the numbers, strings and objects in it become rules of a grammar (`json` beside this module). So every text that the grammar permits satisfies the schema, or the schema is refused with the keyword
 //! and its place: see [`Refusal`]. Owns nothing of calls and formats.
 //!
 //! Not every text that satisfies a schema can be written, so that a generated text equals its rendering and always
@@ -12,7 +12,8 @@
 //! - Keys come in the order of `properties`: first the schema's own, then those that joined schemas declare, then
 //!   those that are only required, then all others.
 //! - Objects that declare properties are closed unless `additionalProperties` or `patternProperties` say otherwise.
-//! - Numbers have no exponent and no `-0`, integers no fraction. They keep 10^-15 away from bounds that are exclusive.
+//! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction. They keep 10^-15 away from
+//!   bounds that are exclusive. Without a bound they end where an `f64` ceases to hold all integers, at 2^53.
 //! - Strings and arrays with a limit are at most 65,536 long. Formats are narrower than their standards (`format`).
 //! - Of `oneOf`, options that may hold together are told apart only if what each leaves out can be said exactly.
 //!
@@ -23,6 +24,8 @@ mod document;
 mod expression;
 mod format;
 mod join;
+mod limits;
+mod loosen;
 mod meet;
 mod number;
 mod pattern;
@@ -33,7 +36,10 @@ mod write;
 
 use serde_json::{Value, json};
 
-use document::{Document, child};
+use document::Document;
+pub(super) use document::child;
+pub(super) use loosen::loosen;
+pub use loosen::{loosened, violation};
 use read::Reader;
 use shape::{Object, Schema, Shape};
 
@@ -59,7 +65,7 @@ impl Refusal {
         Refusal::new("", reason)
     }
 
-    fn new(pointer: &str, reason: impl Into<String>) -> Self {
+    pub(super) fn new(pointer: &str, reason: impl Into<String>) -> Self {
         let keyword = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
         Refusal { pointer: pointer.to_owned(), keyword, reason: reason.into() }
     }
@@ -84,16 +90,18 @@ pub(crate) fn strict(schema: &Value) -> Result<Value, Refusal> {
     written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
 }
 
-/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise.
+/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise. Strings end after
+/// `string_limit` characters where they have no limit of their own, and so do lists and free-form values.
 ///
 /// # Errors
 /// [`Refusal`].
-pub(crate) fn arguments(parameters: &Value) -> Result<Value, Refusal> {
+pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Result<Value, Refusal> {
     let parameters = given(parameters);
     let mut reader = reader(&parameters)?;
     let objects = objects(&mut reader, &parameters)?;
     let meaning = Schema::Union(objects.into_iter().map(Shape::Object).collect());
-    written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
+    let written = written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)?;
+    Ok(limits::limited(written, string_limit))
 }
 
 /// A tool's parameters one by one, for formats that write each apart. What is not declared is not there.
@@ -101,7 +109,7 @@ pub(crate) fn arguments(parameters: &Value) -> Result<Value, Refusal> {
 /// # Errors
 /// [`Refusal`], also if the parameters are not independent of each other.
 #[allow(dead_code, reason = "for formats that write each argument apart")]
-pub(crate) fn properties(parameters: &Value) -> Result<Vec<Property>, Refusal> {
+pub(crate) fn properties(parameters: &Value, string_limit: Option<usize>) -> Result<Vec<Property>, Refusal> {
     const ENTANGLING: [&str; 14] = [
         "patternProperties",
         "additionalProperties",
@@ -130,6 +138,7 @@ pub(crate) fn properties(parameters: &Value) -> Result<Vec<Property>, Refusal> {
     for property in object.properties {
         match written(&mut reader, &property.schema)? {
             Some(schema) => {
+                let schema = limits::limited(schema, string_limit);
                 properties.push(Property { name: property.name, required: property.required, schema });
             }
             None if property.required => return Err(unsatisfiable()),
@@ -176,19 +185,9 @@ fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Refus
 
 /// What a grammar takes for a meaning; `None` if nothing satisfies it.
 fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, Refusal> {
-    let mut schema = write::write(reader, meaning)?;
+    let schema = write::write(reader, meaning)?;
     reader.finish()?;
-    if schema == Value::Bool(false) {
-        return Ok(None);
-    }
-    schema["x-guidance"] = json!({
-        "whitespace_flexible": false,
-        "item_separator": ", ",
-        "key_separator": ": ",
-        // Without `u`: a character that can be written as itself is.
-        "json_allowed_escapes": "nrbtf\\\"",
-    });
-    Ok(Some(schema))
+    Ok(Some(schema).filter(|schema| *schema != Value::Bool(false)))
 }
 
 fn unsatisfiable() -> Refusal {

@@ -1,5 +1,6 @@
 mod agreement;
 mod draws;
+mod faults;
 mod runtime;
 
 use std::sync::OnceLock;
@@ -228,8 +229,12 @@ pub(crate) fn vocabulary() -> TokEnv {
 }
 
 fn tools() -> Vec<Tool> {
-    let tool =
-        |name: &str, parameters: Value| Tool { name: name.into(), description: String::new(), parameters };
+    let tool = |name: &str, parameters: Value| Tool {
+        name: name.into(),
+        description: String::new(),
+        parameters,
+        strict: false,
+    };
     vec![
         tool("ping", json!({"type": "object", "properties": {}})),
         tool(
@@ -274,6 +279,7 @@ fn turn(tool_choice: ToolChoice) -> Turn {
         parallel_tool_calls: false,
         reasoning: Reasoning::Never,
         schema: None,
+        string_limit: None,
     }
 }
 
@@ -463,6 +469,7 @@ fn refuses_what_it_can_not_guarantee() {
     let check = |parameters: Value, choice: ToolChoice, expected: &str| {
         let mut turn = turn(choice);
         turn.tools[1].parameters = parameters;
+        turn.tools[1].strict = true;
         let error = Vocabulary::get(Kind::Text).constraint(&turn).err().unwrap();
         assert!(error.to_string().starts_with(expected), "{error}");
     };

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::arguments::{Part, Rules};
+use super::arguments::{Judge, Part, Rules};
 use super::{GrammarError, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
@@ -15,12 +15,13 @@ use crate::request::Tool;
 /// Gives the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// The grammar of `turn`.
+/// The grammar of `turn`, and what of its tools' schemas is left out of it. `judge` says which lexemes cost too much.
 ///
 /// # Errors
 /// If a tool can't be expressed in the turn's format, or its schema can't be honoured.
-pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
-    let mut rules = Rules::new(token);
+pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, Vec<String>), GrammarError> {
+    let mut rules = Rules::new(token, judge);
+    rules.string_limit = turn.string_limit;
     let layout = turn.format.layout;
     let permitted: Vec<&Tool> = turn.permitted().collect();
     let must = turn.must_call();
@@ -32,8 +33,10 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if let Some(schema) = &turn.schema {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));
         let refused = |refusal| GrammarError::Schema { refusal };
-        rules.add("answer", &format!("%json {}", schema::strict(schema).map_err(refused)?));
-        return Ok(rules.into_text());
+        let written = schema::strict(schema).map_err(refused)?;
+        let value = rules.json(&written).map_err(refused)?;
+        rules.add("answer", &value);
+        return Ok((rules.into_text(), Vec::new()));
     }
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
     let open = turn.thinking.map(|marks| marks.open.trim_end());
@@ -50,7 +53,7 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if permitted.is_empty() {
         rules.add("start", &format!("{reasoning} {before} TEXT? {after}"));
         rules.add("TEXT", &any_text);
-        return Ok(rules.into_text());
+        return Ok((rules.into_text(), Vec::new()));
     }
 
     if turn.format.in_fences() {
@@ -82,7 +85,8 @@ pub(super) fn lark(turn: &Turn, token: Token) -> Result<String, GrammarError> {
     if !must {
         rules.add("TEXT", &any_text);
     }
-    Ok(rules.into_text())
+    let loosened = std::mem::take(&mut rules.loosened);
+    Ok((rules.into_text(), loosened))
 }
 
 /// The part of the start rule that is reasoning. `gap` says whether what follows doesn't begin with free text, so that the
@@ -122,7 +126,7 @@ fn blocks(
         if let Some(reason) = turn.format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let code = rules.arguments(Encoding::Fence, tool, index, turn.format)?;
+        let code = rules.arguments(Encoding::Fence, tool, turn.format)?;
         let (code, line) = (rules.sequence(&code), fences::first_line(&tool.name));
         blocks.push(match must {
             true => format!("{} {code}", rules.literal(&line)),
@@ -150,7 +154,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
         if let Some(reason) = format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let parts = call(turn, tool, index, rules)?;
+        let parts = call(turn, tool, rules)?;
         let body = rules.sequence(&parts);
         rules.add(&format!("call_{index}"), &body);
     }
@@ -170,7 +174,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
 }
 
 /// The parts of a call, without the opener where each call has its own.
-fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
+fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
     let format = turn.format;
     let mut parts = Vec::new();
     for (at, piece) in format.call.iter().enumerate() {
@@ -193,7 +197,7 @@ fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec
                 let head =
                     format!("{{{}: {}, {}: ", quote(keys.name), quote(&tool.name), quote(keys.arguments));
                 parts.push(Part::Literal(head));
-                parts.extend(rules.arguments(Encoding::Json, tool, index, format)?);
+                parts.extend(rules.arguments(Encoding::Json, tool, format)?);
                 if let Some((key, length)) = keys.id {
                     parts.push(Part::Literal(format!(", {}: \"", quote(key))));
                     parts.push(Part::Rule(id(length)));
@@ -201,7 +205,7 @@ fn call(turn: &Turn, tool: &Tool, index: usize, rules: &mut Rules) -> Result<Vec
                 }
                 parts.push(Part::Literal("}".into()));
             }
-            Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, index, format)?),
+            Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, format)?),
         }
     }
     Ok(parts)

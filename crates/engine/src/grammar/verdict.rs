@@ -1,11 +1,10 @@
 //! Says which texts a schema's grammar permits, without a model.
 
 use llguidance::Matcher;
-use llguidance::api::TopLevelGrammar;
 use serde_json::Value;
 use toktrie::ApproximateTokEnv;
 
-use super::{Grammar, GrammarError, Refusal, schema};
+use super::{Grammar, GrammarError, schema};
 
 impl Grammar {
     /// A grammar over single bytes.
@@ -16,20 +15,24 @@ impl Grammar {
     /// Which texts an answer under a schema can be, exactly as they are. For a grammar of bytes.
     ///
     /// # Errors
-    /// [`GrammarError::Schema`] if the schema can't be honoured.
+    /// [`GrammarError::Schema`] if the schema can't be honoured, [`GrammarError::Failed`] if llguidance fails.
     pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
         let refused = |refusal| GrammarError::Schema { refusal };
         let strict = schema::strict(schema).map_err(refused)?;
-        let parser = self.compile(TopLevelGrammar::from_json_schema(strict));
-        let parser = parser.map_err(Refusal::of_whole).map_err(refused)?;
+        let parser = self.compile_schema(&strict).map_err(refused)?;
         let matcher = Matcher::new(Ok(parser));
-        Ok(texts.iter().map(|text| permits(matcher.deep_clone(), text.as_ref())).collect())
+        texts.iter().map(|text| permits(matcher.deep_clone(), text.as_ref())).collect()
     }
 }
 
-fn permits(mut matcher: Matcher, text: &str) -> bool {
+/// A failure is none of the text's.
+fn permits(mut matcher: Matcher, text: &str) -> Result<bool, GrammarError> {
     let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
-    let consumed = matcher.try_consume_tokens(&tokens).is_ok_and(|count| count == tokens.len());
-    let complete = matcher.is_stopped() || matcher.is_accepting().unwrap_or(false);
-    consumed && complete && !matcher.is_error()
+    let judged = matcher
+        .try_consume_tokens(&tokens)
+        .and_then(|count| Ok(count == tokens.len() && (matcher.is_stopped() || matcher.is_accepting()?)));
+    judged.map_err(|error| {
+        let message = error.to_string().lines().next().unwrap_or_default().to_owned();
+        GrammarError::Failed { message }
+    })
 }

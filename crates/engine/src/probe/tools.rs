@@ -38,6 +38,7 @@ pub fn tools(count: usize) -> Vec<Tool> {
             name: format!("{verb}_{noun}"),
             description: format!("{verb} a {noun}"),
             parameters: parameters(index, noun),
+            strict: false,
         })
         .collect()
 }

@@ -35,6 +35,7 @@ impl Turns {
             format: Format::house(),
             thinking: None,
             schema: None,
+            string_limit: None,
             tools: tools(count),
             tool_choice: ToolChoice::Required,
             parallel_tool_calls: true,

@@ -93,6 +93,8 @@ pub struct Agent<'a, 's: 'a> {
     /// The records of this conversation only.
     records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
+    /// What of the tools' schemas is not guaranteed, as far as that was told.
+    loosened: Vec<String>,
 }
 
 /// What an agent gets beside its NPC.
@@ -199,7 +201,21 @@ impl<'a, 's> Agent<'a, 's> {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
         let Given { scope, depth, .. } = given;
-        Ok(Agent { session, team, npc, model, tools, offered, trace, scope, depth, records, deadline: None })
+        let (deadline, loosened) = (None, Vec::new());
+        Ok(Agent {
+            session,
+            team,
+            npc,
+            model,
+            tools,
+            offered,
+            trace,
+            scope,
+            depth,
+            records,
+            deadline,
+            loosened,
+        })
     }
 
     /// Takes up what was said elsewhere, the oldest first: words of the user and of the NPC.
@@ -392,6 +408,7 @@ impl<'a, 's> Agent<'a, 's> {
                 // The first are told again as a whole; the other ends the turn by its length, and never runs.
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
+                    self.tell_loosened(&usage.loosened);
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
                     let finish = self.take_written(&mut message, finish);
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
@@ -403,6 +420,17 @@ impl<'a, 's> Agent<'a, 's> {
             }
         }
         Err(Error::NoEnd)
+    }
+
+    /// Warns of what is not guaranteed of calls, once each.
+    fn tell_loosened(&mut self, loosened: &[String]) {
+        for what in loosened {
+            if !self.loosened.contains(what) {
+                let warning = format!("{what}; it is checked when a call arrives");
+                self.session.notify(&Notice::Warning(&warning));
+                self.loosened.push(what.clone());
+            }
+        }
     }
 
     /// Runs a call. Also gives how often it has had this result in a row.

@@ -132,7 +132,12 @@ impl Jinx {
     pub fn tool(&self, offer: &Offer) -> Tool {
         if let Some(remote) = &self.remote {
             let parameters = remote.parameters.clone();
-            return Tool { name: self.name.clone(), description: self.description.clone(), parameters };
+            return Tool {
+                name: self.name.clone(),
+                description: self.description.clone(),
+                parameters,
+                strict: false,
+            };
         }
         let properties: Map<String, Value> =
             self.inputs.iter().map(|input| (input.name.clone(), input.schema(offer))).collect();
@@ -151,6 +156,7 @@ impl Jinx {
                 "required": required,
                 "additionalProperties": false,
             }),
+            strict: false,
         }
     }
 

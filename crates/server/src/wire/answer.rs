@@ -20,7 +20,7 @@ pub enum Piece {
     /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the half of one.
     Call(ToolCall),
     /// The answer is complete. Comes last, once.
-    End(End),
+    End(Box<End>),
 }
 
 /// How an answer ended.
@@ -116,7 +116,7 @@ impl Answer {
             Piece::Text(text) => self.text += &text,
             Piece::Reasoning(text) => self.reasoning += &text,
             Piece::Call(call) => self.calls.push(call_value(&call)),
-            Piece::End(end) => self.end = Some(end),
+            Piece::End(end) => self.end = Some(*end),
         }
     }
 

@@ -20,7 +20,7 @@ fn pieces() -> Vec<Piece> {
         Piece::Text("there".into()),
         Piece::Call(call("c0")),
         Piece::Call(call("c1")),
-        Piece::End(End { finish: "tool_calls", usage, alara: Some(json!({"x": 1})) }),
+        Piece::End(Box::new(End { finish: "tool_calls", usage, alara: Some(json!({"x": 1})) })),
     ]
 }
 

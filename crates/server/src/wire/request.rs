@@ -185,10 +185,10 @@ fn tool(value: Value, place: &str) -> Result<Tool, Refusal> {
         Some(schema @ Value::Object(_)) => schema,
         Some(_) => return Err(function.refuse("parameters", "must be a JSON schema of an object")),
     };
-    // Every call is valid for its schema, whether that is asked for or not.
-    function.flag("strict")?;
+    // What can't be guaranteed is refused only where it is asked for.
+    let strict = function.flag("strict")?.unwrap_or(false);
     function.end()?;
-    Ok(Tool { name, description, parameters })
+    Ok(Tool { name, description, parameters, strict })
 }
 
 fn draws(fields: &mut Fields) -> Result<Draws, Refusal> {
@@ -256,11 +256,12 @@ fn schema(fields: &mut Fields) -> Result<Option<Value>, Refusal> {
             if given.has("description") {
                 return Err(given.refuse("description", "is not shown to the model; say it in a message"));
             }
-            // An answer is always valid for its schema, whether that is asked for or not.
-            given.flag("strict")?;
+            let strict = given.flag("strict")?.unwrap_or(true);
             given.ignore(&["name"]);
             given.end()?;
-            Some(schema)
+            // An answer is valid for its schema, unless that is not asked for and can't be.
+            let loosened = if strict { None } else { alara_engine::grammar::loosened(&schema).ok() };
+            Some(loosened.map_or(schema, |(loose, _)| loose))
         }
         _ => return Err(format.refuse("type", "must be text, json_object or json_schema")),
     };

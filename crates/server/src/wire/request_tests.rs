@@ -35,6 +35,13 @@ fn what_is_honoured() {
     let format =
         json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});
     check(json!({"response_format": format}), Request { schema: Some(schema), ..plain() });
+    // Only where strictness is waived, a keyword that can't be guaranteed is left out.
+    let set = json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true});
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    for (strict, schema) in [(json!(false), &list), (json!(true), &set), (json!(null), &set)] {
+        let format = json!({"type": "json_schema", "json_schema": {"schema": set, "strict": strict}});
+        check(json!({"response_format": format}), Request { schema: Some(schema.clone()), ..plain() });
+    }
     let draws = Draws {
         repetition_penalty: Some(1.5),
         presence_penalty: Some(-0.5),
@@ -75,6 +82,8 @@ fn tools_and_choices() {
         assert!(asked.request.parallel_tool_calls);
         let names: Vec<&str> = asked.request.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!((names, asked.not_for_npcs), (vec!["f", "g"], Some("tools")));
+        let strict: Vec<bool> = asked.request.tools.iter().map(|tool| tool.strict).collect();
+        assert_eq!(strict, [true, false]);
         assert_eq!(asked.request.tools[1].parameters, json!({"type": "object", "properties": {}}));
     };
     check(json!(null), ToolChoice::Auto);

@@ -331,6 +331,7 @@ fn tool() -> Tool {
             "required": ["unit", "rounded"],
             "additionalProperties": false
         }),
+        strict: false,
     }
 }
 

@@ -285,6 +285,9 @@ pub struct Turn {
     pub thinking: Option<Thinking>,
     /// The schema of the text, if that has to be JSON.
     pub schema: Option<Value>,
+    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself. With it lists, free-form
+    /// objects and free-form values end too, so that a call does: all but schemas that recurse. `None` = as many as come.
+    pub string_limit: Option<usize>,
 }
 
 impl Turn {
@@ -303,6 +306,7 @@ impl Turn {
             reasoning,
             thinking,
             schema: None,
+            string_limit: request.string_limit,
         }
     }
 

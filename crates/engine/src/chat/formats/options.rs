@@ -68,6 +68,7 @@ impl ParseOptions {
             reasoning: if apart { Reasoning::Optional } else { Reasoning::Never },
             thinking,
             schema: None,
+            string_limit: None,
         }
     }
 

@@ -7,7 +7,12 @@ use super::*;
 use crate::request::ToolCall;
 
 fn tool(name: &str) -> Tool {
-    Tool { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
+    Tool {
+        name: name.into(),
+        description: String::new(),
+        parameters: json!({"type": "object"}),
+        strict: false,
+    }
 }
 
 fn hermes() -> &'static Format {
@@ -23,6 +28,7 @@ fn turn(reasoning: Reasoning) -> Turn {
         parallel_tool_calls: true,
         reasoning,
         schema: None,
+        string_limit: None,
     }
 }
 
@@ -266,6 +272,7 @@ fn fixtures_agree() {
                 name: item["function"]["name"].as_str().unwrap().into(),
                 description: String::new(),
                 parameters: item["function"]["parameters"].clone(),
+                strict: false,
             });
             let thinking = format.thinking.in_template(&source);
             let turn = options.turn(format, thinking, tools.collect());

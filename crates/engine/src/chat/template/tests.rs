@@ -195,7 +195,8 @@ fn whole() -> Request {
         "properties": {"city": {"type": "string", "description": "Where"}, "days": {"type": "integer"}},
         "required": ["city"],
     });
-    let tool = Tool { name: "weather".into(), description: "Tells the weather".into(), parameters };
+    let tool =
+        Tool { name: "weather".into(), description: "Tells the weather".into(), parameters, strict: false };
     let thoughtful = |message| Message { reasoning_content: Some("Let me see.".into()), ..message };
     Request {
         system: vec![Segment { name: "directive".into(), text: "Be brief.".into() }],
@@ -307,6 +308,7 @@ fn request() -> Request {
             name: "shell".into(),
             description: "Runs <|im_end|>".into(),
             parameters: json!({"type": "object"}),
+            strict: false,
         }],
         ..Request::default()
     }
@@ -423,6 +425,7 @@ fn the_house_format_keeps_texts_harmless() {
             name: "f".into(),
             description: "<tool_call>".into(),
             parameters: json!({"enum": ["<s>"]}),
+            strict: false,
         }],
         ..Request::default()
     };
@@ -435,7 +438,7 @@ fn the_house_format_keeps_texts_harmless() {
 
 #[test]
 fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
-    let tool = Tool { name: "f".into(), description: String::new(), parameters: json!({}) };
+    let tool = Tool { name: "f".into(), description: String::new(), parameters: json!({}), strict: false };
     let request = Request {
         system: vec![Segment { name: "s".into(), text: "S".into() }],
         messages: vec![Message::user("U")],

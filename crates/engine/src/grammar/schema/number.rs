@@ -1,10 +1,11 @@
 //! Sets of numbers: an interval, whole or not, multiples of a step.
 //!
-//! Owns how such a set is handed to llguidance so that no number outside of it can be written. Knows nothing of keywords.
+//! Owns which numbers of such a set are written, so that every one of them is read as what it was meant. Knows nothing of
+//! keywords.
 
 use serde_json::{Value, json};
 
-/// The largest bound that llguidance reads exactly.
+/// The largest number that is written, where a bound asks for such.
 const LIMIT: f64 = 1e18;
 /// The smallest distance that is kept from a bound which does not belong to the interval.
 const NEAR: f64 = 1e-15;
@@ -52,13 +53,33 @@ impl Step {
         (digits > 0 && step.is_kept()).then_some(step)
     }
 
-    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step.
+    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step, and can divide by it: its
+    /// remainders have 32 bits, and room for one more digit.
     fn is_kept(self) -> bool {
         let (mut value, mut places) = (self.value(), 0);
         while value.fract() != 0.0 && places < 20 {
             (value, places) = (value * 10.0, places + 1);
         }
-        places == self.places && value == self.digits as f64 && self.digits <= u64::from(u32::MAX)
+        let most = 10u64
+            .checked_pow(self.places)
+            .and_then(|unit| self.digits.checked_mul(10)?.checked_add(9 * unit));
+        places == self.places
+            && value == self.digits as f64
+            && most.is_some_and(|most| most <= u64::from(u32::MAX))
+    }
+
+    /// Whether a decimal is a multiple of it.
+    fn divides(self, decimal: &str) -> bool {
+        let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
+        let places = self.places as usize;
+        let units = format!("{whole}{fraction:0<places$}").parse::<i128>();
+        fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
+    }
+
+    /// The steps of those multiples of it that have all of its places, one fewer, and so on: llguidance takes a multiple with
+    /// all places of the step only.
+    fn by_places(self) -> impl Iterator<Item = Step> {
+        (0..=self.places).filter_map(move |places| self.meet(Step { digits: 1, places }))
     }
 
     fn value(self) -> f64 {
@@ -133,46 +154,60 @@ impl Number {
         Some(below.into_iter().chain(above).collect())
     }
 
-    /// As schemas with inclusive bounds, the negative numbers apart, so that `-0` can't be written. Bounds beyond 10^18
-    /// are drawn in; multiples are only those that are exact in an `f64`. Left out are numbers nearer than 10^-15 to an
-    /// open bound or below zero.
+    /// As schemas with both bounds, inclusive, the negative numbers apart. Where there is no bound, it is where integers
+    /// cease to be exact in an `f64`; one beyond 10^18 is drawn in. Multiples are only those that are exact in an `f64`.
+    /// Left out are numbers nearer than 10^-15 to an open bound or below zero.
     pub fn schemas(&self) -> Vec<Value> {
         if let Some(value) = self.single() {
             return vec![json!({"const": number(value)})];
         }
-        let (mut low, mut high) = (self.low, self.high);
-        if let Some(step) = self.step {
-            // Beyond, who reads the number as an `f64` may find another one, which is no multiple.
-            let most = EXACT / 10f64.powi(step.places as i32);
-            let within = Number { low: closed(-most), high: closed(most), ..Number::default() };
-            (low, high) = self.meet(&within).map_or((low, high), |met| (met.low, met.high));
-        }
-        if low.is_some_and(|low| low.value > LIMIT) || high.is_some_and(|high| high.value < -LIMIT) {
+        let edge = (EXACT - 1.0) / 10f64.powi(self.step.map_or(0, |step| step.places as i32));
+        let is_far = |bound: Option<Bound>| bound.is_some_and(|bound| bound.value.abs() >= edge);
+        // Beyond, who reads a number as an `f64` may find another one, which is no multiple.
+        let far = self.step.is_none() && (is_far(self.low) || is_far(self.high));
+        let most = if far { LIMIT } else { edge };
+        let drawn_in = |bound: Option<Bound>, edge: f64| {
+            let bound = bound.unwrap_or(Bound { value: edge, open: false });
+            Bound { value: bound.value.abs().min(most).copysign(bound.value), ..bound }
+        };
+        if self.low.is_some_and(|low| low.value > most) || self.high.is_some_and(|high| high.value < -most) {
             return Vec::new();
         }
-        let low = low.map(|low| Bound { value: low.value.max(-LIMIT), ..low });
-        let high = high.map(|high| Bound { value: high.value.min(LIMIT), ..high });
-        let (low, high, kind, below_zero) = if self.whole {
-            (low.map(whole_above), high.map(whole_below), "integer", -1.0)
+        let (low, high) = (drawn_in(self.low, -most), drawn_in(self.high, most));
+        // Multiples of a whole step are whole.
+        let whole = self.whole || self.step.is_some_and(|step| step.places == 0);
+        let (low, high, kind, below_zero) = if whole {
+            (whole_above(low), whole_below(high), "integer", -1.0)
         } else {
-            (low.map(above), high.map(below), "number", -NEAR)
+            (above(low), below(high), "number", -NEAR)
         };
-        let negative = (low, Some(high.unwrap_or(below_zero).min(below_zero)));
-        let other = (Some(low.unwrap_or(0.0).max(0.0)), high);
-        let ranges = [negative, other].into_iter();
-        let ranges = ranges.filter(|range| !matches!(range, (Some(low), Some(high)) if low > high));
-        let schemas = ranges.map(|(low, high)| {
-            let mut schema = json!({"type": kind});
-            let step = self.step.map(Step::value);
-            for (keyword, value) in [("minimum", low), ("maximum", high), ("multipleOf", step)] {
-                if let Some(value) = value {
-                    schema[keyword] = number(value);
-                }
+        let ranges = [(low, high.min(below_zero)), (low.max(0.0), high)];
+        let mut schemas = Vec::new();
+        for (low, high) in ranges.into_iter().filter(|(low, high)| low <= high) {
+            let mut schema = json!({"type": kind, "minimum": number(low), "maximum": number(high)});
+            let Some(step) = self.step else {
+                schemas.push(schema);
+                continue;
+            };
+            for step in step.by_places() {
+                schema["multipleOf"] = number(step.value());
+                schemas.push(schema.clone());
             }
-            schema
-        });
-        schemas.collect()
+            let inside = |value: f64| low <= value && value <= high;
+            let shorter = if low < 0.0 { shorter(low) } else { shorter(high) };
+            let shorter = shorter.into_iter().filter(|(text, value)| inside(*value) && step.divides(text));
+            schemas.extend(shorter.map(|(_, value)| json!({"const": number(value)})));
+        }
+        schemas
     }
+}
+
+/// The decimals with which a decimal begins. llguidance misses those of a bound, of which they have fewer places.
+fn shorter(bound: f64) -> Vec<(String, f64)> {
+    let text = bound.to_string();
+    let point = text.find('.').unwrap_or(text.len());
+    let prefixes = (point + 2..text.len()).map(|end| text[..end].to_owned());
+    prefixes.filter_map(|text| text.parse().ok().map(|value| (text, value))).collect()
 }
 
 fn closed(value: f64) -> Option<Bound> {
@@ -205,15 +240,10 @@ fn whole_below(bound: Bound) -> f64 {
     -whole_above(Bound { value: -bound.value, ..bound })
 }
 
-/// The largest number below a bound that is safe to write as a closed one: llguidance reads decimals with up to 18 places.
+/// The largest number below a bound that is safe to write as a closed one: what is written may round, but not onto the bound.
 fn below(bound: Bound) -> f64 {
-    let mut value = bound.value;
-    if bound.open {
-        let gap = value.abs().next_up() - value.abs();
-        value -= gap.max(NEAR);
-    }
-    let places = value.to_string().split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    if places > 18 { (value / NEAR).floor() * NEAR } else { value }
+    let gap = bound.value.abs().next_up() - bound.value.abs();
+    if bound.open { bound.value - gap.max(NEAR) } else { bound.value }
 }
 
 fn above(bound: Bound) -> f64 {

@@ -39,6 +39,8 @@ pub struct Text {
     /// If it is finite, the strings; then nothing but inexact patterns is left beside.
     pub only: Option<Vec<String>>,
     pub except: Vec<String>,
+    /// The pointer to the keyword that sets the patterns.
+    pub limited_at: String,
 }
 
 /// A set of arrays.
@@ -199,6 +201,9 @@ impl Text {
         let mut both = self.clone();
         both.min = both.min.max(other.min);
         both.max = least(both.max, other.max);
+        if both.patterns.is_empty() || !other.patterns.is_empty() {
+            both.limited_at.clone_from(&other.limited_at);
+        }
         both.patterns
             .extend(other.patterns.iter().filter(|pattern| !self.patterns.contains(pattern)).cloned());
         both.except.extend(other.except.iter().filter(|text| !self.except.contains(text)).cloned());
@@ -225,7 +230,7 @@ impl Text {
             only.retain(|_| known.next().unwrap_or_default());
             false
         });
-        Text { only: Some(only), patterns: self.patterns, ..Text::default() }
+        Text { only: Some(only), patterns: self.patterns, limited_at: self.limited_at, ..Text::default() }
     }
 
     pub fn is_empty(&self) -> bool {

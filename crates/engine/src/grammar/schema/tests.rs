@@ -1,11 +1,12 @@
 use jsonschema::Validator;
-use llguidance::api::TopLevelGrammar;
+use llguidance::Matcher;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::grammar::Grammar;
+use crate::grammar::{Grammar, GrammarError};
 
 mod cases;
+mod faults;
 mod fixtures;
 mod walks;
 

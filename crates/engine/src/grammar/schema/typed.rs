@@ -61,6 +61,9 @@ pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, Refusal> {
         max: counted(map, "maxLength", at)?,
         ..Text::default()
     };
+    if let Some(keyword) = ["pattern", "format"].into_iter().find(|keyword| map.contains_key(*keyword)) {
+        set.limited_at = child(at, keyword);
+    }
     if let Some(pattern) = map.get("pattern") {
         let source = pattern.as_str().ok_or_else(|| malformed(at, "pattern", "a string"))?;
         match Pattern::search(source).map_err(|message| Refusal::new(&child(at, "pattern"), message))? {
@@ -93,7 +96,7 @@ pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, Refusal> {
         .filter_map(|shape| if let Shape::Text(text) = shape { Some(text) } else { None })
         .collect();
     let mut object = Object { rest: Some(Schema::NEVER), ..Object::default() };
-    let unlimited = |text: &Text| *text == Text { patterns: Vec::new(), ..Text::default() };
+    let unlimited = |text: &Text| *text == Text { limited_at: text.limited_at.clone(), ..Text::default() };
     let simple = |text: &Text| text.min == 0 && text.max.is_none() && text.except.is_empty();
     match texts[..] {
         _ if shapes.iter().any(|shape| matches!(shape, Shape::Reference(_))) => {

@@ -15,10 +15,18 @@ use super::shape::{Array, Object, Property, Schema, Shape, Text};
 /// The longest string or array that is written under a limit that permits more, in characters or items.
 const LONGEST: u64 = 65_536;
 
+/// How many schemas may be written for one, in which alternatives are spelled out.
+const MOST_WRITTEN: usize = 200_000;
+
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
 pub fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Refusal> {
-    let mut writer =
-        Writer { names: Vec::new(), meaning: HashMap::new(), possible: HashSet::new(), any: false };
+    let mut writer = Writer {
+        names: Vec::new(),
+        meaning: HashMap::new(),
+        possible: HashSet::new(),
+        any: false,
+        left: MOST_WRITTEN,
+    };
     writer.collect(reader, schema)?;
     writer.check_loops()?;
     writer.find_possible();
@@ -48,6 +56,8 @@ struct Writer {
     possible: HashSet<String>,
     /// Whether a definition of all values is needed.
     any: bool,
+    /// How many schemas may still be written.
+    left: usize,
 }
 
 impl Writer {
@@ -102,18 +112,16 @@ impl Writer {
     /// Finds the definitions that finite values satisfy.
     fn find_possible(&mut self) {
         loop {
-            let more: Vec<String> = self
-                .names
-                .iter()
-                .filter(|pointer| {
-                    !self.possible.contains(*pointer) && self.is_possible(&self.meaning[*pointer])
-                })
-                .cloned()
-                .collect();
-            if more.is_empty() {
+            let before = self.possible.len();
+            // What is referred to comes later.
+            for pointer in self.names.iter().rev() {
+                if !self.possible.contains(pointer) && self.is_possible(&self.meaning[pointer]) {
+                    self.possible.insert(pointer.clone());
+                }
+            }
+            if self.possible.len() == before {
                 return;
             }
-            self.possible.extend(more);
         }
     }
 
@@ -134,6 +142,13 @@ impl Writer {
         })
     }
 
+    fn spend(&mut self, schemas: usize, at: &str) -> Result<(), Refusal> {
+        self.left = self.left.checked_sub(schemas).ok_or_else(|| {
+            Refusal::new(at, "there are too many alternatives to write them all out; name what repeats in $defs, or permit less")
+        })?;
+        Ok(())
+    }
+
     fn schema(&mut self, schema: &Schema) -> Result<Value, Refusal> {
         let Schema::Union(shapes) = schema else {
             self.any = true;
@@ -144,6 +159,7 @@ impl Writer {
         if booleans == [true, true] {
             options.push(json!({"type": "boolean"}));
         }
+        self.spend(1 + shapes.len(), "")?;
         for shape in shapes {
             match shape {
                 Shape::Null => options.push(json!({"type": "null"})),
@@ -220,7 +236,6 @@ impl Writer {
         if needed.any(|property| !self.is_possible(&property.schema)) {
             return Ok(Vec::new());
         }
-        self.check_patterns(object)?;
         let rest = object.written_rest();
         let patterns: Vec<_> =
             object.patterns.iter().filter(|(_, schema)| self.is_possible(schema)).collect();
@@ -242,6 +257,12 @@ impl Writer {
             keys.insert(pattern.source(), self.schema(schema)?);
         }
         let rest = if self.is_possible(rest) { self.schema(rest)? } else { Value::Bool(false) };
+        if choices.made.len() > 1 {
+            let size = values.iter().chain(keys.values()).chain([&rest]).map(nodes).sum::<usize>();
+            self.spend(size.saturating_mul(choices.made.len()), &object.counted_at)?;
+        }
+        let patterns_at =
+            child(object.counted_at.rsplit_once('/').unwrap_or_default().0, "patternProperties");
         let schemas = choices.made.into_iter().map(|(presence, min)| {
             let mut properties = Map::new();
             let mut required = Vec::new();
@@ -260,6 +281,7 @@ impl Writer {
             let mut schema = json!({"type": "object", "properties": properties});
             if !keys.is_empty() {
                 schema["patternProperties"] = keys.clone().into();
+                schema["$comment"] = patterns_at.clone().into();
             }
             let count = required.len() as u64;
             schema["additionalProperties"] = rest.clone();
@@ -275,49 +297,6 @@ impl Writer {
         Ok(schemas.collect())
     }
 
-    /// llguidance joins the schema of a property with that of the pattern that it matches, of which it is a part already,
-    /// and finds no end if both recurse.
-    fn check_patterns(&self, object: &Object) -> Result<(), Refusal> {
-        let joined = |property: &Property| {
-            let mut patterns = object.patterns.iter();
-            !property.schema.is_never()
-                && self.recurses(&property.schema, &mut Vec::new())
-                && patterns.any(|(pattern, schema)| {
-                    pattern.matches(&property.name) != Some(false) && self.recurses(schema, &mut Vec::new())
-                })
-        };
-        let Some(property) = object.properties.iter().find(|property| joined(property)) else {
-            return Ok(());
-        };
-        let at = object.counted_at.rsplit_once('/').unwrap_or_default().0;
-        let reason = format!("property {:?} matches too, and what it may hold recurses", property.name);
-        Err(Refusal::new(&child(at, "patternProperties"), reason))
-    }
-
-    /// Whether a schema, above which those in `above` stand, contains itself.
-    fn recurses(&self, schema: &Schema, above: &mut Vec<String>) -> bool {
-        let Schema::Union(shapes) = schema else { return true };
-        shapes.iter().any(|shape| match shape {
-            Shape::Reference(pointer) if above.contains(pointer) => true,
-            Shape::Reference(pointer) => {
-                above.push(pointer.clone());
-                let recurses = self.recurses(&self.meaning[pointer], above);
-                above.pop();
-                recurses
-            }
-            Shape::Array(array) => {
-                self.recurses(&array.items, above)
-                    || array.prefix.iter().any(|item| self.recurses(item, above))
-            }
-            Shape::Object(object) => {
-                self.recurses(object.written_rest(), above)
-                    || object.properties.iter().any(|property| self.recurses(&property.schema, above))
-                    || object.patterns.iter().any(|(_, schema)| self.recurses(schema, above))
-            }
-            _ => false,
-        })
-    }
-
     fn presence(&self, property: &Property) -> Presence {
         match self.is_possible(&property.schema) {
             true if property.required => Presence::Always,
@@ -327,13 +306,23 @@ impl Writer {
     }
 }
 
+/// How many values stand in a value, itself among them.
+fn nodes(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(values) => values.iter().map(nodes).sum::<usize>(),
+        Value::Object(map) => map.values().map(nodes).sum(),
+        _ => 0,
+    }
+}
+
 fn texts(text: &Text) -> Option<Value> {
     if text.min > LONGEST {
         return None;
     }
     if let Some(only) = &text.only {
-        let limits =
-            text.patterns.iter().map(|pattern| json!({"type": "string", "pattern": pattern.source()}));
+        let limits = text.patterns.iter().map(
+            |pattern| json!({"type": "string", "pattern": pattern.source(), "$comment": text.limited_at}),
+        );
         let all: Vec<Value> = [json!({"enum": only})].into_iter().chain(limits).collect();
         return Some(json!({"allOf": all}));
     }
@@ -351,6 +340,7 @@ fn texts(text: &Text) -> Option<Value> {
     let others = patterns.split_off(patterns.len().min(1));
     if let Some(pattern) = patterns.pop() {
         schema["pattern"] = pattern.into();
+        schema["$comment"] = text.limited_at.clone().into();
     }
     if others.is_empty() {
         return Some(schema);
@@ -376,11 +366,10 @@ fn differing(array: &Array, most: u64) -> Option<Vec<Value>> {
         }
     }
     arrays.retain(|items| items.len() as u64 >= array.min);
-    let constants = arrays.into_iter().map(|array| {
-        let items: Vec<&Value> = array.into_iter().map(|index| &values[index]).collect();
-        json!({"const": items})
-    });
-    Some(constants.collect())
+    let constants = arrays
+        .into_iter()
+        .map(|array| array.into_iter().map(|index| values[index].clone()).collect::<Vec<Value>>());
+    Some(vec![json!({"enum": constants.collect::<Vec<_>>()})])
 }
 
 /// The values of a schema, if they are few and all different.

@@ -31,7 +31,7 @@ fn json_between_tags_may_contain_the_tags() {
     let items = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "items": {"type": "string"}}}});
     let vocabulary = Vocabulary::get(Kind::Text);
     let format = Format::from_name("qwen-xml").unwrap();
-    let tools = vec![Tool { name: "f".into(), description: String::new(), parameters: items }];
+    let tools = vec![Tool { name: "f".into(), description: String::new(), parameters: items, strict: false }];
     let turn = Turn { format, tools, ..turn(ToolChoice::Required) };
     let value = json!({"a": ["x</parameter></function></tool_call>", "\"]</parameter>"]});
     let arguments = value.as_object().unwrap().clone();
@@ -120,7 +120,12 @@ fn json_is_not_searched_for_markers() {
 
 #[test]
 fn names_that_a_format_can_not_express_are_refused() {
-    let tool = |name: &str| Tool { name: name.into(), description: String::new(), parameters: json!({}) };
+    let tool = |name: &str| Tool {
+        name: name.into(),
+        description: String::new(),
+        parameters: json!({}),
+        strict: false,
+    };
     let check = |format: &str, names: &[&str], expected: Option<&str>| {
         let tools = names.iter().map(|name| tool(name)).collect();
         let turn = Turn { tools, format: Format::from_name(format).unwrap(), ..turn(ToolChoice::Required) };
@@ -141,7 +146,7 @@ fn names_that_a_format_can_not_express_are_refused() {
 #[test]
 fn arguments_between_tags_read_back_or_are_refused() {
     let check = |parameters: Value, expected: Option<&str>| {
-        let tools = vec![Tool { name: "f".into(), description: String::new(), parameters }];
+        let tools = vec![Tool { name: "f".into(), description: String::new(), parameters, strict: true }];
         let format = Format::from_name("qwen-xml").unwrap();
         let turn = Turn { tools, format, ..turn(ToolChoice::Required) };
         let refusal = Vocabulary::get(Kind::Text).constraint(&turn).err().map(|error| error.to_string());

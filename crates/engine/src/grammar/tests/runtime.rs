@@ -7,7 +7,7 @@ use crate::probe;
 
 impl Vocabulary {
     /// That of a tokenizer, with the markers that it has.
-    fn of_tokenizer(tokenizer: &Tokenizer) -> (Vocabulary, impl Fn(&str) -> Option<u32>) {
+    pub(super) fn of_tokenizer(tokenizer: &Tokenizer) -> (Vocabulary, impl Fn(&str) -> Option<u32>) {
         (Vocabulary::of(Kind::Text, tokenizer.env()), |text: &str| tokenizer.id(text))
     }
 }

@@ -71,6 +71,7 @@ impl Answer {
             reasoning: Reasoning::Optional,
             thinking: Some(format.thinking),
             schema: request.schema.clone(),
+            string_limit: None,
         };
         let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);
         Answer {

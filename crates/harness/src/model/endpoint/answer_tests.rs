@@ -8,6 +8,7 @@ fn request(tools: &[&str]) -> Request {
         name: (*name).into(),
         description: String::new(),
         parameters: json!({"type": "object"}),
+        strict: false,
     };
     Request { tools: tools.iter().map(tool).collect(), parallel_tool_calls: true, ..Request::default() }
 }

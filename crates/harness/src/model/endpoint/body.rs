@@ -166,7 +166,7 @@ mod tests {
     fn tool() -> Tool {
         let parameters =
             json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
-        Tool { name: "f".into(), description: "Does".into(), parameters }
+        Tool { name: "f".into(), description: "Does".into(), parameters, strict: false }
     }
 
     fn conversation() -> Request {

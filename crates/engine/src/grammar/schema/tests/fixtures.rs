@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use llguidance::Matcher;
-
 use super::*;
 
 fn records(file: &str) -> Option<Vec<Value>> {
@@ -94,8 +92,7 @@ fn no_invalid_text_is_permitted() {
         for (text, verdict) in wrong.iter().zip(bytes.verdicts(schema, &wrong).unwrap()) {
             assert!(!verdict, "{id} permits {text}");
         }
-        let grammar = TopLevelGrammar::from_json_schema(strict(schema).unwrap());
-        let matcher = Matcher::new(Ok(bytes.compile(grammar).unwrap()));
+        let matcher = Matcher::new(Ok(bytes.compile_schema(&strict(schema).unwrap()).unwrap()));
         let is_permitted = |text: &String| {
             let value = serde_json::from_str(text).ok()?;
             let mut spelled = spell_value(matcher.clone(), &value)?;

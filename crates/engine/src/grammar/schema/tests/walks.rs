@@ -5,17 +5,12 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use llguidance::Matcher;
-
 use super::*;
 
 /// A text that the grammar of a schema permits, from random bytes that rather end things than go on; `None` if it has
 /// no end after some hundred bytes, or if llguidance refuses to build it.
 fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
-    let mut matcher = grammar
-        .compile(TopLevelGrammar::from_json_schema(schema.clone()))
-        .map(|parser| Matcher::new(Ok(parser)))
-        .ok()?;
+    let mut matcher = grammar.compile_schema(schema).map(|parser| Matcher::new(Ok(parser))).ok()?;
     let mut state = seed | 1;
     let mut text = Vec::new();
     while !matcher.is_stopped() && text.len() < 400 {

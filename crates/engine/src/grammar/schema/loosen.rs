@@ -1,0 +1,97 @@
+//! Schemas without the keywords that can't be guaranteed, and what is checked in their place.
+
+use serde_json::{Map, Value};
+
+use super::{Refusal, strict};
+
+/// How many keywords may be left out.
+const MOST: usize = 32;
+
+/// Makes something of a schema without the keywords for which it is refused: `refusal` is the first. Says which were left
+/// out. All values of the schema stay possible, and what else is can be found out by [`violation`].
+///
+/// # Errors
+/// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be checked.
+pub fn loosen<T>(
+    schema: &Value,
+    refusal: Refusal,
+    mut make: impl FnMut(&Value) -> Result<T, Refusal>,
+) -> Result<(T, Vec<Refusal>), Refusal> {
+    if validator(schema).is_err() {
+        return Err(refusal);
+    }
+    let (mut loose, mut left_out) = (schema.clone(), vec![refusal]);
+    while let Some(latest) = left_out.last()
+        && left_out.len() <= MOST
+        && leave_out(&mut loose, &latest.pointer).is_some()
+    {
+        match make(&loose) {
+            Ok(made) => return Ok((made, left_out)),
+            Err(refusal) => left_out.push(refusal),
+        }
+    }
+    // What is left out already is not what stands in the way.
+    Err(left_out.swap_remove(left_out.len() - 1))
+}
+
+/// A schema without the keywords that can't be guaranteed, and these.
+///
+/// # Errors
+/// [`Refusal`] if leaving keywords out doesn't help.
+pub fn loosened(schema: &Value) -> Result<(Value, Vec<Refusal>), Refusal> {
+    match strict(schema) {
+        Ok(_) => Ok((schema.clone(), Vec::new())),
+        Err(refusal) => loosen(schema, refusal, |loose| strict(loose).map(|_| loose.clone())),
+    }
+}
+
+/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody can tell.
+pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
+    let arguments = Value::Object(arguments.clone());
+    let validator = validator(parameters).ok()?;
+    let error = validator.iter_errors(&arguments).next()?;
+    let place = error.instance_path().to_string();
+    Some(if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
+}
+
+fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
+    jsonschema::options().should_validate_formats(true).build(schema).map_err(|error| error.to_string())
+}
+
+/// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole. `None` if nothing is there.
+fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
+    let mut path: Vec<String> =
+        pointer.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~")).collect();
+    let mut at = 0;
+    let mut is_name = false;
+    while at < path.len() {
+        is_name = false;
+        match path[at].as_str() {
+            "not" | "if" | "oneOf" => path.truncate(at + 1),
+            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas"
+            | "dependencies" => {
+                at += 1;
+                is_name = at < path.len();
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let last = path.pop()?;
+    let parent = path.iter().try_fold(schema, |value, key| match value {
+        Value::Object(map) => map.get_mut(key),
+        Value::Array(values) => values.get_mut(key.parse::<usize>().ok()?),
+        _ => None,
+    })?;
+    match parent {
+        // Where a name stands, it is what it means that is left out.
+        Value::Object(map) if is_name => {
+            let value = map.get_mut(&last).filter(|value| **value != Value::Bool(true))?;
+            *value = Value::Bool(true);
+        }
+        Value::Object(map) => drop(map.shift_remove(&last)?),
+        Value::Array(values) => *values.get_mut(last.parse::<usize>().ok()?)? = Value::Bool(true),
+        _ => return None,
+    }
+    Some(())
+}

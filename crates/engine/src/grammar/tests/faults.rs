@@ -1,0 +1,184 @@
+//! Faults that were, each by its name: turns that do not end, and tools that take a request down.
+
+use super::*;
+
+/// A model that never closes anything by itself: of what may follow it takes the first of these.
+fn stubborn(vocabulary: &Vocabulary, turn: &Turn, wanted: &[u8], most: usize) -> String {
+    let mut constraint = vocabulary.constraint(turn).unwrap().unwrap();
+    let eos = vocabulary.env.tok_trie().eos_tokens();
+    let mut tokens = Vec::new();
+    while tokens.len() < most {
+        for token in constraint.forced().unwrap() {
+            constraint.accept(token).unwrap();
+            tokens.push(token);
+        }
+        let mut logits = vec![0.0; vocabulary.size()];
+        constraint.mask(&mut logits).unwrap();
+        let allowed = |token: u32| logits[token as usize] == 0.0;
+        let preferred = wanted.iter().map(|&byte| u32::from(byte)).find(|&token| allowed(token));
+        let token = preferred.or_else(|| (0..logits.len() as u32).find(|&token| allowed(token))).unwrap();
+        constraint.accept(token).unwrap();
+        if eos.contains(&token) {
+            return vocabulary.text(&tokens);
+        }
+        tokens.push(token);
+    }
+    panic!("{:?} has no end after {most} tokens: {}", turn.format, vocabulary.text(&tokens))
+}
+
+#[test]
+fn a_call_ends_where_strings_are_limited() {
+    let file = json!({"type": "object", "required": ["path", "content"], "properties": {
+        "path": {"type": "string", "maxLength": 40}, "content": {"type": "string"}}});
+    let vocabulary = Vocabulary::get(Kind::Control);
+    for format in Format::all() {
+        let tools = vec![Tool {
+            name: "write_file".into(),
+            description: String::new(),
+            parameters: file.clone(),
+            strict: false,
+        }];
+        let turn =
+            Turn { format, tools, thinking: None, string_limit: Some(700), ..turn(ToolChoice::Required) };
+        let text = stubborn(vocabulary, &turn, b"a", 2000);
+        let parsed = parse(&turn, &text);
+        let call = parsed.iter().find_map(|piece| match piece {
+            Parsed::ToolCall { arguments, .. } => Some(arguments),
+            _ => None,
+        });
+        let arguments = call.unwrap_or_else(|| panic!("{format:?}: {parsed:?} of {text}"));
+        let length = |key: &str| arguments[key].as_str().unwrap().chars().count();
+        assert_eq!((length("path"), length("content")), (40, 700), "{format:?}");
+    }
+}
+
+#[test]
+fn lists_and_free_values_end_where_strings_are_limited() {
+    let vocabulary = Vocabulary::get(Kind::Control);
+    let format = Format::from_name("hermes").unwrap();
+    let parameters = json!({"type": "object", "required": ["list", "free", "map"], "properties": {
+        "list": {"type": "array", "items": {"type": "string"}}, "free": {},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}}}});
+    let tools = vec![Tool {
+        name: "f".into(),
+        description: String::new(),
+        parameters: parameters.clone(),
+        strict: false,
+    }];
+    let turn = Turn { format, tools, thinking: None, string_limit: Some(20), ..turn(ToolChoice::Required) };
+    for wanted in [&b",[\"a"[..], b",{\"a", b"[", b"{\"", b"1,"] {
+        let text = stubborn(vocabulary, &turn, wanted, 20_000);
+        let parsed = parse(&turn, &text);
+        let call = parsed.iter().find_map(|piece| match piece {
+            Parsed::ToolCall { arguments, .. } => Some(arguments.clone()),
+            _ => None,
+        });
+        validate(&Value::Object(call.unwrap()), &parameters).unwrap();
+    }
+}
+
+#[test]
+fn a_limit_of_strings_costs_little() {
+    let Some(tokenizer) = shared_vocabulary("qwen2") else { return };
+    let vocabulary = Vocabulary::of(Kind::Text, tokenizer.env());
+    let text = "fn main() {\n    println!(\"Hello, world: {}\", 4 + 5);\n}\n".repeat(60);
+    let arguments = json!({"path": "src/main.rs", "content": text});
+    let parameters = json!({"type": "object", "required": ["path", "content"], "properties": {
+        "path": {"type": "string"}, "content": {"type": "string"}}});
+    // As if the vocabulary had the marker that ends a value.
+    let token = |text: &str| (text == "</arg_value>").then(|| tokenizer.id("<|im_start|>")).flatten();
+    for format in ["hermes", "qwen-xml", "glm"] {
+        let format = Format::from_name(format).unwrap();
+        let tools = vec![Tool {
+            name: "write_file".into(),
+            description: String::new(),
+            parameters: parameters.clone(),
+            strict: false,
+        }];
+        for string_limit in [None, Some(4000)] {
+            let turn = Turn {
+                format,
+                tools: tools.clone(),
+                thinking: None,
+                string_limit,
+                ..turn(ToolChoice::Required)
+            };
+            let started = Instant::now();
+            let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+            let compiled = started.elapsed();
+            let call = ToolCall {
+                id: String::new(),
+                name: "write_file".into(),
+                arguments: arguments.as_object().cloned().unwrap(),
+            };
+            let text = format.render_call(&call).unwrap().replace("</arg_value>", "<|im_start|>");
+            let canonical = tokenizer.encode_within(&text).unwrap();
+            let (mut worst, mut total) = (Duration::ZERO, Duration::ZERO);
+            for &token in &canonical {
+                let before = constraint.usage().step_time;
+                constraint.mask(&mut vec![0.0; vocabulary.size()]).unwrap();
+                constraint.accept(token).unwrap();
+                let took = constraint.usage().step_time - before;
+                (worst, total) = (worst.max(took), total + took);
+            }
+            let mean = total / canonical.len() as u32;
+            println!(
+                "{format:?}, {string_limit:?}: compiled in {compiled:?}, {} masks, mean {mean:?}, worst {worst:?}",
+                canonical.len()
+            );
+            // Generous: other tests run at the same time.
+            assert!(mean < Duration::from_millis(20), "{format:?}: {mean:?}");
+        }
+    }
+}
+
+#[test]
+fn one_keyword_does_not_take_a_request_down() {
+    let mut turn = turn(ToolChoice::Auto);
+    turn.tools[1].parameters = json!({"type": "object", "properties": {
+        "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+        "mail": {"type": "string", "pattern": "^(?!\\.)[a-z.]+@[a-z.]+$"}}});
+    for format in Format::all() {
+        let turn = Turn { format, ..turn.clone() };
+        let constraint = Vocabulary::get(Kind::Control).constraint(&turn);
+        let constraint = constraint.unwrap_or_else(|error| panic!("{format:?}: {error}")).unwrap();
+        let loosened = constraint.loosened();
+        for place in
+            ["uniqueItems at /properties/tags/uniqueItems: ", "pattern at /properties/mail/pattern: "]
+        {
+            let told = format!("tool get_weather: {place}");
+            assert!(loosened.iter().any(|what| what.starts_with(&told)), "{loosened:?}");
+        }
+        // From the cache too.
+        let again = Vocabulary::get(Kind::Control).constraint(&turn).unwrap().unwrap();
+        assert_eq!((again.usage().compiled, again.loosened()), (0, loosened));
+    }
+    turn.tools[1].strict = true;
+    let refusal = Vocabulary::get(Kind::Control).constraint(&turn).err().unwrap().to_string();
+    assert!(refusal.contains("pattern at /properties/mail/pattern"), "{refusal}");
+    turn.tools[1].strict = false;
+    turn.tools[1].parameters = json!({"type": "object", "properties": {"a": {"type": "kaboom"}}});
+    assert!(Vocabulary::get(Kind::Control).constraint(&turn).is_err());
+}
+
+#[test]
+fn what_costs_too_much_is_found_when_it_is_compiled() {
+    let Some(tokenizer) = shared_vocabulary("qwen2") else { return };
+    let (vocabulary, token) = Vocabulary::of_tokenizer(&tokenizer);
+    let mail = json!({"type": "string", "format": "email", "pattern": "@example\\.com$"});
+    let mut turn = turn(ToolChoice::Required);
+    turn.tools[1].parameters = json!({"type": "object", "properties": {"mail": mail}, "required": ["mail"]});
+    let place = "pattern at /properties/mail/pattern: what it permits takes too much work";
+    let constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+    assert!(
+        constraint.loosened()[0].starts_with(&format!("tool get_weather: {place}")),
+        "{:?}",
+        constraint.loosened()
+    );
+    turn.tools[1].strict = true;
+    let refusal = vocabulary.grammar.constraint(&turn, &token).err().unwrap().to_string();
+    assert!(refusal.contains(place), "{refusal}");
+    // What is dear but not too dear keeps to its pattern.
+    turn.tools[1].parameters["properties"]["mail"] = json!({"type": "string", "format": "email"});
+    assert!(vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap().loosened().is_empty());
+}
