@@ -81,7 +81,17 @@ fn two_processes_share_a_folder() {
 fn memory_for_keys_and_values_is_bounded() {
     let place = Place(tempfile::tempdir().unwrap());
     let run = |size: &str| {
-        place.alara(&["run", "--yes", "--workdir", ".", "--cache", "off", "--kv-size", size, "count the files"])
+        place.alara(&[
+            "run",
+            "--yes",
+            "--workdir",
+            ".",
+            "--cache",
+            "off",
+            "--kv-size",
+            size,
+            "count the files",
+        ])
     };
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let output = run("0.5");

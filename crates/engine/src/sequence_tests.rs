@@ -221,7 +221,7 @@ fn a_string_without_end_is_closed_where_a_call_must_be_made() {
     let stage = Stage::new();
     let parameters =
         json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
-    let tools = vec![Tool { name: "tell".into(), description: String::new(), parameters }];
+    let tools = vec![Tool { name: "tell".into(), description: String::new(), parameters, strict: false }];
     let play = |tool_choice: ToolChoice| {
         let one_call = turn(tool_choice, Reasoning::Never);
         let turn = Turn { tools: tools.clone(), parallel_tool_calls: false, ..one_call };

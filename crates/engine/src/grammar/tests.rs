@@ -261,7 +261,7 @@ pub(crate) fn code_tools() -> Vec<Tool> {
         let mut properties = json!({argument: {"type": "string", "maxLength": 40}});
         properties.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let parameters = json!({"type": "object", "properties": properties, "required": [argument]});
-        Tool { name: name.into(), description: String::new(), parameters }
+        Tool { name: name.into(), description: String::new(), parameters, strict: false }
     };
     vec![
         tool("shell", "command", json!({})),

@@ -5,7 +5,12 @@ use super::*;
 fn tools() -> Vec<Tool> {
     let parameters = json!({"type": "object", "properties": {"command": {"type": "string"}}});
     ["shell", "read_file"]
-        .map(|name| Tool { name: name.into(), description: String::new(), parameters: parameters.clone() })
+        .map(|name| Tool {
+            name: name.into(),
+            description: String::new(),
+            parameters: parameters.clone(),
+            strict: false,
+        })
         .into()
 }
 
