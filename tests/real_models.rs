@@ -129,6 +129,7 @@ fn forced_calls_are_valid_in_a_hundred_of_a_hundred_turns() {
         name: name.to_owned(),
         description: description.to_owned(),
         parameters,
+        strict: false,
     };
     let tools = vec![
         tool(

@@ -62,7 +62,8 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
         if !must {
             rules.add("TEXT", &any_text);
         }
-        return Ok(rules.into_text());
+        let loosened = std::mem::take(&mut rules.loosened);
+        return Ok((rules.into_text(), loosened));
     }
     let opener = turn.format.opener();
     let open = rules.literal(turn.format.opening());
