@@ -4,7 +4,7 @@
 //! texts of the special ones.
 
 pub mod formats;
-mod json;
+pub(crate) mod json;
 pub mod template;
 
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn};

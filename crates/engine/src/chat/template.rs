@@ -19,6 +19,7 @@ use minijinja::{Environment, Error};
 use serde_json::Map;
 
 use super::Format;
+use crate::jinja;
 use crate::request::Request;
 use environment::Raised;
 pub use family::{Family, Traits};
@@ -103,11 +104,9 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Syntax`] if the source is not valid Jinja.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
-        if let Some(line) = limits::too_long(source) {
-            return Err(TemplateError::Syntax { line, message: "the template is too long".into() });
-        }
         let mut environment = environment::hugging_face();
-        let text = environment::without_generation_tags(source);
+        let text = jinja::bounded(&environment::without_generation_tags(source), &jinja::MARKS)
+            .map_err(|refused| TemplateError::Syntax { line: refused.line, message: refused.what.into() })?;
         let looked_up = limits::on_deep_stack(|| {
             let added =
                 environment.add_template_owned(NAME, text).and_then(|()| environment.get_template(NAME));

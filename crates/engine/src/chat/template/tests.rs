@@ -377,9 +377,9 @@ fn hostile_templates_end_with_an_error() {
         "recursion",
     );
     check("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recursion");
-    check(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "recursion");
+    check(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "nests too deep");
     check(&"{% if true %}".repeat(9999), "recursion");
-    check(&format!("{{{{ {}1 }}}}", "-".repeat(99_999)), "too long");
+    check(&format!("{{{{ {}1 }}}}", "-".repeat(99_999)), "nests too deep");
     check("{{ 'a' * 999999999999 }}", "");
     check("{{ range(999999999) }}", "");
     check("{{ 'a'|indent(999999999999999999) }}", "width");
@@ -387,7 +387,9 @@ fn hostile_templates_end_with_an_error() {
     check("{% import '/etc/passwd' as x %}", "");
     let nested = "{% set n = namespace(x=[]) %}{% for a in range(99999) %}{% for b in range(9) %}\
         {% set n.x = [[[[[[[[n.x]]]]]]]] %}{% endfor %}{% endfor %}";
-    check(nested, "fuel");
+    check(nested, "nested too deep");
+    check("{% set n = namespace() %}{% set n.a = n %}{{ n }}", "a namespace can't be kept");
+    check("{{ strftime_now('%999999999d') }}", "99 characters");
 }
 
 #[test]
