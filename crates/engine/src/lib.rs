@@ -15,6 +15,7 @@ mod error;
 pub mod facts;
 pub mod gguf;
 pub mod grammar;
+pub mod jinja;
 pub mod layers;
 mod listener;
 mod logits;

@@ -163,7 +163,7 @@ impl Contents {
 
         let types = types(gguf);
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
-        let template = text("tokenizer.chat_template");
+        let template = text("tokenizer.chat_template").filter(|template| !template.trim().is_empty());
         if let Some(tokenizer) = &tokenizer
             && let Err(problem) = chat_template(gguf, tokenizer, None)
         {

@@ -8,11 +8,13 @@ mod family;
 mod house;
 mod limits;
 mod messages;
+mod probe;
 mod signature;
 mod stand_ins;
 mod turns;
 
 use std::error::Error as _;
+use std::sync::OnceLock;
 
 use jiff::civil::DateTime;
 use minijinja::value::{Serde, Value};
@@ -20,11 +22,13 @@ use minijinja::{Environment, Error};
 use serde_json::Map;
 
 use super::Format;
+use crate::jinja;
 use crate::request::Request;
 use environment::Raised;
 pub use family::{Family, Traits};
 pub use house::house_messages;
 use messages::{Dialect, tool_value};
+use probe::Reading;
 use stand_ins::StandIns;
 
 /// What can go wrong with a chat template.
@@ -63,6 +67,19 @@ pub enum TemplateError {
         /// Text of the control token.
         token: String,
     },
+    /// What a message says does not stand in the prompt.
+    #[error(
+        "{template} leaves out what the {role} says (`{text}`), so that the model would answer to something else; \
+         `--chat-template` gives another one"
+    )]
+    Lost {
+        /// Which template.
+        template: String,
+        /// Whose message.
+        role: String,
+        /// The beginning of its text.
+        text: String,
+    },
     /// The tools and calls that the template has no place for can't be put into texts.
     #[error("tools can't be described to a model whose chat template has no place for them: {message}")]
     House {
@@ -87,8 +104,14 @@ pub struct Prompt {
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
+    /// What errors call it.
+    name: String,
     source: String,
     dialect: Dialect,
+    /// How it reads texts, once that was looked at.
+    reading: OnceLock<Reading>,
+    /// The template for requests that have tools, if that is another one.
+    tool_use: Option<Box<ChatTemplate>>,
     /// How calls are written, if that is known.
     calls: Option<&'static Format>,
     bos: String,
@@ -98,17 +121,18 @@ pub struct ChatTemplate {
 
 const NAME: &str = "chat";
 
+/// Bytes of a message that an error about it shows.
+const SHOWN: usize = 60;
+
 impl ChatTemplate {
     /// Compiles `source`; `bos` and `eos` are the texts of the model's tokens of these names, or empty.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`] if the source is not valid Jinja.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
-        if let Some(line) = limits::too_long(source) {
-            return Err(TemplateError::Syntax { line, message: "the template is too long".into() });
-        }
         let mut environment = environment::hugging_face();
-        let text = environment::without_generation_tags(source);
+        let text = jinja::bounded(&environment::without_generation_tags(source), &jinja::MARKS)
+            .map_err(|refused| TemplateError::Syntax { line: refused.line, message: refused.what.into() })?;
         let looked_up = limits::on_deep_stack(|| {
             let added =
                 environment.add_template_owned(NAME, text).and_then(|()| environment.get_template(NAME));
@@ -118,7 +142,10 @@ impl ChatTemplate {
         Ok(ChatTemplate {
             dialect: Dialect::of(source, &looked_up),
             environment,
+            name: "the chat template".into(),
             source: source.into(),
+            reading: OnceLock::new(),
+            tool_use: None,
             calls: None,
             bos: bos.into(),
             eos: eos.into(),
@@ -132,17 +159,38 @@ impl ChatTemplate {
         ChatTemplate { variables, ..self }
     }
 
+    /// The same template under a name that errors call it by.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        ChatTemplate { name: name.into(), ..self }
+    }
+
+    /// The same template, with another one for requests that have tools.
+    #[must_use]
+    pub fn with_tool_use(self, template: ChatTemplate) -> Self {
+        ChatTemplate { tool_use: Some(Box::new(template)), ..self }
+    }
+
+    /// The template that renders `request`.
+    pub fn serving(&self, request: &Request) -> &ChatTemplate {
+        self.tool_use.as_deref().filter(|_| !request.tools.is_empty()).unwrap_or(self)
+    }
+
     /// The same template for a model that writes calls in `format`, which matters where the template prints none, and where
     /// the format is one that has to be described.
     #[must_use]
     pub fn with_calls(self, format: &'static Format) -> Self {
         let dialect = self.dialect.without(format.described());
-        ChatTemplate { calls: Some(format), dialect, ..self }
+        let tool_use = self.tool_use.map(|template| Box::new(template.with_calls(format)));
+        ChatTemplate { calls: Some(format), dialect, tool_use, ..self }
     }
 
     /// How the models that the template is written for write calls: in the house format if it prints neither tools nor calls;
     /// `None` if it prints some in a way that we don't know.
     pub fn format(&self) -> Option<&'static Format> {
+        if let Some(template) = &self.tool_use {
+            return template.format();
+        }
         let house = self.dialect.without_tools && self.dialect.without_calls;
         if house { Some(Format::house()) } else { Format::detect(&self.source) }
     }
@@ -187,14 +235,18 @@ impl ChatTemplate {
     /// Renders the prompt for a request. `control` are the texts of the model's control tokens.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render_values`], and [`TemplateError::NoStandIn`].
+    /// As [`ChatTemplate::render_values`], [`TemplateError::NoStandIn`], and [`TemplateError::Lost`].
     pub fn render(
         &self,
         request: &Request,
         control: &[String],
         now: DateTime,
     ) -> Result<Prompt, TemplateError> {
+        if !std::ptr::eq(self, self.serving(request)) {
+            return self.serving(request).render(request, control, now);
+        }
         let dialect = self.dialect;
+        let reading = *self.reading.get_or_init(|| Reading::of(self));
         let mut messages = dialect.messages(request);
         let mut tools: Vec<_> = request.tools.iter().map(tool_value).collect();
 
@@ -212,12 +264,14 @@ impl ChatTemplate {
             let (tools, must) = (std::mem::take(&mut tools), house::must(request));
             house::describe(&mut messages, &tools, format, dialect.without_results, must)?;
         }
-        if dialect.without_system {
+        if dialect.without_system || reading.without_system {
             house::with_system_in_first_turn(&mut messages);
         }
         if dialect.alternating {
             messages = turns::alternating(messages);
         }
+
+        reading.give_parts(&mut messages);
 
         let mut variables = Map::new();
         variables.insert("messages".into(), messages.into());
@@ -236,6 +290,12 @@ impl ChatTemplate {
         }
         variables.insert("add_generation_prompt".into(), true.into());
         let text = self.render_values(&variables, now)?;
+        let messages = variables["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some((role, said)) = probe::lost(messages, &text) {
+            let (template, role) = (self.name.clone(), role.to_owned());
+            let text = said[..said.floor_char_boundary(SHOWN)].to_owned();
+            return Err(TemplateError::Lost { template, role, text });
+        }
 
         // A template that can't do without the generation prompt has none that could be told apart.
         variables.insert("add_generation_prompt".into(), false.into());

@@ -343,7 +343,8 @@ impl Engine {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
         let format = self.format.unwrap_or(Format::house());
-        let asked = Turn::new(format, request, self.template.source(), &prompt.generation_prompt);
+        let asked =
+            Turn::new(format, request, self.template.serving(request).source(), &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
         let room = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();

@@ -1,9 +1,15 @@
 //! Which chat template a model file uses: the one that was given, else its own, else the one of its family.
+//!
+//! A file may have several, by name. As in Hugging Face's `get_chat_template`, `tool_use` serves requests that have tools, and the
+//! default one all others.
 
-use crate::chat::{ChatTemplate, Family, Traits};
+use crate::chat::{ChatTemplate, Family, TemplateError, Traits};
 use crate::gguf::Gguf;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+
+/// The metadata key of a file's template; others have a name behind it.
+const KEY: &str = "tokenizer.chat_template";
 
 /// The template of a model file.
 #[derive(Debug)]
@@ -12,12 +18,13 @@ pub struct Chosen {
     pub template: ChatTemplate,
     /// The model's family, if it is one that can be told for sure.
     pub family: Option<&'static Family>,
-    /// Why the template is the family's and not the file's, for people.
+    /// Why the template is not the file's, for people.
     pub note: Option<String>,
 }
 
 /// The chat template of the model in `gguf`: `given`, a template's source, wins over the file's own, and that over the
-/// built-in one of the model's family, which serves files without a template or with one that can't be compiled.
+/// built-in one of the model's family, which serves files without a template or with one that can't be compiled. A template of
+/// white space is none.
 ///
 /// # Errors
 /// If the given template can't be compiled, or the file's can't be used and its family is not known.
@@ -39,12 +46,39 @@ pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) ->
     .map_err(|message| Error::FamilyTable { message })?;
 
     if let Some(source) = given {
-        return Ok(Chosen { template: ChatTemplate::new(source, bos, eos)?, family, note: None });
+        let template = ChatTemplate::new(source, bos, eos)?.with_name("the chat template that was given");
+        return Ok(Chosen { template, family, note: None });
     }
     let file = || gguf.name().to_owned();
-    let own = metadata.str("tokenizer.chat_template")?.map(|source| ChatTemplate::new(source, bos, eos));
+    let own = |name: &str| -> Result<Option<std::result::Result<ChatTemplate, TemplateError>>> {
+        let key = if name.is_empty() { KEY.to_owned() } else { format!("{KEY}.{name}") };
+        let source = metadata.str(&key)?.filter(|source| !source.trim().is_empty());
+        let named =
+            |template: ChatTemplate| template.with_name(format!("the chat template of {} (`{key}`)", file()));
+        Ok(source.map(|source| ChatTemplate::new(source, bos, eos).map(named)))
+    };
+    let (default, tool_use) =
+        (own("")?.map_or_else(|| own("default"), |own| Ok(Some(own)))?, own("tool_use")?);
+    let (own, tool_use) = match (default, tool_use) {
+        // The only one there is serves all.
+        (None, tool_use) => (tool_use, None),
+        both => both,
+    };
     let (family, why) = match (own, family) {
-        (Some(Ok(template)), _) => return Ok(Chosen { template, family, note: None }),
+        (Some(Ok(template)), _) => {
+            let (template, note) = match tool_use {
+                None => (template, None),
+                Some(Ok(tool_use)) => (template.with_tool_use(tool_use), None),
+                Some(Err(reason)) => {
+                    let note = format!(
+                        "{} has a broken chat template for tools ({reason}); its default one is used",
+                        file()
+                    );
+                    (template, Some(note))
+                }
+            };
+            return Ok(Chosen { template, family, note });
+        }
         (Some(Err(reason)), None) => return Err(Error::BrokenTemplate { file: file(), reason }),
         (None, None) => {
             return Err(Error::NoTemplate { file: file(), families: Family::names().join(", ") });
@@ -52,7 +86,9 @@ pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) ->
         (Some(Err(reason)), Some(family)) => (family, format!("has a broken chat template ({reason})")),
         (None, Some(family)) => (family, "has no chat template".to_owned()),
     };
-    let template = ChatTemplate::new(family.template(), bos, eos)?.with_variables(family.variables.clone());
+    let template = ChatTemplate::new(family.template(), bos, eos)?
+        .with_variables(family.variables.clone())
+        .with_name(format!("the built-in chat template for {}", family.name));
     let note = format!("{} {why}; the built-in one for {} is used", gguf.name(), family.name);
     Ok(Chosen { template, family: Some(family), note: Some(note) })
 }

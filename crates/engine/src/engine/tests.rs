@@ -437,10 +437,17 @@ fn a_file_s_own_template_wins_and_its_family_s_serves_without() {
         assert!(rendered.text.starts_with(prompt), "{}", rendered.text);
         assert_eq!(chosen.note.unwrap_or_default(), note);
     };
-    check("qwen3", Some("own"), None, "own", "");
-    check("qwen3", Some("own"), Some("given"), "given", "");
+    check("qwen3", Some("own {{ messages[0].content }}"), None, "own hi", "");
+    check("qwen3", Some("own"), Some("given {{ messages[0].content }}"), "given hi", "");
     let chatml = "<|im_start|>user\nhi<|im_end|>\n";
     check("qwen3", None, None, chatml, "tiny has no chat template; the built-in one for qwen3 is used");
+    check(
+        "qwen3",
+        Some(" \n"),
+        None,
+        chatml,
+        "tiny has no chat template; the built-in one for qwen3 is used",
+    );
     check(
         "gptoss",
         None,
@@ -456,6 +463,42 @@ fn a_file_s_own_template_wins_and_its_family_s_serves_without() {
         "tiny has a broken chat template (line 2 of the chat template: syntax error: unexpected end of block); \
          the built-in one for qwen3.5 is used",
     );
+}
+
+#[test]
+fn named_templates_serve_as_in_hugging_face() {
+    let plain = |name: &str| {
+        format!("{name} {{{{ tools }}}}{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}")
+    };
+    let check = |templates: &[(&str, &str)], with_tools: &str, without: &str, note: &str| {
+        let mut writer = Writer::copy_of(&file("qwen3-exact", "qwen3", None));
+        for (key, source) in templates {
+            writer = writer.meta(&format!("tokenizer.chat_template{key}"), (*source).to_owned());
+        }
+        let gguf = Gguf::from_vec("tiny", writer.bytes().unwrap()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let chosen = chat_template(&gguf, &tokenizer, None).unwrap();
+        let template = chosen.template.with_calls(Format::from_name("hermes").unwrap());
+        let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
+        for (tools, expected) in [(vec![picker()], with_tools), (Vec::new(), without)] {
+            let asked = Request { tools, ..request("hi", 1) };
+            let rendered = template.render(&asked, &[], now).unwrap().text;
+            assert!(rendered.starts_with(expected), "{templates:?}: {rendered}");
+        }
+        assert_eq!(chosen.note.unwrap_or_default(), note);
+    };
+    let (default, tool_use, rag) = (plain("D"), plain("T"), plain("R"));
+    let all = [("", default.as_str()), (".tool_use", tool_use.as_str()), (".rag", rag.as_str())];
+    check(&all, "T ", "D ", "");
+    check(&all[..1], "D ", "D ", "");
+    check(&[all[0], (".tool_use", " ")], "D ", "D ", "");
+    check(&[(".default", default.as_str()), all[1]], "T ", "D ", "");
+    check(&[("", ""), all[1]], "T ", "T ", "");
+    let note = "tiny has a broken chat template for tools (line 1 of the chat template: syntax error: unexpected end of block); \
+                its default one is used";
+    check(&[all[0], (".tool_use", "{% if %}")], "D ", "D ", note);
+    let chatml = "<|im_start|>";
+    check(&all[2..], chatml, chatml, "tiny has no chat template; the built-in one for qwen3 is used");
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! how anything runs.
 
 mod assemble;
-mod bounds;
 mod check;
 mod ctx;
 mod files;

@@ -4,70 +4,21 @@
 //! an `.npc` `ctx`, the other keys of the team's `.ctx`. Anything else is empty.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use minijinja::value::{Kwargs, Serde, Value, ValueKind};
+use alara_engine::jinja;
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, json};
 
-use super::bounds::refused;
 use super::library::Pattern;
 use crate::jinx::Place;
 use crate::source::{Diagnostic, Source};
 
-/// Most steps of one template: thousands of lines of text are made with fewer.
+/// Most steps of one template, which also bound what it makes: thousands of lines of text are made with fewer.
 const FUEL: u64 = 100_000;
-/// Most bytes of what a template makes.
-const MADE: usize = 4 << 20;
-/// Most bytes of a template, of the values that it knows, and of a text that it joins: what it holds at a time is no more than the
-/// product of two of these.
+/// Most bytes of a template, and of the values that it knows.
 const TEMPLATE: usize = 64 << 10;
-/// Filters that make large values out of small ones, or texts of lists.
-const GROWING: [&str; 21] = [
-    "replace",
-    "indent",
-    "format",
-    "tojson",
-    "pprint",
-    "urlencode",
-    "escape",
-    "e",
-    "string",
-    "batch",
-    "slice",
-    "sum",
-    "map",
-    "chain",
-    "zip",
-    "split",
-    "lines",
-    "groupby",
-    "attr",
-    "safe",
-    "dictsort",
-];
-/// Functions of the same kind.
-const GROWING_FUNCTIONS: [&str; 3] = ["dict", "namespace", "debug"];
-/// Methods that are not.
-const METHODS: [&str; 16] = [
-    "capitalize",
-    "count",
-    "endswith",
-    "find",
-    "get",
-    "items",
-    "keys",
-    "lower",
-    "lstrip",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "upper",
-    "values",
-];
 /// What surrounds a line's number while places are looked for: characters for private use, which no text has.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
@@ -89,23 +40,9 @@ pub struct Rendered {
 impl Templates {
     /// For a team whose jinxes have these names and references.
     pub fn new(jinxes: Vec<(String, String)>) -> Self {
-        let mut environment = Environment::new();
+        let mut environment = jinja::environment();
         environment.set_undefined_behavior(UndefinedBehavior::Chainable);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(|state, value, method, arguments| {
-            if !METHODS.contains(&method) {
-                return Err(ErrorKind::UnknownMethod.into());
-            }
-            minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
-        });
-        GROWING.iter().for_each(|name| environment.remove_filter(name));
-        GROWING_FUNCTIONS.iter().for_each(|name| environment.remove_global(name));
-        environment.add_filter("lower", |text: &str| text.to_lowercase());
-        environment.add_filter("upper", |text: &str| text.to_uppercase());
-        environment.add_filter("trim", |text: &str| text.trim().to_owned());
-        environment.remove_filter("title");
-        environment.remove_filter("capitalize");
-        environment.add_filter("join", join);
         for (name, _) in &jinxes {
             environment.add_global(name.clone(), name.clone());
         }
@@ -141,9 +78,6 @@ impl Templates {
         if !["{{", "{%", "{#"].iter().any(|tag| source.text.contains(tag)) {
             return Ok(Rendered { source: source.clone(), original: None, lines: None });
         }
-        if let Some((line, what)) = refused(&source.text) {
-            return Err(source.error(Place { line, column: 1 }, format!("the template is wrong: {what}")));
-        }
         let context = json!({"ctx": ctx});
         if source.text.len().max(context.to_string().len()) > TEMPLATE {
             let message =
@@ -151,11 +85,14 @@ impl Templates {
             return Err(source.error(Place::default(), message));
         }
         let render = |text: &str| -> Result<String, minijinja::Error> {
-            let mut made = Made(Vec::new());
-            let template = self.environment.template_from_str(text)?;
-            template.render_captured_to(Value::from(Serde(&context)), &mut made)?;
-            String::from_utf8(made.0).map_err(|_| ErrorKind::BadSerialization.into())
+            let text = jinja::bounded(text, &jinja::MARKS)
+                .map_err(|refused| minijinja::Error::new(ErrorKind::SyntaxError, refused.what))?;
+            self.environment.template_from_str(&text)?.render(Value::from(Serde(&context)))
         };
+        if let Err(refused) = jinja::bounded(&source.text, &jinja::MARKS) {
+            let place = Place { line: refused.line, column: 1 };
+            return Err(source.error(place, format!("the template is wrong: {refused}")));
+        }
         self.wanted();
         let text = render(&source.text).map_err(|error| {
             let place = Place { line: error.line().unwrap_or(0), column: 1 };
@@ -177,38 +114,6 @@ impl Templates {
     fn wanted(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// What a template makes, up to a limit.
-struct Made(Vec<u8>);
-
-impl Write for Made {
-    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + part.len() > MADE {
-            return Err(std::io::Error::other(format!("it makes more than {MADE} bytes")));
-        }
-        self.0.extend_from_slice(part);
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The values of a list as one text.
-fn join(list: &Value, between: Option<&str>) -> Result<String, minijinja::Error> {
-    let mut text = String::new();
-    for (index, value) in list.try_iter()?.enumerate() {
-        let simple = !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable);
-        text += if index == 0 { "" } else { between.unwrap_or_default() };
-        text += &if simple { value.to_string() } else { String::new() };
-        if text.len() > TEMPLATE {
-            let message = format!("a joined text has at most {TEMPLATE} bytes");
-            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
-        }
-    }
-    Ok(text)
 }
 
 impl Rendered {
@@ -315,14 +220,18 @@ mod tests {
             Ok("x, y a+b U"),
         );
         check("{% for n in range(3) %}{{ n }}{% endfor %}", Ok("012"));
+        check("{% set n = namespace(x='a') %}{% set n.x = n.x ~ 'b' %}{{ n.x * 2 }}", Ok("abab"));
         let doubling =
             "{% set ns = namespace(x='x') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
-        check(doubling, Err("`set`"));
-        check("{{ 'x' * 9000000000 }}", Err("`*`"));
-        check("{{ 'x'|indent(9000000000) }}", Err("unknown filter"));
-        check("{{ 'x'.center(9000000000) }}", Err("unknown method"));
-        check("{% for n in range(9000) %}{{ ctx.text }}{% endfor %}", Err("the template is wrong"));
-        check("{{ range(90000)|join(ctx.text) }}", Err("a joined text"));
+        let larger = Err("larger values");
+        check(doubling, larger);
+        check("{{ 'x' * 9000000000 }}", larger);
+        check("{{ 'x'|indent(9000000000) }}", Err("width"));
+        check("{{ 'x'.center(9000000000) }}", Err("wide"));
+        check("{% for n in range(9000) %}{{ ctx.text }}{% endfor %}", larger);
+        check("{{ range(90000)|join(ctx.text) }}", larger);
+        check("{% set n = namespace() %}{% set n.a = n %}{{ n }}", Err("a namespace"));
+        check(&format!("\n{{{{ {}1 }}}}", "not ".repeat(10_000)), Err("nests too deep"));
         check(&format!("{{{{ 1 }}}}{}", "x".repeat(1 << 16)), Err("at most 65536 bytes"));
     }
 }

@@ -195,6 +195,7 @@ static MISTRAL_LIST: Format = Format {
     thinking: Thinking::tags("[THINK]", "[/THINK]"),
     calls: Calls { open: "[TOOL_CALLS][", separator: ", ", close: "]" },
     call: &[Object(Keys { id: Some(("id", 9)), ..NAME_AND_ARGUMENTS })],
+    drops: &["[/TOOL_CALLS]"],
     ..PLAIN
 };
 
@@ -217,6 +218,7 @@ static DEEPSEEK: Format = Format {
     ends_reasoning: true,
     calls: Calls { open: "<｜tool▁calls▁begin｜>", separator: "", close: "<｜tool▁calls▁end｜>" },
     call: &[Text("<｜tool▁call▁begin｜>"), Name, Text("<｜tool▁sep｜>"), JSON, Text("<｜tool▁call▁end｜>")],
+    also: &[("<｜tool▁call▁begin｜>", 0)],
     ..PLAIN
 };
 
@@ -351,6 +353,7 @@ static GRANITE3: Format = Format {
     templates: &[&["<|tool_call|>"]],
     calls: Calls { open: "<|tool_call|>[", separator: ", ", close: "]" },
     call: &[Object(NAME_AND_ARGUMENTS)],
+    drops: &["<|/tool_call|>"],
     ..PLAIN
 };
 

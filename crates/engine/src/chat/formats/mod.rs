@@ -59,7 +59,7 @@ pub(crate) struct Calls {
     pub close: &'static str,
 }
 
-/// A part of a call. The parser takes any whitespace where a text has some.
+/// A part of a call. The parser takes any whitespace where a text has some, and between two marks.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
     /// Exactly this.
@@ -137,6 +137,12 @@ pub(crate) enum Layout {
 /// Which characters a bare name can have.
 fn is_bare(character: char) -> bool {
     character.is_alphanumeric() || "_-.".contains(character)
+}
+
+/// Where the next mark begins in a text that begins with one: where a bracket closes and another one opens.
+fn next_mark(text: &str) -> usize {
+    let ends = |pair: &[u8]| b">])".contains(&pair[0]) && b"<[({".contains(&pair[1]);
+    text.as_bytes().windows(2).position(ends).map_or(text.len(), |at| at + 1)
 }
 
 /// Whether a key can stand without quotes.
@@ -244,7 +250,8 @@ impl Format {
     pub(crate) fn opening(&self) -> &'static str {
         match (self.calls.open, self.call.first()) {
             ("", Some(Piece::Text(text))) => text.trim_end(),
-            (open, _) => open.trim_end(),
+            // Of several marks the first one: white space may stand before the others.
+            (open, _) => open[..next_mark(open)].trim_end(),
         }
     }
 

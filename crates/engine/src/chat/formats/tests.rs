@@ -79,7 +79,8 @@ fn parses_turns() {
     };
     let ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
     check("", &[]);
-    check(" Hi\n there ", &[text("Hi\n there")]);
+    check(" Hi\n there ", &[text("Hi\n there ")]);
+    check("  \n", &[]);
     check("a < b <tool", &[text("a < b <tool")]);
     check("<think>\nA\n</think>\n\nB", &[thought("A"), text("B")]);
     check("<think>A", &[thought("A")]);
@@ -106,6 +107,66 @@ fn parses_turns() {
     ] {
         check(not_a_call, &[text(not_a_call)]);
     }
+}
+
+/// What a model writes in `format`, with all tools of the other tests.
+fn check_format(format: &str, output: &str, expected: &[Parsed]) {
+    let format = Format::from_name(format).unwrap();
+    let turn = Turn { format, thinking: Some(format.thinking), ..turn(Reasoning::Never) };
+    assert_eq!(parse(&turn, [output]), expected, "{output:?}");
+    assert_eq!(parse(&turn, characters(output)), expected, "one by one: {output:?}");
+}
+
+#[test]
+fn white_space_may_stand_between_marks() {
+    let ping = "{\"name\": \"ping\", \"arguments\": {}}";
+    for (format, open, close) in [
+        ("mistral-list", "[TOOL_CALLS]", ""),
+        ("granite3", "<|tool_call|>", ""),
+        ("nemotron", "<TOOLCALL>", "</TOOLCALL>"),
+    ] {
+        for space in ["", " ", "\n"] {
+            let output = format!("Now: {open}{space}[{ping}, {ping}]{space}{close}");
+            let expected = [text("Now:"), call("ping", json!({})), call("ping", json!({}))];
+            check_format(format, &output, &expected);
+            // What closes the calls may be missing.
+            check_format(format, &format!("{open}{space}[{ping}]"), &expected[1..2]);
+        }
+    }
+    check_format("lfm2", "<|tool_call_start|> [ping()] <|tool_call_end|>", &[call("ping", json!({}))]);
+    check_format("mistral-list", "[TOOL_CALLS] and [x]", &[text("[TOOL_CALLS] and [x]")]);
+    check_format("deepseek", "<｜tool▁call▁begin｜>ping<｜tool▁sep｜>{}", &[call("ping", json!({}))]);
+}
+
+#[test]
+fn a_recipient_may_lack_its_namespace() {
+    let call = [call("get_weather", json!({"city": "Paris"}))];
+    for header in [
+        "<|channel|>commentary to=get_weather <|constrain|>json",
+        " to=get_weather<|channel|>commentary json",
+    ] {
+        check_format("harmony", &format!("{header}<|message|>{{\"city\": \"Paris\"}}"), &call);
+    }
+    check_format("harmony", "<|channel|>commentary to=nope<|message|>{}", &[]);
+}
+
+#[test]
+fn marks_that_close_calls_are_no_text() {
+    let ping = "{\"name\": \"ping\", \"arguments\": {}}";
+    let expected = [call("ping", json!({}))];
+    check_format("granite3", &format!("<|tool_call|>[{ping}]<|/tool_call|>"), &expected);
+    check_format("granite3", &format!("<|tool_call|> [{ping}] <|/tool_call|>\n"), &expected);
+    check_format("mistral-list", &format!("[TOOL_CALLS][{ping}][/TOOL_CALLS]"), &expected);
+}
+
+#[test]
+fn an_answer_keeps_the_white_space_at_its_end() {
+    check_format("hermes", "Hi \n", &[text("Hi \n")]);
+    check_format("harmony", "<|channel|>final<|message|>Hi\n\n", &[text("Hi\n\n")]);
+    check_format("kimi-k3", "Hi\n<|close|>response<|sep|>", &[text("Hi\n")]);
+    // At a mark it belongs to the mark.
+    let ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
+    check_format("hermes", &format!("Hi\n\n{ping}\n"), &[text("Hi"), call("ping", json!({}))]);
 }
 
 #[test]

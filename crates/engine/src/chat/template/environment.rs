@@ -1,68 +1,72 @@
-//! What Hugging Face's `apply_chat_template` adds to Jinja, and where minijinja differs from Jinja2.
+//! What Hugging Face's `apply_chat_template` adds to Jinja, and where it is more lenient than templates of our own may be.
 //!
 //! Source: `transformers/utils/chat_template_utils.py` (`_compile_jinja_template`). Knows nothing of messages.
 
 use jiff::civil::DateTime;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use crate::chat::json::{Style, dumps_styled, float};
+use crate::chat::json::{Style, dumps_styled};
+use crate::jinja;
 
 /// Carries the text of `raise_exception` through minijinja's errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Raised(pub String);
 
-/// How deep macros may call each other, in minijinja's units (a macro costs a few): deeper than any schema, and far from
-/// the end of a thread's stack even in a debug build.
-const RECURSION: usize = 200;
-
-/// The widest indentation: more than anybody reads.
-const WIDEST: usize = 256;
-
 /// An environment in which chat templates render as they do in Python.
 pub(super) fn hugging_face() -> Environment<'static> {
-    let mut environment = Environment::new();
+    let mut environment = jinja::environment();
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
         environment.set_syntax(syntax);
     }
-    environment.set_recursion_limit(RECURSION);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
     });
     environment.add_filter("tojson", tojson);
-    environment.add_filter("indent", indent);
+    for name in ["length", "count"] {
+        environment.add_filter(name, |value: &Value| match value.is_undefined() {
+            true => Ok(0),
+            false => filters::length(value),
+        });
+    }
+    for (name, filter, zero) in [
+        ("int", Value::from_function(filters::int), Value::from(0)),
+        ("float", Value::from_function(filters::float), Value::from(0.0)),
+    ] {
+        environment.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            let args = match args.split_first() {
+                Some((text, more)) if text.as_str().is_some() => {
+                    let plain = Value::from(text.as_str().unwrap_or_default().trim().replace('_', ""));
+                    std::iter::once(plain).chain(more.iter().cloned()).collect()
+                }
+                _ => args,
+            };
+            // What is no number is the default.
+            Ok::<_, Error>(filter.call(state, &args).unwrap_or_else(|_| zero.clone()))
+        });
+    }
     // minijinja calls none iterable.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // Python's are all that have a length and items.
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
-    // Errors would take copies of all variables along.
-    environment.set_debug(false);
-    environment.set_formatter(|out, state, value| match as_float(value) {
-        Some(value) => out.write_str(&float(value)).map_err(Error::from),
-        None => minijinja::escape_formatter(out, state, value),
-    });
-    environment.add_filter("string", |value: Value| match as_float(&value) {
-        Some(value) => Value::from(float(value)),
-        None if value.kind() == ValueKind::String => value,
-        None => Value::from(value.to_string()),
-    });
     environment
-}
-
-/// The value of a float, which Python prints in its own way.
-fn as_float(value: &Value) -> Option<f64> {
-    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
-    is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
 }
 
 /// `strftime_now`, for a clock that stands at `now`.
 pub(super) fn clock(now: DateTime) -> Value {
     Value::from_function(move |format: String| {
+        // Fields as wide as anybody wants, so that a date can't fill the memory.
+        if format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 2) {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "strftime_now: a field is at most 99 characters wide",
+            ));
+        }
         jiff::fmt::strtime::format(&format, now)
             .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
     })
@@ -70,7 +74,7 @@ pub(super) fn clock(now: DateTime) -> Value {
 
 /// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for HTML.
 #[expect(clippy::needless_pass_by_value, reason = "minijinja hands over keyword arguments by value")]
-fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
+fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, "tojson of an undefined value"));
     }
@@ -78,7 +82,7 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     if let Some(indent) = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none()) {
         style.indent = Some(match indent.as_usize() {
             Some(spaces) => " ".repeat(spaces.min(16)),
-            None => indent.to_string(),
+            None => indent.as_str().unwrap_or_default().chars().take(16).collect(),
         });
     }
     if let Some([item, key]) = options.get::<Option<Vec<String>>>("separators")?.as_deref() {
@@ -89,6 +93,8 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let sort = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     options.assert_all_used()?;
 
+    let between = [style.indent.as_ref(), style.item_separator.as_ref(), Some(&style.key_separator)];
+    jinja::printable_apart(state, value, between.into_iter().flatten().map(String::len).sum())?;
     let failed = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
     let text = if sort {
         let mut value = serde_json::to_value(value).map_err(failed)?;
@@ -98,46 +104,6 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
         dumps_styled(value, &style)
     };
     text.map(Value::from).map_err(failed)
-}
-
-/// Jinja2's `indent`, which unlike minijinja's keeps the line end at the end, and takes a text for `width`. The width is
-/// bounded, since the template may come from anywhere.
-#[expect(clippy::needless_pass_by_value, reason = "minijinja hands over keyword arguments by value")]
-fn indent(
-    text: String,
-    width: Option<Value>,
-    first: Option<bool>,
-    blank: Option<bool>,
-    options: Kwargs,
-) -> Result<String, Error> {
-    let width = width.map_or_else(|| options.get::<Option<Value>>("width"), |width| Ok(Some(width)))?;
-    let first = first.map_or_else(|| options.get::<Option<bool>>("first"), |first| Ok(Some(first)))?;
-    let blank = blank.map_or_else(|| options.get::<Option<bool>>("blank"), |blank| Ok(Some(blank)))?;
-    options.assert_all_used()?;
-    let indentation = match &width {
-        None => " ".repeat(4),
-        Some(width) => match (width.as_str(), width.as_usize()) {
-            (Some(text), _) => text.to_owned(),
-            (None, Some(spaces)) if spaces <= WIDEST => " ".repeat(spaces),
-            _ => {
-                let message = format!("indent: the width is a text or a number up to {WIDEST}");
-                return Err(Error::new(ErrorKind::InvalidOperation, message));
-            }
-        },
-    };
-    let mut out = String::with_capacity(text.len());
-    for (index, line) in text.replace("\r\n", "\n").split('\n').enumerate() {
-        if index > 0 {
-            out.push('\n');
-        }
-        let wanted =
-            if index == 0 { first.unwrap_or(false) } else { !line.is_empty() || blank.unwrap_or(false) };
-        if wanted {
-            out.push_str(&indentation);
-        }
-        out.push_str(line);
-    }
-    Ok(out)
 }
 
 /// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for training, by an `if`
@@ -171,7 +137,8 @@ mod tests {
         let environment = hugging_face();
         // Expectations come from Jinja2 3.1.6.
         let check = |source: &str, expected: &str| {
-            assert_eq!(environment.render_str(source, ()).unwrap(), expected, "{source}");
+            let bounded = jinja::bounded(source, &jinja::MARKS).unwrap();
+            assert_eq!(environment.render_str(&bounded, ()).unwrap(), expected, "{source}");
         };
         check("{{ '{\n'|indent(4, first=true) }}|", "    {\n|");
         check("{{ 'a\n\nb'|indent }}|{{ 'a\n\nb'|indent(2, true, true) }}", "a\n\n    b|  a\n  \n  b");
@@ -193,6 +160,32 @@ mod tests {
         check("{{ {'b': 1, 'a': 'é<'}|tojson }}", "{\"b\": 1, \"a\": \"é<\"}");
         check("{{ {'b': 1, 'a': 2}|tojson(sort_keys=true, separators=(',', ':')) }}", "{\"a\":2,\"b\":1}");
         check("{{ 'é'|tojson(ensure_ascii=true) }}", "\"\\u00e9\"");
+    }
+
+    /// Where minijinja prints or permits something else, and why that is well.
+    const DIFFERENT: [(&str, &str); 3] = [
+        ("{{ [1.0, 1e-7, 1e20] }}", "numbers within lists are printed as Rust does; no template prints such"),
+        ("{{ lipsum is defined }}", "nobody's prompt has placeholder text"),
+        ("{{ cycler('a', 'b').next() }}", "minijinja's takes a list"),
+    ];
+
+    #[test]
+    fn expressions_are_jinja2_s() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/jinja/expressions.json");
+        let cases: Vec<(String, Option<String>)> =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let environment = hugging_face();
+        let mut wrong = Vec::new();
+        for (source, expected) in &cases {
+            let actual = jinja::bounded(source, &jinja::MARKS)
+                .map_err(|refused| refused.to_string())
+                .and_then(|bounded| environment.render_str(&bounded, ()).map_err(|error| error.to_string()));
+            let known = DIFFERENT.iter().any(|(different, _)| different == source);
+            if (actual.as_ref().ok() == expected.as_ref()) == known {
+                wrong.push(format!("{source}: {actual:?}, not {expected:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), cases.len());
     }
 
     #[test]

@@ -318,6 +318,95 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
     {{ c | tojson }}{% endfor %}<|im_end|>\n{% endfor %}{{ tools | tojson }}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+/// A template that reads texts only as parts gets parts, whatever role they are of.
+#[test]
+fn templates_that_read_parts_get_parts() {
+    let parts = "{% for m in messages %}<{{ m['role'] }}>{% for p in m['content'] %}{% if p['type'] == 'text' %}\
+        {{ p['text'] }}{% endif %}{% endfor %}<end_of_utterance>{% endfor %}";
+    let said = Request {
+        system: vec![Segment { name: "s".into(), text: "Be brief.".into() }],
+        messages: vec![Message::user("One"), Message::assistant("Two", Vec::new()), Message::user("Three")],
+        ..Request::default()
+    };
+    let check = |source: &str, expected: &str| {
+        let template = ChatTemplate::new(source, "", "").unwrap();
+        assert_eq!(template.render(&said, &[], NOON).unwrap().text, expected);
+    };
+    let expected = "<system>Be brief.<end_of_utterance><user>One<end_of_utterance><assistant>Two<end_of_utterance>\
+        <user>Three<end_of_utterance>";
+    check(parts, expected);
+    // Only the user's, and only the assistant's.
+    let of = |role: &str| {
+        format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.role == '{role}' %}}{{% for p in m.content %}}\
+             {{{{ p.text }}}}{{% endfor %}}{{% else %}}{{{{ m.content }}}}{{% endif %}}<end_of_utterance>{{% endfor %}}"
+        )
+    };
+    check(&of("user"), expected);
+    check(&of("assistant"), expected);
+    // A template that takes both gets texts.
+    let both = "{% for m in messages %}{{ 'text' if m.content is string else 'parts' }} {{ m.content }};{% endfor %}";
+    check(both, "text Be brief.;text One;text Two;text Three;");
+    // One that prints no system message gets it with the user's first words.
+    let users = "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }};{% endif %}{% endfor %}";
+    check(users, "Be brief.\n\nOne;Two;Three;");
+}
+
+#[test]
+fn words_that_a_template_leaves_out_are_an_error() {
+    let check = |source: &str, messages: Vec<Message>, expected: &str| {
+        let template = ChatTemplate::new(source, "", "").unwrap().with_name("tiny's chat template");
+        let error = template.render(&Request { messages, ..Request::default() }, &[], NOON).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "tiny's chat template leaves out what the {expected}, so that the model would answer to something else; \
+                 `--chat-template` gives another one"
+            )
+        );
+    };
+    let one = || vec![Message::user("One")];
+    check("<user><assistant>", one(), "user says (`One`)");
+    check("{% for m in messages %}{{ m.text }}{% endfor %}", one(), "user says (`One`)");
+    let last = vec![Message::user("One"), Message::assistant("Two", Vec::new()), Message::user("Three")];
+    check("{{ messages[-1].content }}", last, "user says (`One`)");
+    let long = "word ".repeat(40);
+    check("", vec![Message::user(&long)], &format!("user says (`{}`)", &long[..60]));
+}
+
+/// Whatever the released templates do with texts, none is taken for lost, and the first words of all roles are there.
+#[test]
+fn released_templates_lose_no_words() {
+    let Some(chat) = fixtures() else { return };
+    let (mut rendered, mut refused) = (0, Vec::new());
+    for file in std::fs::read_dir(chat.join("templates")).unwrap() {
+        let path = file.unwrap().path();
+        let source = std::fs::read_to_string(&path).unwrap();
+        let Ok(template) = ChatTemplate::new(&source, "<s>", "</s>") else { continue };
+        let template = match template.format() {
+            Some(format) => template.with_calls(format),
+            None => template.with_calls(Format::house()),
+        };
+        for thinking in [None, Some(true), Some(false)] {
+            let mut request = Request { thinking, ..whole() };
+            request.messages.push(Message::assistant(
+                "<think>\nHm, \"21\".\n</think>\n\nYes & no, \"21 °C\".\n",
+                Vec::new(),
+            ));
+            request.messages.push(Message::user(" /think about <b>Zürich</b> & \"quotes\"\n\n\tand lines\n"));
+            match template.render(&request, &[], NOON) {
+                Ok(_) => rendered += 1,
+                Err(TemplateError::Lost { role, text, .. }) => {
+                    refused.push(format!("{path:?}: {role} {text}"));
+                }
+                Err(error) => println!("{path:?}: {error}"),
+            }
+        }
+    }
+    println!("{rendered} prompts have all words");
+    assert!(refused.is_empty() && rendered > 100, "{rendered}, {refused:#?}");
+}
+
 #[test]
 fn renders_a_request() {
     let template = ChatTemplate::new(TEMPLATE, "", "").unwrap();
@@ -379,9 +468,9 @@ fn hostile_templates_end_with_an_error() {
         "recursion",
     );
     check("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recursion");
-    check(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "recursion");
+    check(&format!("{{{{ {}1{} }}}}", "(".repeat(9999), ")".repeat(9999)), "nests too deep");
     check(&"{% if true %}".repeat(9999), "recursion");
-    check(&format!("{{{{ {}1 }}}}", "-".repeat(99_999)), "too long");
+    check(&format!("{{{{ {}1 }}}}", "-".repeat(99_999)), "nests too deep");
     check("{{ 'a' * 999999999999 }}", "");
     check("{{ range(999999999) }}", "");
     check("{{ 'a'|indent(999999999999999999) }}", "width");
@@ -389,7 +478,9 @@ fn hostile_templates_end_with_an_error() {
     check("{% import '/etc/passwd' as x %}", "");
     let nested = "{% set n = namespace(x=[]) %}{% for a in range(99999) %}{% for b in range(9) %}\
         {% set n.x = [[[[[[[[n.x]]]]]]]] %}{% endfor %}{% endfor %}";
-    check(nested, "fuel");
+    check(nested, "nested too deep");
+    check("{% set n = namespace() %}{% set n.a = n %}{{ n }}", "a namespace can't be kept");
+    check("{{ strftime_now('%999999999d') }}", "99 characters");
 }
 
 #[test]
@@ -449,18 +540,19 @@ fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
         let prompt = ChatTemplate::new(source, "", "").unwrap().render(&request, &[], NOON).unwrap();
         assert!(prompt.text.starts_with(expected), "{}", prompt.text);
     };
-    check("{{ tools[0].function.name }}{{ xml_tools }}|{{ messages[0].content }}", "f|S");
-    check("{{ xml_tools[0].function.name }}|{{ messages[0].content }}", "f|S");
-    check("{# tools #}{{ messages[0].content }}", "S\n\n# Tools\n");
     check(
-        "{# System role not supported #}{{ messages[0].role }} {{ messages[0].content }}",
-        "user S\n\n# Tools\n",
+        "{{ tools[0].function.name }}{{ xml_tools }}|{{ messages }}",
+        "f|[{'role': 'system', 'content': 'S'",
     );
-    check("{{ messages[0].content }}{{ messages[0].tool_calls }}", "S\n\n# Tools\n");
+    check("{{ xml_tools[0].function.name }}|{{ messages }}", "f|[{'role': 'system', 'content': 'S'");
+    let all = "{% for m in messages %}{{ m.role }} {{ m.content }}";
+    check(&format!("{{# tools #}}{all}{{% endfor %}}"), "system S\n\n# Tools\n");
+    check(&format!("{{# System role not supported #}}{all}{{% endfor %}}"), "user S\n\n# Tools\n");
+    check(&format!("{all}{{{{ m.tool_calls }}}}{{% endfor %}}"), "system S\n\n# Tools\n");
 
     // A format that has to be described takes no part of the template's own.
-    let all =
-        "{% if tools %}TOOLS{% endif %}{{ messages[0].content }}{{ messages[0].tool_calls }}{# 'tool' #}";
-    let template = ChatTemplate::new(all, "", "").unwrap().with_calls(Format::house());
-    assert!(template.render(&request, &[], NOON).unwrap().text.starts_with("S\n\n# Tools\n"));
+    let own =
+        format!("{{% if tools %}}TOOLS{{% endif %}}{all}{{{{ m.tool_calls }}}}{{% endfor %}}{{# 'tool' #}}");
+    let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::house());
+    assert!(template.render(&request, &[], NOON).unwrap().text.starts_with("system S\n\n# Tools\n"));
 }

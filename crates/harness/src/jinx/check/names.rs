@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use alara_engine::jinja::MARKS;
 use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;
 
@@ -53,15 +54,17 @@ impl<'a> Text<'a> {
     pub fn uses(self) -> Result<Vec<Use>, Wrong> {
         let text = self.as_str();
         let names = match self {
-            Text::Expression(text) => ENVIRONMENT
-                .compile_expression(text)
-                .map_err(|error| wrong(&error))?
-                .undeclared_variables(true),
+            Text::Expression(text) => {
+                let text = template::bounded_expression(text).map_err(|error| wrong(&error))?;
+                let compiled = ENVIRONMENT.compile_expression(&text).map_err(|error| wrong(&error))?;
+                compiled.undeclared_variables(true)
+            }
             Text::Template(text) if !text.contains('{') => return Ok(Vec::new()),
             Text::Template(text) => match single(text) {
                 Some(expression) => return Text::Expression(expression).uses(),
                 None => {
-                    let template = ENVIRONMENT.template_from_str(text).map_err(|error| wrong(&error))?;
+                    let text = template::bounded(text, &MARKS).map_err(|error| wrong(&error))?;
+                    let template = ENVIRONMENT.template_from_str(&text).map_err(|error| wrong(&error))?;
                     template.undeclared_variables(true)
                 }
             },
@@ -78,10 +81,9 @@ impl<'a> Text<'a> {
                 if !left.contains('{') {
                     return Ok(Vec::new());
                 }
-                ENVIRONMENT
-                    .template_from_str(&left)
-                    .map_err(|error| wrong(&error))?
-                    .undeclared_variables(true)
+                let left = template::bounded(&left, &MARKS).map_err(|error| wrong(&error))?;
+                let template = ENVIRONMENT.template_from_str(&left).map_err(|error| wrong(&error))?;
+                template.undeclared_variables(true)
             }
         };
         if let Some(unknown) = self.unknown() {
@@ -192,7 +194,8 @@ pub fn root(path: &str) -> &str {
 
 /// Whether an expression is always true or always false. `None` = it depends.
 pub fn constant(expression: &str) -> Option<bool> {
-    let compiled = ENVIRONMENT.compile_expression(expression).ok()?;
+    let expression = template::bounded_expression(expression).ok()?;
+    let compiled = ENVIRONMENT.compile_expression(&expression).ok()?;
     if !compiled.undeclared_variables(false).is_empty() {
         return None;
     }

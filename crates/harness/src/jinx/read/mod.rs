@@ -11,7 +11,8 @@ mod steps;
 
 use std::time::Duration;
 
-use minijinja::{Environment, UndefinedBehavior};
+use alara_engine::jinja::{self, MARKS};
+use minijinja::UndefinedBehavior;
 use serde_json::{Map, Value};
 
 use super::{Action, Effect, Jinx, Place, Skill, Step, Tools, Verdict};
@@ -82,10 +83,11 @@ fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Dia
 /// A file's text with its control flow carried out. Names that it doesn't define itself stay for the run: `{{ query }}` renders as
 /// `{{ query }}`.
 fn rendered(text: &str) -> Option<String> {
-    let mut environment = Environment::new();
+    let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
     environment.set_fuel(Some(FUEL));
-    let template = environment.template_from_str(text).ok()?;
+    let text = jinja::bounded(text, &MARKS).ok()?;
+    let template = environment.template_from_str(&text).ok()?;
     let names = template.undeclared_variables(false).into_iter();
     let names: Map<String, Value> =
         names.map(|name| (name.clone(), Value::from(format!("{{{{ {name} }}}}")))).collect();

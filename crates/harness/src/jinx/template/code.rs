@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use alara_engine::jinja::{self, Marks};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value as Dynamic;
 use minijinja::{Environment, Error, ErrorKind};
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::quotes::quoted_placeholder;
 use super::scope::json;
-use super::{Scope, environment, explain, is_expression};
+use super::{Scope, bounded, environment, explain, is_expression};
 
 /// The language of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ const TAGS: [&str; 21] = [
 
 /// What stands around expressions and tags when the template language reads a program: nothing that a program contains.
 const MARK: char = '\u{1}';
+const MARKS: Marks =
+    Marks { variable: ("\u{1}{", "}\u{1}"), block: ("\u{1}%", "%\u{1}"), comment: ("\u{1}#", "#\u{1}") };
 
 static BASH: LazyLock<Environment<'static>> = LazyLock::new(|| referring(|index| format!("\"$__v{index}\"")));
 static PYTHON: LazyLock<Environment<'static>> = LazyLock::new(|| referring(|index| format!("__v[{index}]")));
@@ -84,9 +87,9 @@ struct Met(Vec<Value>);
 fn referring(reference: impl Fn(usize) -> String + Send + Sync + 'static) -> Environment<'static> {
     let mut environment = environment();
     let syntax = SyntaxConfig::builder()
-        .block_delimiters(format!("{MARK}%"), format!("%{MARK}"))
-        .variable_delimiters(format!("{MARK}{{"), format!("}}{MARK}"))
-        .comment_delimiters(format!("{MARK}#"), format!("#{MARK}"))
+        .block_delimiters(MARKS.block.0, MARKS.block.1)
+        .variable_delimiters(MARKS.variable.0, MARKS.variable.1)
+        .comment_delimiters(MARKS.comment.0, MARKS.comment.1)
         .keep_trailing_newline(true)
         .build();
     if let Ok(syntax) = syntax {
@@ -96,7 +99,8 @@ fn referring(reference: impl Fn(usize) -> String + Send + Sync + 'static) -> Env
         if value.is_undefined() {
             return Err(Error::from(ErrorKind::UndefinedError));
         }
-        let value = json(value).map_err(|error| Error::new(ErrorKind::BadSerialization, error))?;
+        let value = json(&jinja::printable(state, value)?)
+            .map_err(|error| Error::new(ErrorKind::BadSerialization, error))?;
         let Met(values) = state.get_or_insert_extension(Met::default());
         values.push(value);
         let index = values.len();
@@ -129,8 +133,9 @@ pub fn code(language: Language, text: &str, scope: &Scope) -> Result<Code, Strin
         Language::Bash => &*BASH,
         Language::Python => &*PYTHON,
     };
-    let template = marked(text, &pieces);
     let wrong = |error: &Error, names: &_| explain(error, text, names, scope);
+    let template =
+        bounded(&marked(text, &pieces), &MARKS).map_err(|error| wrong(&error, &Default::default()))?;
     let template =
         environment.template_from_str(&template).map_err(|error| wrong(&error, &Default::default()))?;
     let names = template.undeclared_variables(true);

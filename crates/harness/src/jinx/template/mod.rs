@@ -11,9 +11,10 @@ mod section;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use alara_engine::jinja::{self, MARKS, Marks, Refused};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value as Dynamic};
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 use regex_automata::meta::Regex;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -37,14 +38,11 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 /// Beside minijinja's own it has the filters `tojson(indent)`, `fromjson` and, for a skill, `section(name)`, and the test
 /// `match(regex)`.
 pub fn environment() -> Environment<'static> {
-    let mut environment = Environment::new();
+    let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    minijinja_contrib::add_to_environment(&mut environment);
     if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
         environment.set_syntax(syntax);
     }
-    environment.set_debug(false);
     environment.set_fuel(Some(FUEL));
     environment.add_filter("tojson", tojson);
     environment.add_filter("fromjson", fromjson);
@@ -52,6 +50,20 @@ pub fn environment() -> Environment<'static> {
     // A function would be hidden by a variable of its name, which inputs of skills have; a filter is not.
     environment.add_filter("section", section::section);
     environment
+}
+
+/// A text as the environment can carry it out within its bounds.
+pub(crate) fn bounded(text: &str, marks: &Marks) -> Result<String, Error> {
+    jinja::bounded(text, marks).map_err(|refused| refusal(&refused))
+}
+
+/// The same for an expression.
+pub(crate) fn bounded_expression(text: &str) -> Result<String, Error> {
+    jinja::bounded_expression(text).map_err(|refused| refusal(&refused))
+}
+
+fn refusal(refused: &Refused) -> Error {
+    Error::new(ErrorKind::SyntaxError, refused.what)
 }
 
 /// The value of an expression.
@@ -100,8 +112,9 @@ fn fill_text(text: &str, scope: &Scope) -> Result<Value, String> {
     if let Some(expression) = single(text) {
         return evaluate(expression, scope);
     }
-    let template =
-        ENVIRONMENT.template_from_str(text).map_err(|error| explain(&error, text, &HashSet::new(), scope))?;
+    let wrong = |error: Error| explain(&error, text, &HashSet::new(), scope);
+    let rewritten = bounded(text, &MARKS).map_err(wrong)?;
+    let template = ENVIRONMENT.template_from_str(&rewritten).map_err(wrong)?;
     let rendered = template.render(Dynamic::from_object(scope.clone()));
     rendered
         .map(Value::from)
@@ -117,13 +130,13 @@ pub fn single(text: &str) -> Option<&str> {
 }
 
 fn is_expression(text: &str) -> bool {
-    ENVIRONMENT.compile_expression(text).is_ok()
+    bounded_expression(text).is_ok_and(|text| ENVIRONMENT.compile_expression(&text).is_ok())
 }
 
 fn compute(expression: &str, scope: &Scope) -> Result<Dynamic, String> {
-    let compiled = ENVIRONMENT
-        .compile_expression(expression)
-        .map_err(|error| explain(&error, expression, &HashSet::new(), scope))?;
+    let wrong = |error: Error| explain(&error, expression, &HashSet::new(), scope);
+    let rewritten = bounded_expression(expression).map_err(wrong)?;
+    let compiled = ENVIRONMENT.compile_expression(&rewritten).map_err(wrong)?;
     let value = compiled.eval(Dynamic::from_object(scope.clone())).and_then(|value| {
         if value.is_undefined() { Err(Error::from(ErrorKind::UndefinedError)) } else { Ok(value) }
     });
@@ -163,15 +176,17 @@ fn defined(path: &str, scope: &Scope) -> bool {
 
 /// Compact JSON, or JSON in lines.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
-fn tojson(value: &Dynamic, options: Kwargs) -> Result<String, Error> {
+fn tojson(state: &mut State, value: &Dynamic, options: Kwargs) -> Result<String, Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
     }
     let indent: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;
+    let indent = indent.map(|indent| indent.min(16));
+    jinja::printable_apart(state, value, indent.unwrap_or_default())?;
     let wrong = |error: serde_json::Error| Error::new(ErrorKind::BadSerialization, error.to_string());
     let Some(indent) = indent else { return serde_json::to_string(value).map_err(wrong) };
-    let indent = b" ".repeat(indent.min(16));
+    let indent = b" ".repeat(indent);
     let mut out = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(&indent);
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter)).map_err(wrong)?;
@@ -185,13 +200,13 @@ fn fromjson(text: &str) -> Result<Dynamic, Error> {
 }
 
 /// Whether a regular expression fits anywhere in a text; other values count as their JSON.
-fn matches(value: &Dynamic, pattern: &str) -> Result<bool, Error> {
+fn matches(state: &mut State, value: &Dynamic, pattern: &str) -> Result<bool, Error> {
     let pattern = Regex::new(pattern).map_err(|_| {
         Error::new(ErrorKind::InvalidOperation, format!("`{pattern}` is no regular expression"))
     })?;
     let text = match value.as_str() {
         Some(text) => text.to_owned(),
-        None => tojson(value, Kwargs::from_iter(std::iter::empty::<(&str, Dynamic)>()))?,
+        None => tojson(state, value, Kwargs::from_iter(std::iter::empty::<(&str, Dynamic)>()))?,
     };
     Ok(pattern.is_match(&text))
 }

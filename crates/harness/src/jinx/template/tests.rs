@@ -46,6 +46,36 @@ fn expressions() {
 }
 
 #[test]
+fn hostile_expressions_end_with_an_error() {
+    for expression in [
+        "'{:>99999999999}'.format(1)",
+        "'%1000000000d' | format(1)",
+        "'a' * 99999999999",
+        "[1] * 99999999999",
+        "[1] | batch(99999999999, 'x')",
+        "[1] | slice(99999999999)",
+        "range(90000) | join('x' * 90000)",
+        "('x' * 9000000).replace('x', 'y' * 9000000)",
+    ] {
+        evaluate(expression, &scope()).unwrap_err();
+        fill(&json!(format!("a {{{{ {expression} }}}}")), &scope()).unwrap_err();
+        code(Language::Bash, &format!("echo {{{{ {expression} }}}}"), &scope()).unwrap_err();
+    }
+    let deep = format!("{}n", "not ".repeat(50_000));
+    assert!(evaluate(&deep, &scope()).unwrap_err().starts_with("the expression nests too deep"));
+    fill(&json!(format!("a {{{{ {deep} }}}}")), &scope()).unwrap_err();
+    let n = "{% set n = namespace(x='x') %}";
+    for statements in [
+        "{% set n.a = n %}{{ n }}",
+        "{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+    ] {
+        fill(&json!(format!("{n}{statements}")), &scope()).unwrap_err();
+        code(Language::Python, &format!("{n}{statements}"), &scope()).unwrap_err();
+    }
+}
+
+#[test]
 fn fuel_ends() {
     let text = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
     let error = fill(&json!(text), &scope()).unwrap_err();

@@ -6,7 +6,7 @@ use super::object::ObjectScan;
 use super::tagged::TaggedScan;
 use super::{Block, Parsed};
 use crate::chat::formats::literal::{self, Failure};
-use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare};
+use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare, next_mark};
 use crate::request::Tool;
 
 /// A call that is being read. Positions count from the call's opener.
@@ -329,14 +329,13 @@ impl Call {
     }
 }
 
-/// Reads `literal` from `at` on; where either has whitespace, or one tag follows another, the other may have other
+/// Reads `literal` from `at` on; where either has whitespace, or one mark follows another, the other may have other
 /// whitespace or none.
 pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> Reading {
     let mut rest = text[at..].trim_start();
     for mut words in literal.split_whitespace() {
         while !words.is_empty() {
-            let end = words.find("><").map_or(words.len(), |at| at + 1);
-            let (word, more) = words.split_at(end);
+            let (word, more) = words.split_at(next_mark(words));
             words = more;
             rest = rest.trim_start();
             match rest.strip_prefix(word) {

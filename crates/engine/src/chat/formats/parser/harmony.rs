@@ -1,9 +1,9 @@
 //! Messages with headers, as gpt-oss writes them.
 //!
 //! Source: the harmony format's description by OpenAI: `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>…`.
-//! Recipient and channel may change places; the answer's first header begins behind the role.
+//! Recipient and channel may change places; the answer's first header begins behind the role. Models leave out `functions.`.
 
-use super::{Block, Call, Parsed, Parser, State};
+use super::{Block, Call, Ends, Parsed, Parser, State};
 use crate::chat::formats::Piece;
 
 /// What ends a message.
@@ -19,7 +19,7 @@ impl Parser {
         let Some(length) = self.pending.find(BODY) else {
             // Without one, it is all there is.
             if end {
-                self.print(Block::Text, self.pending.len(), true, out);
+                self.print(Block::Text, self.pending.len(), Ends::Turn, out);
             }
             return false;
         };
@@ -31,9 +31,8 @@ impl Parser {
         let channel = header.rsplit_once(CHANNEL).map(|(_, text)| word(text)).unwrap_or_default();
         let recipient = header.rsplit_once(RECIPIENT).map(|(_, text)| word(text)).unwrap_or_default();
         let body = length + BODY.len();
-        if let Some(name) = recipient.strip_prefix(FUNCTIONS)
-            && self.tools.iter().any(|tool| tool.name == name)
-        {
+        let name = recipient.strip_prefix(FUNCTIONS).unwrap_or(&recipient);
+        if self.tools.iter().any(|tool| tool.name == name) {
             let arguments = self.format.call.iter().position(|piece| matches!(piece, Piece::Arguments(_)));
             let mut call = Call::new(Block::Text, arguments.unwrap_or_default());
             call.begin(name, out);

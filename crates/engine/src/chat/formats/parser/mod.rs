@@ -1,8 +1,8 @@
 //! The streaming parser: generated text to reasoning, text and calls.
 //!
 //! What comes out depends on the text alone, never on how it was cut. A call is complete when its arguments are; whatever
-//! can't become a complete call of a permitted tool stays text, so nothing that the model said is lost. Whitespace
-//! around reasoning, text and calls is dropped.
+//! can't become a complete call of a permitted tool stays text, so nothing that the model said is lost. Whitespace that stands
+//! at a mark, or begins the text, is dropped; what ends the text of the turn is kept.
 
 mod call;
 mod harmony;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{Format, Layout, Piece, Reasoning, Thinking, Turn};
 use crate::request::Tool;
-use call::{Call, Step};
+use call::{Call, Reading, Step, literal_text};
 pub(super) use harmony::ENDS as MESSAGE_ENDS;
 
 /// A piece of an answer.
@@ -90,6 +90,16 @@ enum Block {
     Verbatim,
     /// For somebody else.
     Dropped,
+}
+
+/// What a block ends with.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    /// It goes on.
+    Not,
+    AtMark,
+    /// With the turn.
+    Turn,
 }
 
 /// What a text in a block ends with.
@@ -181,10 +191,14 @@ impl Parser {
         }
         let marks = self.marks(block);
         let (length, found) = first(&self.pending, &marks, end);
-        let ends = found.is_none_or(|(mark, _)| !matches!(mark, Mark::Opener(_))) && (end || found.is_some());
-        // Whitespace before an opener belongs to the text only if no call follows.
-        let dropped = matches!(found, Some((Mark::Dropped, _)));
-        self.print(block, length, ends && !dropped, out);
+        let ends = match found {
+            // Whitespace before an opener belongs to the text only if no call follows.
+            Some((Mark::Opener(_) | Mark::Dropped, _)) => Ends::Not,
+            Some(_) => Ends::AtMark,
+            None if end => Ends::Turn,
+            None => Ends::Not,
+        };
+        self.print(block, length, ends, out);
         let Some((mark, marker)) = found else { return false };
         match mark {
             Mark::EndOfReasoning => self.enter(State::Block(Block::Text), marker),
@@ -269,7 +283,7 @@ impl Parser {
                     openers.filter(|text| self.pending[space..].starts_with(text)).map(str::len).max();
                 let first = self.pending[space..].chars().next().map_or(0, char::len_utf8);
                 self.state = State::Block(block);
-                self.print(block, space + opener.unwrap_or(first), false, out);
+                self.print(block, space + opener.unwrap_or(first), Ends::Not, out);
                 true
             }
         }
@@ -290,8 +304,13 @@ impl Parser {
         if !end && marks.iter().any(undecided) {
             return false;
         }
-        if !close.is_empty() && text.starts_with(close) {
-            return self.enter(State::Block(Block::Text), space + close.len());
+        match literal_text(text, 0, close) {
+            _ if close.is_empty() => {}
+            Reading::To(length) => return self.enter(State::Block(Block::Text), space + length),
+            Reading::More if !end => return false,
+            // The turn ends before all of what closes the calls has come.
+            Reading::More => return self.enter(State::Block(Block::Text), self.pending.len()),
+            Reading::Wrong => {}
         }
         let follows = |mark: &str| !mark.is_empty() && text.starts_with(mark);
         if !self.tools.is_empty() && (follows(separator) || follows(another)) {
@@ -312,13 +331,16 @@ impl Parser {
     }
 
     /// Emits the first `length` bytes of what is pending, without whitespace at the block's start. Whitespace at
-    /// their end stays pending, or is dropped where the block ends.
-    fn print(&mut self, block: Block, length: usize, block_ends: bool, out: &mut Vec<Parsed>) {
+    /// their end stays pending, or is dropped where the block ends at a mark; where the turn ends, a text keeps it.
+    fn print(&mut self, block: Block, length: usize, ends: Ends, out: &mut Vec<Parsed>) {
         let text = &self.pending[..length];
-        let kept = text.trim_end().len();
+        let kept = match (ends, block) {
+            (Ends::Turn, Block::Text | Block::Verbatim) => length,
+            _ => text.trim_end().len(),
+        };
         let piece = &text[..kept];
         let piece = if self.begun { piece } else { piece.trim_start() }.to_owned();
-        self.pending.drain(..if block_ends { length } else { kept });
+        self.pending.drain(..if ends == Ends::Not { kept } else { length });
         self.begun |= !piece.is_empty();
         match block {
             _ if piece.is_empty() => {}

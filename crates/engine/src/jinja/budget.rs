@@ -1,0 +1,139 @@
+//! What one rendering may make: so many bytes for each instruction that it may take.
+
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, ErrorKind, State};
+
+/// Bytes of values for each unit of fuel.
+const BYTES: usize = 64;
+/// Fuel of an environment that sets none.
+const FUEL: u64 = 100_000;
+/// What part of all one value may be.
+const PART: usize = 8;
+/// How deep values may be nested that are printed or kept.
+const DEPTH: usize = 100;
+/// Bytes that an item of a list or mapping takes.
+pub(super) const ITEM: usize = 24;
+
+/// The bytes that a rendering has made.
+struct Made(usize);
+
+/// Takes note that so many bytes are made.
+pub(super) fn charge(state: &mut State, bytes: usize) -> Result<(), Error> {
+    let fuel = state.fuel_levels().map_or(FUEL, |(used, left)| used.saturating_add(left));
+    let all = usize::try_from(fuel).unwrap_or(usize::MAX).saturating_mul(BYTES);
+    let Made(made) = state.get_or_insert_extension(Made(0));
+    *made = made.saturating_add(bytes);
+    if bytes > all / PART || *made > all {
+        return Err(failed("it makes larger values than a template may"));
+    }
+    Ok(())
+}
+
+/// Takes note of a value that was made; what it contains was there before.
+pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
+    let bytes = match (value.as_str(), value.len()) {
+        (Some(text), _) => text.len(),
+        (None, Some(items)) => items.saturating_mul(ITEM),
+        (None, None) => 0,
+    };
+    charge(state, bytes)?;
+    Ok(value)
+}
+
+/// Takes note that a value is printed with all that it contains. Afterwards it is known to be neither large nor deep, so that
+/// minijinja, which knows no limits, can print it.
+pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
+    let mut size = Size::default();
+    // Most are texts.
+    if let Some(text) = value.as_str() {
+        size.bytes = text.len();
+        charge(state, size.bytes)?;
+        return Ok(size);
+    }
+    let mut charged = 0;
+    size.add(value, DEPTH, &mut |bytes| {
+        let more = bytes - charged;
+        // In large pieces, since the walk itself must end.
+        if more > 4096 {
+            charged = bytes;
+            charge(state, more)?;
+        }
+        Ok(())
+    })?;
+    charge(state, size.bytes - charged)?;
+    Ok(size)
+}
+
+/// Takes note that a value is kept under a name, or in a namespace: it must not be so deep, nor contain itself, that what compares or
+/// drops it runs out of stack.
+pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Result<Value, Error> {
+    let mut steps = 0;
+    let result = check(&value, DEPTH, in_namespace, &mut steps);
+    charge(state, steps)?;
+    result.map(|()| value)
+}
+
+/// Looks at a value and at all in it; `within` another one it can't be a namespace, since only these can come to contain themselves.
+fn check(value: &Value, depth: usize, within: bool, steps: &mut usize) -> Result<(), Error> {
+    *steps += 1;
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
+        return Ok(());
+    }
+    if depth == 0 {
+        return Err(failed("a value is nested too deep"));
+    }
+    if within && is_namespace(value) {
+        return Err(failed("a namespace can't be kept in another value"));
+    }
+    let map = value.kind() == ValueKind::Map;
+    for item in value.try_iter()? {
+        let item = if map { value.get_item(&item)? } else { item };
+        check(&item, depth - 1, true, steps)?;
+    }
+    Ok(())
+}
+
+fn is_namespace(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
+}
+
+/// How large a value is when it is printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Size {
+    /// About as many bytes.
+    pub bytes: usize,
+    /// How many values it has.
+    pub items: usize,
+}
+
+impl Size {
+    fn add(
+        &mut self,
+        value: &Value,
+        depth: usize,
+        charge: &mut impl FnMut(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.items += 1;
+        self.bytes += value.as_str().map_or(8, |text| text.len() + 4);
+        charge(self.bytes)?;
+        if depth == 0 {
+            return Err(failed("a value is nested too deep"));
+        }
+        let map = value.kind() == ValueKind::Map;
+        if !map && !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
+            return Ok(());
+        }
+        for item in value.try_iter()? {
+            if map {
+                self.add(&value.get_item(&item)?, depth - 1, charge)?;
+            }
+            self.add(&item, depth - 1, charge)?;
+        }
+        Ok(())
+    }
+}
+
+/// An error that says what is wrong.
+pub(super) fn failed(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
+}

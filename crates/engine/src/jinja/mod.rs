@@ -1,0 +1,95 @@
+//! Jinja for what comes from anywhere: chat templates of model files, files of teams, jinxes.
+//!
+//! An environment in which values behave as in Python's Jinja2, and nothing that a template says takes the process down: time is
+//! bounded by minijinja's fuel, memory by a budget that the fuel sets (`budget`), depth before anything is compiled (`source`). Whoever
+//! uses [`environment`] passes each template through [`bounded`] first. Knows nothing of chats, teams and jinxes.
+
+mod budget;
+mod filters;
+mod format;
+mod methods;
+mod operators;
+mod source;
+
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, State};
+
+use crate::chat::json::float;
+use budget::{kept, made, printed};
+pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
+
+/// How deep macros may call each other, in minijinja's units (a macro costs a few): deeper than any schema, and far from
+/// the end of a thread's stack even in a debug build.
+const RECURSION: usize = 200;
+
+/// The environment, without fuel: [`Environment::set_fuel`] bounds both time and memory. Only templates that [`bounded`] has
+/// rewritten are bounded in it.
+pub fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_recursion_limit(RECURSION);
+    environment.set_unknown_method_callback(methods::call);
+    minijinja_contrib::add_to_environment(&mut environment);
+    // Errors would take copies of all variables along.
+    environment.set_debug(false);
+    environment.remove_global("debug");
+    environment.set_formatter(|out, state, value| {
+        let value = printable(state, value)?;
+        minijinja::escape_formatter(out, state, &value)
+    });
+    filters::add_to(&mut environment);
+    operators::add_to(&mut environment);
+    environment.add_filter("_text", |state: &mut State, _: &Value, bytes: usize| {
+        budget::charge(state, bytes).map(|()| false)
+    });
+    environment.add_filter("_made", |state: &mut State, value: Value| made(state, value));
+    environment.add_filter("_keep", |state: &mut State, value: Value| kept(state, value, false));
+    environment.add_filter("_store", |state: &mut State, value: Value| kept(state, value, true));
+    for name in ["range", "dict"] {
+        let function = match name {
+            "range" => Value::from_function(minijinja::functions::range),
+            _ => Value::from_function(minijinja::functions::dict),
+        };
+        environment.add_function(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
+            let value = function.call(state, &args.into_values())?;
+            made(state, value)
+        });
+    }
+    environment.add_test("callable", |value: &Value| {
+        let called = |name: &str| name.contains("Function") || name.contains("Macro");
+        // Python's undefined values can be called, though only to fail.
+        value.is_undefined() || value.as_object().is_some_and(|object| called(object.type_name()))
+    });
+    environment
+}
+
+/// Takes note that a value is printed, and gives it as Python prints it. Formatters of one's own call it.
+///
+/// # Errors
+/// It is too large, or nested too deep.
+pub fn printable(state: &mut State, value: &Value) -> Result<Value, Error> {
+    printed(state, value)?;
+    Ok(as_float(value).map_or_else(|| value.clone(), |number| Value::from(float(number))))
+}
+
+/// Takes note that a value is printed with so many bytes between its items, of which some may be indentation.
+///
+/// # Errors
+/// As [`printable`].
+pub fn printable_apart(state: &mut State, value: &Value, between: usize) -> Result<(), Error> {
+    let size = printed(state, value)?;
+    budget::charge(state, size.items.saturating_mul(between).saturating_mul(8))
+}
+
+/// A value as `str` gives it.
+fn text(state: &mut State, value: &Value) -> Result<String, Error> {
+    Ok(printable(state, value)?.to_string())
+}
+
+/// The value of a float, which Python prints in its own way.
+fn as_float(value: &Value) -> Option<f64> {
+    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
+    is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests;
