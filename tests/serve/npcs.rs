@@ -112,7 +112,7 @@ fn serve_asks_nobody() {
 #[test]
 fn serve_tells_what_an_agent_could_not_do() {
     let same = json!({"calls": [{"name": "shell", "arguments": {"command": "true"}}]});
-    let served = Place::house(&json!([same, same, same])).serve(&[]);
+    let served = Place::house(&json!([same, same, same, same, same])).serve(&[]);
     let (status, body) = served.ask(json!({"model": "corca"}));
     // A status that no client takes as a reason to have the work done again.
     assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");
