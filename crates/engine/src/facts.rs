@@ -359,7 +359,7 @@ fn full_every(facts: &Facts, layers: usize) -> Result<Option<usize>> {
     };
     let is_it = |&every: &usize| {
         let mut blocks = windowed.iter().take(layers).enumerate();
-        blocks.all(|(block, &windowed)| windowed == !(block + 1).is_multiple_of(every))
+        blocks.all(|(block, &windowed)| windowed != (block + 1).is_multiple_of(every))
     };
     let every = (1..=layers + 1).find(is_it);
     every

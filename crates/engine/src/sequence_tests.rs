@@ -230,7 +230,7 @@ fn a_string_without_end_is_closed_where_a_call_must_be_made() {
         let (one, two) =
             (stage.tokenizer.encode_within("a").unwrap()[0], stage.tokenizer.encode_within("b").unwrap()[0]);
         while !play.sequence.run.finished {
-            play.draw(if play.draws % 2 == 0 { one } else { two });
+            play.draw(if play.draws.is_multiple_of(2) { one } else { two });
         }
         play.outcome()
     };

@@ -233,6 +233,7 @@ impl Spoken {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
     fn tool(name: &str, properties: Value) -> Tool {
         let parameters = json!({"type": "object", "properties": properties, "required": [], "additionalProperties": false});
         Tool { name: name.into(), description: String::new(), parameters, strict: false }

@@ -551,7 +551,8 @@ mod disk_tests;
 mod draft_tests;
 #[cfg(test)]
 mod full_tests;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod lost_tests;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ fn case(name: &str) -> Gguf {
     Gguf::open(&folder.join(name).join("model.gguf")).unwrap()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
 fn load(writer: Writer) -> crate::Result<Vec<f32>> {
     let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
     Probe::load(&gguf, 64, &Settings { threads: 1, ..Settings::default() })?.feed(&TOKENS, 1)

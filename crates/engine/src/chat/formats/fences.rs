@@ -46,7 +46,7 @@ pub(crate) fn first_line(tool: &str) -> String {
 
 /// The tool of a block whose first line, without its end, is `line`.
 pub(super) fn tool<'a>(line: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
-    let mark = line.trim_start().split_whitespace().next()?;
+    let mark = line.split_whitespace().next()?;
     let language = LANGUAGES.iter().find(|language| language.openers.contains(&mark))?;
     tools.iter().find(|tool| language.tools.contains(&tool.name.as_str()))
 }

@@ -199,13 +199,13 @@ impl Format {
 
     /// What closes a string in the arguments of a call.
     pub(crate) fn end_of_string(&self) -> &'static str {
-        let marks = self.call.iter().filter_map(|piece| match piece {
+        let mut marks = self.call.iter().filter_map(|piece| match piece {
             Piece::Arguments(Encoding::Tagged(tagged)) => Some(tagged.close),
             Piece::Arguments(Encoding::Fence) => Some(fences::CLOSE),
             Piece::Arguments(Encoding::Braces) => Some(literal::QUOTE),
             _ => None,
         });
-        marks.last().unwrap_or("\"")
+        marks.next().unwrap_or("\"")
     }
 
     /// What the format needs of a vocabulary: the first marker that is no token of it, if there is one.
