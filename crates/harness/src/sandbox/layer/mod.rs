@@ -1,5 +1,5 @@
-//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw. [`look`] tells what that changes,
-//! [`put`] takes it over.
+//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw. [`look()`] tells what that changes,
+//! [`put()`] takes it over.
 //!
 //! Both walk from open directories and follow no link, so that nothing outside of the two trees is read or written, whoever
 //! changes them meanwhile. What the kernel writes: a removed path is a character device 0/0, a directory that hides the one below

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::sandbox::change::{Change, Kind};
 
-/// Makes `lower` what it is under the layer in `upper`. `changes` is what [`look`](super::look) tells of it; what is new or was
+/// Makes `lower` what it is under the layer in `upper`. `changes` is what [`look`](super::look()) tells of it; what is new or was
 /// made here before is noted in `made`. First everything new is there, each file by one renaming, then the rest is removed: what
 /// breaks off in between loses nothing.
 ///
