@@ -44,7 +44,7 @@ fn what_was_warmed_is_there_for_the_next_process() {
         let found = number(npc, "disk_tokens") + number(npc, "memory_tokens");
         assert!(found + 40 > number(npc, "tokens"), "{npc}");
     }
-    let run = place.alara(&["run", "--yes", "--workdir", ".", "hello"]);
+    let run = place.alara(&["run", "--yes", "--workdir", ".", "count the files"]);
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
     assert!(said.contains("of them from disk"), "{said}");
     // Switched off, or elsewhere, it is not seen.
@@ -81,7 +81,17 @@ fn two_processes_share_a_folder() {
 fn memory_for_keys_and_values_is_bounded() {
     let place = Place(tempfile::tempdir().unwrap());
     let run = |size: &str| {
-        place.alara(&["run", "--yes", "--workdir", ".", "--cache", "off", "--kv-size", size, "hello"])
+        place.alara(&[
+            "run",
+            "--yes",
+            "--workdir",
+            ".",
+            "--cache",
+            "off",
+            "--kv-size",
+            size,
+            "count the files",
+        ])
     };
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let output = run("0.5");

@@ -382,7 +382,7 @@ mod tests {
         };
         check(Some(1 << 30), 8, "qwen3-0.6b");
         check(Some(100), 8, "qwen3-0.6b");
-        check(Some(64 << 30), 1, "qwen3.5-0.8b");
+        check(Some(64 << 30), 1, "qwen3-1.7b");
         check(Some(6 << 30), 8, "qwen3.5-4b");
         check(Some(64 << 30), 8, "qwen3.5-9b");
         let found = better(entries, None, 64).unwrap();
