@@ -235,8 +235,8 @@ fn permissions_times_and_attributes_are_taken_over() {
 }
 
 #[test]
-fn layers_leave_nothing_behind_and_programs_take_turns() {
-    if !layered("layers_leave_nothing_behind_and_programs_take_turns") {
+fn programs_take_turns_and_leave_no_unfinished_file() {
+    if !layered("programs_take_turns_and_leave_no_unfinished_file") {
         return;
     }
     let ground = Ground::new();
