@@ -113,8 +113,10 @@ impl Algorithm for Bpe {
             let problem = |problem| TokenizerError::Text { at, problem };
             let tokens = self.merger.tokenize(&letters).map_err(|e| problem(e.to_string()))?;
             // The model leaves out what it has no token for.
-            let length = |token: &Token| match vocabulary.kind(token.id) {
-                TokenKind::Byte => vocabulary.bytes(token.id).len(),
+            let length = |token: &Token| match self.rule.spelling {
+                Spelling::Pieces if vocabulary.kind(token.id) == TokenKind::Byte => {
+                    vocabulary.bytes(token.id).len()
+                }
                 _ => token.value.len(),
             };
             if tokens.iter().map(length).sum::<usize>() != letters.len() {

@@ -136,12 +136,12 @@ impl Splitter {
         self.step(&self.steps, 0, text, &mut word)
     }
 
-    fn step(
+    fn step<W: FnMut(usize, &str) -> Result<(), TokenizerError>>(
         &self,
         steps: &[Regex],
         at: usize,
         text: &str,
-        word: &mut dyn FnMut(usize, &str) -> Result<(), TokenizerError>,
+        word: &mut W,
     ) -> Result<(), TokenizerError> {
         if text.is_empty() {
             return Ok(());
@@ -154,7 +154,7 @@ impl Splitter {
                 problem: format!("the splitting expression gave up: {problem}"),
             };
             let found = found.map_err(gave_up)?;
-            if !self.drop_gaps {
+            if !self.drop_gaps && found.start() > from {
                 self.step(rest, at + from, &text[from..found.start()], word)?;
             }
             self.step(rest, at + found.start(), found.as_str(), word)?;
