@@ -130,9 +130,10 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
     use alara_engine::grammar::GrammarError;
 
     match error {
-        Error::UnknownArchitecture { .. } | Error::MissingTensor { .. } | Error::TensorType { .. } => {
-            Some("`alara models show FILE` tells what the file contains")
-        }
+        Error::UnknownArchitecture { .. }
+        | Error::MissingTensor { .. }
+        | Error::NotUnderstood { .. }
+        | Error::TensorType { .. } => Some("`alara models show FILE` tells what the file contains"),
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
         Error::OutOfBlocks { .. } => Some("--kv-size gives keys and values more memory"),
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {

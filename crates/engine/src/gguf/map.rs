@@ -302,7 +302,8 @@ mod watch {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs::OpenOptions;
     use std::process::Command;
