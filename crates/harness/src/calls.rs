@@ -140,6 +140,10 @@ pub(crate) fn rebase(schema: &mut Value, place: &str) {
                     }
                     // These hold values, not schemas.
                     ("const" | "enum" | "default" | "examples", _) => {}
+                    // Their keys are names, whatever these are.
+                    ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
+                        named.values_mut().for_each(|schema| rebase(schema, place));
+                    }
                     (_, value) => rebase(value, place),
                 }
             }
@@ -298,7 +302,7 @@ mod tests {
     fn references_of_a_schema_point_to_where_it_stands() {
         let schema = json!({
             "type": "object", "properties": {"next": {"$ref": "#"}, "tag": {"$ref": "#/$defs/tag"}},
-            "$defs": {"tag": {"enum": [{"$ref": "#"}]}},
+            "$defs": {"tag": {"enum": [{"$ref": "#"}]}, "enum": {"$ref": "#"}},
         });
         let request = asked(Calls::Forced, vec![tool("shell", json!({}))], Some(schema));
         assert_eq!(request.schema, None);
@@ -306,6 +310,7 @@ mod tests {
         assert_eq!(answer["properties"]["next"]["$ref"], "#/properties/answer");
         assert_eq!(answer["properties"]["tag"]["$ref"], "#/properties/answer/$defs/tag");
         assert_eq!(answer["$defs"]["tag"]["enum"][0]["$ref"], "#", "a value is none");
+        assert_eq!(answer["$defs"]["enum"]["$ref"], "#/properties/answer", "a name is no keyword");
     }
 
     #[test]
