@@ -183,6 +183,47 @@ fn every_call_of_a_random_model_is_valid() {
     assert!(all.complete * 10 >= wanted * 8, "too few turns got to their end");
 }
 
+/// As an agent asks for it that must act: a string in a call ends, so does a number, and so does every turn, by a valid call.
+#[test]
+fn forced_turns_of_a_random_model_are_never_cut_off() {
+    let gguf = model();
+    let options = Options {
+        context: Some(8192),
+        parallel: 4,
+        kv: KvType::F32,
+        threads: 2,
+        tool_format: Some(Format::house()),
+        ..Options::default()
+    };
+    let engine = Engine::load(&gguf, &options).unwrap();
+    let unbounded =
+        json!({"answer": {"type": "string"}, "sure": {"type": "number"}, "count": {"type": "integer"}});
+    let finish = Tool {
+        name: "finish".into(),
+        description: "answers".into(),
+        parameters: json!({"type": "object", "properties": unbounded, "required": ["answer", "sure", "count"], "additionalProperties": false}),
+        strict: true,
+    };
+    let request = |set: usize| {
+        let mut request = request(Format::house(), set, set as u64);
+        request.tools =
+            (1..=3).map(|tool| Random((set * 3 + tool) as u64).tool(format!("tool_{tool}"))).collect();
+        request.tools.push(finish.clone());
+        let (tool_choice, string_limit) = (ToolChoice::Required, Some(4000));
+        Request { tool_choice, string_limit, parallel_tool_calls: false, max_tokens: None, ..request }
+    };
+    let mut tally = Tally::default();
+    for sets in (0..100).collect::<Vec<usize>>().chunks(4) {
+        let requests: Vec<Request> = sets.iter().map(|&set| request(set)).collect();
+        let running: Vec<Events> = requests.iter().map(|request| engine.generate(request).unwrap()).collect();
+        for (request, events) in requests.iter().zip(running) {
+            check(Format::house(), request, events, &mut tally);
+        }
+    }
+    println!("{tally:?}");
+    assert_eq!((tally.turns, tally.complete, tally.calls), (100, 100, 100), "{tally:?}");
+}
+
 fn request(format: &Format, round: usize, seed: u64) -> Request {
     let mut tools = tools(round % 50);
     if format.in_fences() {
