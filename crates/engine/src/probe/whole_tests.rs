@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::{Probe, Settings};
+use crate::backend::KvType;
+use crate::device::Device;
 use crate::gguf::{Array, Gguf, TensorType, Value, Writer};
+use crate::offload::Offload;
 
 const TOKENS: [u32; 12] = [3, 90, 7, 7, 251, 18, 40, 41, 199, 5, 66, 120];
 
@@ -221,6 +224,45 @@ fn scales_and_caps_are_those_of_the_file() {
     ] {
         assert_eq!(logits(with(&llama, &[(name, Value::F32(same))])), plain, "{name}");
         assert_ne!(logits(with(&llama, &[(name, Value::F32(other))])), plain, "{name}");
+    }
+}
+
+/// The reference has no chunks as short as a test. But where all blocks have them, a chunk's tokens alone give what they give
+/// after others, since rotations tell no more than distances.
+#[test]
+fn a_chunk_knows_nothing_of_those_before() {
+    let llama = case("llama-exact");
+    let blocks = llama.metadata().u64("llama.block_count").unwrap().unwrap() as usize;
+    let mut writer = Writer::new().meta("general.architecture", "llama4");
+    for (key, value) in llama.metadata().iter() {
+        if let Some(name) = key.strip_prefix("llama.") {
+            writer = writer.meta(&format!("llama4.{name}"), value.clone());
+        }
+    }
+    for info in llama.tensors() {
+        writer = writer.tensor(&info.name, &info.shape, info.kind, llama.data(info).to_vec());
+    }
+    let everywhere = Value::Array(Array::Bool(vec![true; blocks]));
+    let writer = writer.meta("llama4.attention.sliding_window_pattern", everywhere);
+    let gguf = writer.meta("llama4.attention.sliding_window", 5u32).bytes().unwrap();
+    let gguf = Gguf::from_vec("test.gguf", gguf).unwrap();
+    let vocabulary = llama.tensor("token_embd.weight").unwrap().shape[1] as usize;
+    for device in [Device::Cpu, Device::Candle] {
+        let offload = Offload { device, ..Offload::cpu() };
+        let settings = Settings { kv: KvType::F32, offload, threads: 1, ..Settings::default() };
+        let feed =
+            |tokens: &[u32]| Probe::load(&gguf, 64, &settings).unwrap().feed(tokens, tokens.len()).unwrap();
+        let all = feed(&TOKENS);
+        for chunk in [5..10, 10..12] {
+            let alone = feed(&TOKENS[chunk.clone()]);
+            let after = &all[chunk.start * vocabulary..chunk.end * vocabulary];
+            let off = alone.iter().zip(after).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(off < 1e-3, "{device:?} {chunk:?}: {off}");
+        }
+        let shorter = feed(&TOKENS[4..10]);
+        let last = &all[9 * vocabulary..10 * vocabulary];
+        let off = shorter[5 * vocabulary..].iter().zip(last).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off > 1e-2, "one token earlier, chunks are others: {off}");
     }
 }
 

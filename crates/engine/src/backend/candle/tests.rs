@@ -196,7 +196,10 @@ fn check_attention(shape: AttentionShape, with_sinks: bool) {
         let mut expected = Vec::new();
         for (s, part) in parts.iter().enumerate() {
             for position in part.clone() {
-                let from = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+                let from = match shape.window {
+                    Some(window) if shape.chunked => position - position % window,
+                    window => window.map_or(0, |window| (position + 1).saturating_sub(window)),
+                };
                 for head in 0..heads {
                     let group = head / (heads / kv_heads);
                     let key = |at: usize| k[s][(at * kv_heads + group) * key_width..][..key_width].to_vec();
@@ -230,7 +233,9 @@ fn attention_sees_what_it_should() {
     };
     for window in [None, Some(1), Some(3), Some(4), Some(6)] {
         for with_sinks in [false, true] {
-            check_attention(AttentionShape { window, ..shape }, with_sinks);
+            for chunked in [false, true] {
+                check_attention(AttentionShape { window, chunked, ..shape }, with_sinks);
+            }
         }
     }
     check_attention(AttentionShape { kv_heads: 1, values_in_keys: true, ..shape }, false);
