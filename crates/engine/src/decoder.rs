@@ -396,7 +396,9 @@ impl Decoder<crate::backend::native::Native> {
     pub fn made(&self) -> (u64, u64) {
         self.blocks.iter().fold((0, 0), |(rows, state), block| match &block.mixer {
             Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
-            Mixer::Delta(_, of_layer) => (rows, state + of_layer.bytes() as u64),
+            Mixer::Delta(_, of_layer) | Mixer::Mamba2(_, of_layer) | Mixer::ShortConv(_, of_layer) => {
+                (rows, state + of_layer.bytes() as u64)
+            }
         })
     }
 }

@@ -1,8 +1,8 @@
 //! What mixes tokens in a block, with what it keeps of its sequences.
 
-use super::{Attention, Delta, Mla, Rotation, Weights};
+use super::{Attention, Delta, Mamba2, Mla, Rotation, ShortConv, Weights};
 use crate::Result;
-use crate::backend::{AttentionShape, Backend, KvType, Step};
+use crate::backend::{AttentionShape, Backend, KvType, StateShape, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::Sizes;
 
@@ -15,6 +15,10 @@ pub enum Mixer<B: Backend> {
     Mla(Mla<B>, B::Kv),
     /// Gated DeltaNet.
     Delta(Delta<B>, B::State),
+    /// Mamba-2.
+    Mamba2(Mamba2<B>, B::State),
+    /// A short convolution.
+    ShortConv(ShortConv<B>, B::State),
 }
 
 /// What a layer keeps of a sequence.
@@ -56,10 +60,19 @@ impl<B: Backend> Mixer<B> {
     pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
         let has = |part: &str| weights.has(&format!("blk.{layer}.{part}"));
         let rows = |shape: &AttentionShape| weights.backend.kv(layout(shape, room), shape, kv);
-        Ok(if has("ssm_conv1d.weight") {
+        let state = |kept: StateShape| weights.backend.state(room.slots, &kept);
+        Ok(if has("ssm_d") {
+            let mamba = Mamba2::load(weights, layer, sizes)?;
+            let state = state(mamba.kept())?;
+            Mixer::Mamba2(mamba, state)
+        } else if has("ssm_conv1d.weight") {
             let delta = Delta::load(weights, layer, sizes)?;
-            let state = weights.backend.state(room.slots, delta.shape())?;
+            let state = state(delta.kept())?;
             Mixer::Delta(delta, state)
+        } else if has("shortconv.conv.weight") {
+            let conv = ShortConv::load(weights, layer, sizes)?;
+            let state = state(conv.kept())?;
+            Mixer::ShortConv(conv, state)
         } else if has("attn_kv_a_mqa.weight") {
             let mla = Mla::load(weights, layer, sizes)?;
             let kv = rows(mla.shape())?;
@@ -78,25 +91,39 @@ impl<B: Backend> Mixer<B> {
 
     /// Whether the layer has recurrent state.
     pub fn recurrent(&self) -> bool {
-        matches!(self, Mixer::Delta(..))
+        self.state().is_some()
+    }
+
+    /// What a layer with recurrent state keeps.
+    fn state(&self) -> Option<StateShape> {
+        match self {
+            Mixer::Attention(..) | Mixer::Mla(..) => None,
+            Mixer::Delta(layer, _) => Some(layer.kept()),
+            Mixer::Mamba2(layer, _) => Some(layer.kept()),
+            Mixer::ShortConv(layer, _) => Some(layer.kept()),
+        }
+    }
+
+    /// The shape of a layer that attends.
+    fn attention(&self) -> Option<&AttentionShape> {
+        match self {
+            Mixer::Attention(layer, _) => Some(layer.shape()),
+            Mixer::Mla(layer, _) => Some(layer.shape()),
+            Mixer::Delta(..) | Mixer::Mamba2(..) | Mixer::ShortConv(..) => None,
+        }
     }
 
     /// Bytes that the layer would keep in `room`: keys and values, or recurrent state.
     pub fn keeps(&self, room: &Room, kv: KvType) -> u64 {
-        let rows = |shape: &AttentionShape| {
+        let rows = self.attention().map_or(0, |shape| {
             let layout = layout(shape, room);
             let (key, value) = shape.kept();
             let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
             tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
-        };
-        match self {
-            Mixer::Attention(layer, _) => rows(layer.shape()),
-            Mixer::Mla(layer, _) => rows(layer.shape()),
-            Mixer::Delta(layer, _) => {
-                let (history, matrices) = layer.shape().kept();
-                (room.slots as u64).saturating_mul(4 * (history + matrices) as u64)
-            }
-        }
+        });
+        let state =
+            self.state().map_or(0, |kept| (room.slots as u64).saturating_mul(kept.bytes() as u64));
+        rows.saturating_add(state)
     }
 
     /// Copies what block `from` holds to block `to`, if the layer keeps blocks.
@@ -106,7 +133,7 @@ impl<B: Backend> Mixer<B> {
     pub fn copy_block(&mut self, backend: &mut B, from: BlockId, to: BlockId) -> Result<()> {
         match self {
             Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => backend.copy_block(kv, from, to),
-            Mixer::Delta(..) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -116,24 +143,21 @@ impl<B: Backend> Mixer<B> {
     /// If the backend fails.
     pub fn copy_state(&mut self, backend: &mut B, from: SlotId, to: SlotId) -> Result<()> {
         match self {
-            Mixer::Delta(_, state) => backend.copy_state(state, from, to),
+            Mixer::Delta(_, state) | Mixer::Mamba2(_, state) | Mixer::ShortConv(_, state) => {
+                backend.copy_state(state, from, to)
+            }
             Mixer::Attention(..) | Mixer::Mla(..) => Ok(()),
         }
     }
 
     /// What the layer keeps of a sequence, in a cache of type `kv`.
     pub fn kept(&self, kv: KvType) -> Kept {
-        let rows = |shape: &AttentionShape| {
-            let (key, value) = shape.kept();
-            Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
-        };
-        match self {
-            Mixer::Attention(layer, _) => rows(layer.shape()),
-            Mixer::Mla(layer, _) => rows(layer.shape()),
-            Mixer::Delta(layer, _) => {
-                let (history, matrices) = layer.shape().kept();
-                Kept::State { bytes: 4 * (history + matrices) }
+        match (self.attention(), self.state()) {
+            (Some(shape), _) => {
+                let (key, value) = shape.kept();
+                Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
             }
+            (None, kept) => Kept::State { bytes: kept.map_or(0, |kept| kept.bytes()) },
         }
     }
 
@@ -146,7 +170,10 @@ impl<B: Backend> Mixer<B> {
             (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
                 backend.save_rows(kv, row, rows, out)
             }
-            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.save_state(state, slot, out),
+            (
+                Mixer::Delta(_, state) | Mixer::Mamba2(_, state) | Mixer::ShortConv(_, state),
+                Place::Slot(slot),
+            ) => backend.save_state(state, slot, out),
             _ => Err(misplaced()),
         }
     }
@@ -160,7 +187,10 @@ impl<B: Backend> Mixer<B> {
             (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
                 backend.load_rows(kv, row, rows, bytes)
             }
-            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.load_state(state, slot, bytes),
+            (
+                Mixer::Delta(_, state) | Mixer::Mamba2(_, state) | Mixer::ShortConv(_, state),
+                Place::Slot(slot),
+            ) => backend.load_state(state, slot, bytes),
             _ => Err(misplaced()),
         }
     }
@@ -180,6 +210,8 @@ impl<B: Backend> Mixer<B> {
             Mixer::Attention(layer, kv) => layer.apply(backend, x, step, rotation, kv),
             Mixer::Mla(layer, kv) => layer.apply(backend, x, step, rotation, kv),
             Mixer::Delta(layer, state) => layer.apply(backend, x, step, state),
+            Mixer::Mamba2(layer, state) => layer.apply(backend, x, step, state),
+            Mixer::ShortConv(layer, state) => layer.apply(backend, x, step, state),
         }
     }
 }
