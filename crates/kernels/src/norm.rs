@@ -16,28 +16,8 @@ pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32
     over_pieces(cpu, y, width, &|range, y| norm_runs(cpu.isa, cpu.isa, &x[range], weight, epsilon, y));
 }
 
-/// The same of each of `groups` equal parts of a row of `weight.len()` numbers, by its own part of the weights.
-///
-/// # Panics
-/// If `x` and `y` are not the same whole number of rows, or a row has no such parts.
-pub fn group_norm(cpu: &Cpu, x: &[f32], weight: &[f32], groups: usize, epsilon: f32, y: &mut [f32]) {
-    let width = weight.len();
-    assert!(groups > 0 && width.is_multiple_of(groups), "group_norm: {width} numbers in {groups} groups");
-    assert_eq!(x.len(), y.len(), "group_norm");
-    assert!(x.len().is_multiple_of(width.max(1)), "group_norm: {} numbers, rows of {width}", x.len());
-    if width == 0 {
-        return;
-    }
-    over_pieces(cpu, y, width, &|range, y| {
-        let parts = x[range].chunks_exact(width / groups).zip(y.chunks_exact_mut(width / groups));
-        for ((x, y), weight) in parts.zip(weight.chunks_exact(width / groups).cycle()) {
-            norm_runs(cpu.isa, cpu.isa, x, weight, epsilon, y);
-        }
-    });
-}
-
 for_each_isa! {
-    fn norm_runs(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
+    pub(crate) fn norm_runs(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(weight.len()).zip(y.chunks_exact_mut(weight.len())) {
             let mean = dot(isa, x, x) / weight.len() as f32;
             let scale = 1.0 / (mean + epsilon).sqrt();
@@ -67,30 +47,6 @@ mod tests {
                 width,
                 1e-6,
                 |cpu, _, x, y| rms_norm(cpu, x, &weight, 1e-6, y),
-                |_, x| exact(x),
-            );
-        }
-    }
-
-    #[test]
-    fn groups_have_weights_of_their_own() {
-        for (width, groups) in [(6, 2), (80, 1), (128, 8)] {
-            let weight = noise(5, width);
-            let run = width / groups;
-            let exact = |x: &[f32]| {
-                let parts = x.chunks_exact(run).zip(weight.chunks_exact(run));
-                let normed = parts.flat_map(|(x, weight)| {
-                    let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
-                    let scale = 1.0 / (squares / run as f64 + f64::from(1e-5f32)).sqrt();
-                    x.iter().zip(weight).map(move |(&x, &w)| f64::from(x) * scale * f64::from(w))
-                });
-                normed.collect()
-            };
-            check_rows(
-                width,
-                width,
-                1e-6,
-                |cpu, _, x, y| group_norm(cpu, x, &weight, groups, 1e-5, y),
                 |_, x| exact(x),
             );
         }

@@ -271,18 +271,6 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array>;
 
-    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`. `x: [T, weight.len()]`
-    ///
-    /// # Errors
-    /// As [`Backend::embed`].
-    fn group_norm(
-        &mut self,
-        x: &Self::Array,
-        weight: &Self::Vector,
-        groups: usize,
-        epsilon: f32,
-    ) -> Result<Self::Array>;
-
     /// `x + y`, and its RMS norm, as [`Backend::add`] and [`Backend::norm`] give them.
     ///
     /// # Errors
@@ -384,6 +372,18 @@ pub trait Backend: std::fmt::Debug {
         step: &Step,
         state: &mut Self::State,
         kernel: usize,
+    ) -> Result<Self::Array>;
+
+    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`. `x: [T, weight.len()]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn group_norm(
+        &mut self,
+        x: &Self::Array,
+        weight: &Self::Vector,
+        groups: usize,
+        epsilon: f32,
     ) -> Result<Self::Array>;
 
     /// The activation of `gate` and `up`, elementwise. `gate: [T, F]`, or `[T, 1]` for [`Activation::Sigmoid`];

@@ -225,10 +225,6 @@ impl<W: Around> Backend for Profiled<W> {
         self.timed("norm", (0, 0), |inner| inner.norm(x, weight, epsilon))
     }
 
-    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
-        self.timed("norm", (0, 0), |inner| inner.group_norm(x, weight, groups, epsilon))
-    }
-
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Angles> {
         self.inner.angles(cos, sin, rows)
     }
@@ -288,6 +284,10 @@ impl<W: Around> Backend for Profiled<W> {
     ) -> Result<Array> {
         let cost = passes(StateShape::convolved(kernel, bcx.width() / 3), step);
         self.timed("short convolution", cost, |inner| inner.short_conv(bcx, taps, step, state, kernel))
+    }
+
+    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
+        self.timed("norm", (0, 0), |inner| inner.group_norm(x, weight, groups, epsilon))
     }
 
     fn gated(&mut self, gate: &Array, up: Array, activation: Activation) -> Result<Array> {

@@ -364,16 +364,6 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         at!(self, weight, weight, [x], [], |backend| backend.norm(&x, weight, epsilon))
     }
 
-    fn group_norm(
-        &mut self,
-        x: &Self::Array,
-        weight: &Self::Vector,
-        groups: usize,
-        epsilon: f32,
-    ) -> Result<Self::Array> {
-        at!(self, weight, weight, [x], [], |backend| backend.group_norm(&x, weight, groups, epsilon))
-    }
-
     fn add_norm(
         &mut self,
         x: Self::Array,
@@ -511,7 +501,13 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
             ($side:path) => {{
                 let ScanWeights { conv, conv_bias, a, d, dt_bias } = *weights;
                 let conv_bias = conv_bias.map($side).transpose()?;
-                ScanWeights { conv: $side(conv)?, conv_bias, a: $side(a)?, d: $side(d)?, dt_bias: $side(dt_bias)? }
+                ScanWeights {
+                    conv: $side(conv)?,
+                    conv_bias,
+                    a: $side(a)?,
+                    d: $side(d)?,
+                    dt_bias: $side(dt_bias)?,
+                }
             }};
         }
         match state {
@@ -546,6 +542,16 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
                 self.host.short_conv(&bcx, taps.host()?, step, state, kernel).map(Side::Host)
             }
         }
+    }
+
+    fn group_norm(
+        &mut self,
+        x: &Self::Array,
+        weight: &Self::Vector,
+        groups: usize,
+        epsilon: f32,
+    ) -> Result<Self::Array> {
+        at!(self, weight, weight, [x], [], |backend| backend.group_norm(&x, weight, groups, epsilon))
     }
 
     fn gated(&mut self, gate: &Self::Array, up: Self::Array, activation: Activation) -> Result<Self::Array> {

@@ -48,7 +48,8 @@ impl<B: Backend> Mamba2<B> {
         };
         let channels = shape.channels();
         // One tensor: rows of the gate, of the channels, of the steps.
-        let input = |rows| Linear::load_rows(weights, &name("ssm_in"), inner + channels + heads, sizes.width, rows);
+        let input =
+            |rows| Linear::load_rows(weights, &name("ssm_in"), inner + channels + heads, sizes.width, rows);
         let table = |part: &str, width: usize, rows: usize| {
             let name = name(part);
             weights.table(&name, width, rows)?.ok_or_else(|| weights.missing(&name))

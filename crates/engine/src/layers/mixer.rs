@@ -121,8 +121,7 @@ impl<B: Backend> Mixer<B> {
             let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
             tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
         });
-        let state =
-            self.state().map_or(0, |kept| (room.slots as u64).saturating_mul(kept.bytes() as u64));
+        let state = self.state().map_or(0, |kept| (room.slots as u64).saturating_mul(kept.bytes() as u64));
         rows.saturating_add(state)
     }
 

@@ -217,10 +217,6 @@ impl Backend for Candle {
         build().during("norm")
     }
 
-    fn group_norm(&mut self, x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
-        recurrent::group_norm(x, weight, groups, epsilon).during("norm of groups")
-    }
-
     #[cfg(feature = "cuda")]
     fn add_norm(&mut self, x: Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
         if self.device.is_cuda() {
@@ -335,6 +331,10 @@ impl Backend for Candle {
         kernel: usize,
     ) -> Result<Tensor> {
         recurrent::short_conv(bcx, taps, step, state, kernel).during("short convolution")
+    }
+
+    fn group_norm(&mut self, x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
+        recurrent::group_norm(x, weight, groups, epsilon).during("norm of groups")
     }
 
     fn gated(&mut self, gate: &Tensor, up: Tensor, activation: Activation) -> Result<Tensor> {

@@ -438,8 +438,15 @@ fn the_delta_rule_goes_on_from_its_slot() {
 
 fn goes_on_from_its_slot(grouped: bool) {
     const TOKENS: usize = 9;
-    let shape =
-        DeltaShape { key_heads: 2, value_heads: 4, grouped, key_width: 3, value_width: 5, kernel: 4, epsilon: 1e-6 };
+    let shape = DeltaShape {
+        key_heads: 2,
+        value_heads: 4,
+        grouped,
+        key_width: 3,
+        value_width: 5,
+        kernel: 4,
+        epsilon: 1e-6,
+    };
     let mut candle = Candle::on(device());
     let mut state = candle.state(3, &(&shape).into()).unwrap();
     let negative = numbers(2, 4).iter().map(|number| -number.abs()).collect();
@@ -550,8 +557,15 @@ fn what_is_kept_has_the_native_form() {
 #[test]
 fn recurrent_state_has_the_native_form() {
     use crate::backend::native::Native;
-    let shape =
-        DeltaShape { key_heads: 2, value_heads: 4, grouped: false, key_width: 16, value_width: 32, kernel: 4, epsilon: 1e-6 };
+    let shape = DeltaShape {
+        key_heads: 2,
+        value_heads: 4,
+        grouped: false,
+        key_width: 16,
+        value_width: 32,
+        kernel: 4,
+        epsilon: 1e-6,
+    };
     let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
     let kept = StateShape::from(&shape);
     let (mut here, mut there) = (candle.state(2, &kept).unwrap(), native.state(2, &kept).unwrap());

@@ -258,12 +258,6 @@ impl Backend for Native {
         Ok(y)
     }
 
-    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
-        let mut y = self.arena.array(x.rows(), x.width());
-        kernels::group_norm(&self.cpu, x.numbers(), weight, groups, epsilon, y.numbers_mut());
-        Ok(y)
-    }
-
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Angles> {
         Ok(Angles { half: cos.len() / rows.max(1), cos, sin })
     }
@@ -327,7 +321,8 @@ impl Backend for Native {
         let mut y = self.arena.array(qkv.rows(), shape.value_heads * shape.value_width);
         let (cpu, form) = (&self.cpu, self.delta);
         self.saving += state.through(step, |rows, history, matrices| {
-            let [channels, heads, out] = [qkv.width(), shape.value_heads, y.width()].map(|width| of(&rows, width));
+            let [channels, heads, out] =
+                [qkv.width(), shape.value_heads, y.width()].map(|width| of(&rows, width));
             let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
             kernels::conv(cpu, weights.conv, None, shape.kernel, qkv.width(), history, before, after);
             kernels::delta(
@@ -392,6 +387,12 @@ impl Backend for Native {
                 (&bcx.numbers()[of(&rows, bcx.width())], &mut y.numbers_mut()[of(&rows, width)]);
             kernels::short_conv(cpu, taps, kernel, width, history, before, after);
         });
+        Ok(y)
+    }
+
+    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), x.width());
+        kernels::group_norm(&self.cpu, x.numbers(), weight, groups, epsilon, y.numbers_mut());
         Ok(y)
     }
 
