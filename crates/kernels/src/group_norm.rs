@@ -1,8 +1,9 @@
 //! Root mean square normalisation of parts of rows.
 
-use crate::Cpu;
+use crate::dense::dot;
 use crate::elementwise::over_pieces;
-use crate::norm::norm_runs;
+use crate::isa::for_each_isa;
+use crate::{Cpu, Isa};
 
 /// [`rms_norm`](crate::rms_norm) of each of `groups` equal parts of a row of `weight.len()` numbers, by its own part of the weights.
 ///
@@ -16,12 +17,22 @@ pub fn group_norm(cpu: &Cpu, x: &[f32], weight: &[f32], groups: usize, epsilon: 
     if width == 0 {
         return;
     }
+    let run = width / groups;
     over_pieces(cpu, y, width, &|range, y| {
-        let parts = x[range].chunks_exact(width / groups).zip(y.chunks_exact_mut(width / groups));
-        for ((x, y), weight) in parts.zip(weight.chunks_exact(width / groups).cycle()) {
-            norm_runs(cpu.isa, cpu.isa, x, weight, epsilon, y);
-        }
+        norm_groups(cpu.isa, cpu.isa, &x[range], weight, run, epsilon, y);
     });
+}
+
+for_each_isa! {
+    fn norm_groups(isa: Isa, x: &[f32], weight: &[f32], run: usize, epsilon: f32, y: &mut [f32]) {
+        let weights = weight.chunks_exact(run).cycle();
+        for ((x, y), weight) in x.chunks_exact(run).zip(y.chunks_exact_mut(run)).zip(weights) {
+            let scale = 1.0 / (dot(isa, x, x) / run as f32 + epsilon).sqrt();
+            for ((y, &x), &weight) in y.iter_mut().zip(x).zip(weight) {
+                *y = x * scale * weight;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32
 }
 
 for_each_isa! {
-    pub(crate) fn norm_runs(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
+    fn norm_runs(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(weight.len()).zip(y.chunks_exact_mut(weight.len())) {
             let mean = dot(isa, x, x) / weight.len() as f32;
             let scale = 1.0 / (mean + epsilon).sqrt();
