@@ -185,7 +185,8 @@ impl<'a> Facts<'a> {
     /// If a key makes no sense.
     pub fn is_long(&self, context: usize) -> Result<bool> {
         let trained = self.maybe("rope.scaling.original_context_length")?;
-        Ok(self.tensor("rope_factors_long.weight").is_some() && trained.is_some_and(|trained| context > trained))
+        Ok(self.tensor("rope_factors_long.weight").is_some()
+            && trained.is_some_and(|trained| context > trained))
     }
 
     /// The tensor with the canonical name `name`, for example `blk.0.attn_output.weight`.

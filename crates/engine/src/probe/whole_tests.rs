@@ -237,9 +237,8 @@ fn one_set_of_divisors_alone_is_refused() {
     };
     let with = |all: &[(String, Vec<u8>)], original: u32| {
         let writer = with(&phi, &[("rope.scaling.original_context_length", Value::U32(original))]);
-        all.iter().fold(writer, |writer, (name, data)| {
-            writer.tensor(name, &[pairs], TensorType::F32, data.clone())
-        })
+        all.iter()
+            .fold(writer, |writer, (name, data)| writer.tensor(name, &[pairs], TensorType::F32, data.clone()))
     };
     let [short, long] = [factors("short", 1.0), factors("long", 4.0)];
     let error = refusal(with(&[long.clone()], 16));

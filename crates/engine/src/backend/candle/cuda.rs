@@ -83,7 +83,8 @@ pub fn prepare_and_attend(
     kv: &Kv,
     shape: &AttentionShape,
 ) -> Result<Option<Tensor>> {
-    let Heads { q, k, v, sinks, norms, norms_last, angles: Some((cos, sin)), pairing, factors } = heads else {
+    let Heads { q, k, v, sinks, norms, norms_last, angles: Some((cos, sin)), pairing, factors } = heads
+    else {
         return Ok(None);
     };
     let (keys, Some(values)) = kv.caches() else { return Ok(None) };
