@@ -43,7 +43,7 @@ pub use cpu::Cpu;
 pub use delta::{DeltaForm, DeltaShape, delta};
 pub use elementwise::{add, add_row, add_rows, scale_rows, weigh_rows};
 pub use format::Format;
-pub use gate::{Gate, gated};
+pub use gate::{Gate, gated, relu_squared};
 pub use group_norm::group_norm;
 pub use isa::Isa;
 pub use kv::{KvFormat, KvRows};

@@ -399,6 +399,12 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn gated(&mut self, gate: &Self::Array, up: Self::Array, activation: Activation) -> Result<Self::Array>;
 
+    /// `max(x, 0)²`, elementwise.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn relu_squared(&mut self, x: Self::Array) -> Result<Self::Array>;
+
     /// The rows `rows` of `x`.
     ///
     /// # Errors

@@ -298,6 +298,10 @@ impl<W: Around> Backend for Profiled<W> {
         self.timed("gate", (0, 0), |inner| inner.gated(gate, up, activation))
     }
 
+    fn relu_squared(&mut self, x: Array) -> Result<Array> {
+        self.timed("gate", (0, 0), |inner| inner.relu_squared(x))
+    }
+
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
         self.inner.rows(x, rows)
     }

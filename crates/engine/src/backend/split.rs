@@ -564,6 +564,13 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         at!(self, gate, gate, [], [up], |backend| backend.gated(gate, up, activation))
     }
 
+    fn relu_squared(&mut self, x: Self::Array) -> Result<Self::Array> {
+        match x {
+            Side::Device(x) => self.device.relu_squared(x).map(Side::Device),
+            Side::Host(x) => self.host.relu_squared(x).map(Side::Host),
+        }
+    }
+
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array> {
         at!(self, x, x, [], [], |backend| backend.rows(x, rows))
     }

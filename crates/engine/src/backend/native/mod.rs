@@ -418,6 +418,11 @@ impl Backend for Native {
         Ok(y)
     }
 
+    fn relu_squared(&mut self, mut x: Array) -> Result<Array> {
+        kernels::relu_squared(&self.cpu, x.numbers_mut());
+        Ok(x)
+    }
+
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
         let mut y = self.arena.array(rows.len(), x.width());
         for (row, &at) in y.numbers_mut().chunks_exact_mut(x.width()).zip(rows) {
