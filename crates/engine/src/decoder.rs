@@ -344,8 +344,8 @@ impl<B: Backend> Block<B> {
         let norm = |slot: &Option<String>| match slot {
             Some(name) => {
                 let name = format!("blk.{layer}.{name}");
-                let norm = Norm::load(weights, &name, sizes.width, sizes.norm_epsilon)?;
-                Ok(Some(norm.of_kind(architecture.norm)))
+                let norm = Norm::load(weights, &name, sizes.width, sizes.norm_epsilon);
+                norm.map(|norm| Some(norm.of_kind(architecture.norm)))
             }
             None => Ok(None),
         };
