@@ -13,10 +13,4 @@ pub const NOT_YET: &[&str] = &[
     "llama4-exact",
     "minimax-m2-exact",
     "qwen2moe-exact",
-    // Recurrent state.
-    "granitehybrid-exact",
-    "granitehybrid-moe-exact",
-    "lfm2-exact",
-    "lfm2moe-exact",
-    "qwen3next-exact",
 ];
