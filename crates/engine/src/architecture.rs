@@ -101,6 +101,20 @@ pub struct RopeFacts {
     /// Whether windowed layers rotate with the base `rope.freq_base_swa` and no scaling, rather than as the others do.
     #[serde(default)]
     pub window_unscaled: bool,
+    /// What the multiplier of YaRN, `rope.scaling.yarn_log_multiplier`, acts on.
+    #[serde(default)]
+    pub yarn_multiplies: YarnMultiplies,
+}
+
+/// What YaRN's multiplier acts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum YarnMultiplies {
+    /// Cosines and sines, which it takes back in part.
+    #[default]
+    Angles,
+    /// Attention scores, which grow by the square of `1 + key * ln(factor)`: the key holds a tenth of it. Source: DeepSeek-V2.
+    Scores,
 }
 
 /// Which elements of a head rotate together.
@@ -160,6 +174,9 @@ pub struct Router {
     /// Whether the scores of the chosen are divided by their sum.
     #[serde(default)]
     pub normalise: bool,
+    /// Whether weights multiply what goes into an expert rather than what comes out.
+    #[serde(default)]
+    pub weigh_input: bool,
 }
 
 /// What makes a score of a router's logit.
@@ -173,6 +190,8 @@ pub enum Score {
     Sigmoid,
     /// Softmax over the chosen ones, which are chosen by their logits.
     SoftmaxOfChosen,
+    /// Sigmoid of each of the chosen ones, which are chosen by their logits.
+    SigmoidOfChosen,
 }
 
 /// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block. A slot without one is no norm;

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::layers::{Experts, Ffn, Kept, Mixer, Norm, Place, Rope, Rotation, Weights, rope_width};
+use crate::layers::{Experts, Ffn, Kept, Mixer, Norm, Place, Rope, Rotation, Weights, normed, rope_width};
 use crate::{Error, Result};
 
 /// A loaded model and what it keeps of its sequences.
@@ -364,7 +364,7 @@ impl<B: Backend> Block<B> {
         let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(more))?;
         let y = match &self.ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
-            FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,
+            FeedForward::Experts(experts) => experts.apply(backend, &x, h.as_ref().unwrap_or(&x))?,
         };
         let h = normed(backend, self.ffn_out.as_ref(), &y)?;
         Ok((x, h.unwrap_or(y)))
@@ -383,11 +383,6 @@ fn summed<B: Backend>(
         (norm, None) => normed(backend, norm, &x).map(|h| (x, h)),
         (None, Some(more)) => backend.add(x, more).map(|x| (x, None)),
     }
-}
-
-/// `x` after a norm; `None` where there is no norm.
-fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
-    norm.map(|norm| norm.apply(backend, x)).transpose()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod linear;
 mod mixer;
 mod mla;
 mod norm;
+mod per_layer;
 mod rope;
 mod weights;
 
@@ -18,6 +19,7 @@ pub use ffn::Ffn;
 pub use linear::Linear;
 pub use mixer::{Kept, Mixer, Place};
 pub use mla::Mla;
-pub use norm::Norm;
-pub use rope::{Rope, Rotation, rope_width};
+pub use norm::{Norm, normed};
+pub use per_layer::{PerLayer, PerLayerInput, PerLayerTable};
+pub use rope::{Rope, Rotation, rope_width, score_factor};
 pub use weights::Weights;

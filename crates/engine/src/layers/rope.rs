@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use super::Weights;
 use crate::Result;
-use crate::architecture::Pairing;
+use crate::architecture::{Pairing, YarnMultiplies};
 use crate::backend::{Backend, Step};
 use crate::facts::Facts;
 
@@ -36,7 +36,7 @@ impl Rope {
     pub fn load<B: Backend>(weights: &Weights<B>, width: usize) -> Result<Self> {
         let facts = weights.facts;
         let base = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
-        let (scaling, magnitude) = scaling(facts)?;
+        let (scaling, magnitude, _) = scaling(facts)?;
         // Llama 3.1 and later keep a divisor for each frequency. Source: llama.cpp `ggml_rope_ext`, frequency factors.
         let divisors = match weights.vector("rope_freqs.weight", width / 2)? {
             Some(divisors) => weights.backend.values(&divisors)?,
@@ -122,6 +122,14 @@ pub fn rope_width(facts: &Facts, head: usize) -> Result<usize> {
     Ok(width)
 }
 
+/// What the file's scaling multiplies attention scores by; 1 where it only turns otherwise.
+///
+/// # Errors
+/// If a key makes no sense.
+pub fn score_factor(facts: &Facts) -> Result<f32> {
+    scaling(facts).map(|(_, _, scores)| scores as f32)
+}
+
 /// `base^(-2j / width)` for each pair j, scaled.
 fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     let pairs = (0..width / 2).map(|j| (j, base.powf(-2.0 * j as f64 / width as f64)));
@@ -143,8 +151,8 @@ fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     }
 }
 
-/// What the file says of scaling, and the magnitude that goes with it.
-fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
+/// What the file says of scaling, the magnitude that goes with it, and what it multiplies attention scores by.
+fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     let number =
         |name: &str, default: f32| facts.number(name).map(|value| f64::from(value.unwrap_or(default)));
     let factor = number("rope.scaling.factor", 1.0)?;
@@ -164,8 +172,8 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
     let others = ["rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"];
     let others = [(others[0], number(others[0], 1.0)?), (others[1], number(others[1], 1.0)?)];
     match facts.text("rope.scaling.type")?.as_deref() {
-        None | Some("linear") => Ok((Scaling::Linear { factor }, attention)),
-        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention)),
+        None | Some("linear") => Ok((Scaling::Linear { factor }, attention, 1.0)),
+        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0)),
         Some("yarn") => {
             // One below 0 says that it is not set.
             if let Some((name, _)) = others.iter().find(|(_, value)| *value >= 0.0 && *value != 1.0) {
@@ -174,9 +182,16 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
             let scaling = Scaling::Yarn { factor, context: context as f64, fast, slow };
             let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
             // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator multiply.
-            let (own, net) =
-                if multiplier == 0.0 { (1.0, 1.0) } else { (own_multiplier, growth(multiplier)) };
-            Ok((scaling, attention * growth(own) / net))
+            let scores = facts.architecture.rope.yarn_multiplies == YarnMultiplies::Scores;
+            let (own, net) = match multiplier == 0.0 {
+                true => (1.0, 1.0),
+                false if scores => (1.0, growth(1.0)),
+                false => (own_multiplier, growth(multiplier)),
+            };
+            let magnitude = attention * growth(own) / net;
+            // The key holds a tenth of it already.
+            let of_scores = if scores { (magnitude * growth(10.0 * multiplier)).powi(2) } else { 1.0 };
+            Ok((scaling, magnitude, of_scores))
         }
         Some(other) => {
             Err(facts.invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")))
