@@ -29,7 +29,10 @@ struct AttendParams {
     // Positions that a row sees; 0 = all.
     uint32_t window;
     float scale;
-    uint32_t reserved;
+    // What scores don't exceed; 0 = they may.
+    float softcap;
+    // Whether a row sees, of every `window` positions, those that it is among.
+    uint32_t chunked, reserved;
 };
 
 static const int ATTEND_WARPS = 4;
@@ -108,8 +111,10 @@ template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const Attend
         for (int q = 0; q < QUERIES; q++) {
             for (int mask = 4; mask > 0; mask /= 2) score[q] += __shfl_xor_sync(ALL_LANES, score[q], mask);
             const unsigned query = first_query + q, position = unit.position + query / group;
+            const unsigned behind = p.chunked ? position % p.window : p.window - 1;
             const bool seen = there && query < queries && at <= position &&
-                              (p.window == 0 || position - at < p.window);
+                              (p.window == 0 || position - at <= behind);
+            if (p.softcap > 0.0f) score[q] = p.softcap * tanhf(score[q] / p.softcap);
             if (!seen) score[q] = -INFINITY;
             float now = fmaxf(score[q], __shfl_xor_sync(ALL_LANES, score[q], 8));
             now = fmaxf(most[q], fmaxf(now, __shfl_xor_sync(ALL_LANES, now, 16)));

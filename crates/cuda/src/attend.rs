@@ -120,7 +120,7 @@ impl AttendPlan {
     /// Rows `row..row + rows` of `span`, whose first row is the next that has no slot yet.
     fn add_unit(&mut self, shape: &AttendShape, span: &AttentionSpan, row: usize, rows: usize) {
         let position = span.past + row;
-        let first = shape.heads.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let first = shape.heads.oldest(position);
         let end = position + rows;
         let of_step = self.slots.len() + row;
         let table = self.tables.len() as u32;
@@ -257,7 +257,7 @@ pub fn attend<D: Device>(
     [keys, values]: [Kept; 2],
     y: Array,
 ) -> Result<()> {
-    let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window } =
+    let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window, .. } =
         shape.heads;
     let [units, joins, blocks, _] = tables.arrays();
     let (queries, pairs) = shape.kernel();
@@ -293,6 +293,8 @@ pub fn attend<D: Device>(
             shape.block_tokens as u32,
             window.map_or(0, |window| window.min(u32::MAX as usize)) as u32,
             scale,
+            shape.heads.softcap.unwrap_or(0.0),
+            u32::from(shape.heads.chunked && window.is_some()),
             0u32,
         ],
     })?;

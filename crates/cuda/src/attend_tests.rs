@@ -124,7 +124,9 @@ const HEADS: AttentionShape = AttentionShape {
     value_width: 64,
     values_in_keys: false,
     scale: 0.125,
+    softcap: None,
     window: None,
+    chunked: false,
 };
 
 const SHAPE: AttendShape = AttendShape { heads: HEADS, block_tokens: 16, kind: KvFormat::F32 };
@@ -168,6 +170,17 @@ fn windows_see_no_farther() {
         let shape = AttendShape { heads, kind: KvFormat::F16, ..SHAPE };
         check(&shape, &[(0, 20), (33, 1), (300, 2)], true);
     }
+}
+
+#[test]
+fn chunks_and_capped_scores() {
+    for window in [1, 16, 100] {
+        let heads = AttentionShape { window: Some(window), chunked: true, softcap: Some(2.0), ..HEADS };
+        let shape = AttendShape { heads, kind: KvFormat::F16, ..SHAPE };
+        check(&shape, &[(0, 20), (33, 1), (300, 2)], window == 16);
+    }
+    let heads = AttentionShape { softcap: Some(50.0), ..HEADS };
+    check(&AttendShape { heads, ..SHAPE }, &[(37, 1), (0, 3)], false);
 }
 
 #[test]
@@ -228,10 +241,14 @@ proptest! {
         window in proptest::option::of(1usize..60),
         half in any::<bool>(),
         sinks in any::<bool>(),
+        chunked in any::<bool>(),
+        softcap in proptest::option::of(0.5f32..9.0),
         spans in proptest::collection::vec((0usize..60, 1usize..9), 1..4),
     ) {
         let kind = if half { KvFormat::F16 } else { KvFormat::F32 };
-        let heads = AttentionShape { heads: kv_heads * group, kv_heads, key_width, value_width, window, ..HEADS };
+        let heads = AttentionShape {
+            heads: kv_heads * group, kv_heads, key_width, value_width, window, chunked, softcap, ..HEADS
+        };
         let shape = AttendShape { heads, block_tokens, kind };
         check(&shape, &spans, sinks);
     }

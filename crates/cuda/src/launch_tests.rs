@@ -86,7 +86,9 @@ fn attends(
         value_width,
         values_in_keys: key_width == 576,
         scale: 1.0,
+        softcap: None,
         window: (window > 0).then_some(window),
+        chunked: false,
     };
     for kind in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
         let shape = AttendShape { heads: shape, block_tokens: 32, kind };

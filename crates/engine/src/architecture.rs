@@ -40,12 +40,26 @@ pub struct Architecture {
     pub rope: RopeFacts,
     /// For a model with a window: every how many blocks one sees everything, the last of each group.
     pub full_attention_every: Option<usize>,
-    /// What multiplies attention scores.
+    /// Whether a window is a chunk: one of those that positions are cut into, up to the token itself.
+    #[serde(default)]
+    pub chunked_window: bool,
+    /// What multiplies attention scores, where the metadata doesn't say.
     #[serde(default)]
     pub query_scale: QueryScale,
-    /// What multiplies embeddings.
+    /// What multiplies embeddings, where the metadata doesn't say.
     #[serde(default)]
     pub embedding_scale: EmbeddingScale,
+    /// What the metadata's `logit_scale` does. `None`: files have none.
+    pub logit_scale: Option<LogitScale>,
+    /// What the norms of blocks and of the output are.
+    #[serde(default)]
+    pub norm: NormKind,
+    /// Norms on the heads of queries and keys.
+    #[serde(default)]
+    pub qk_norm: QkNorm,
+    /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are added together.
+    #[serde(default)]
+    pub parallel: bool,
     /// The function on the gate of the feed-forward layer.
     #[serde(default)]
     pub activation: Activation,
@@ -98,12 +112,18 @@ pub struct Rename {
 pub struct RopeFacts {
     /// Which elements of a head rotate together.
     pub pairing: Pairing,
-    /// Whether windowed layers rotate with the base `rope.freq_base_swa` and no scaling, rather than as the others do.
+    /// Whether windowed layers rotate without scaling, and by the base `rope.freq_base_swa` if there is one, rather than as the
+    /// others do.
     #[serde(default)]
     pub window_unscaled: bool,
     /// What the multiplier of YaRN, `rope.scaling.yarn_log_multiplier`, acts on.
     #[serde(default)]
     pub yarn_multiplies: YarnMultiplies,
+    /// Whether only windowed layers rotate, in a model that has such.
+    #[serde(default)]
+    pub only_windowed: bool,
+    /// Every how many blocks one does not rotate, the last of each group.
+    pub except_every: Option<usize>,
 }
 
 /// What YaRN's multiplier acts on.
@@ -136,6 +156,40 @@ pub enum QueryScale {
     HeadWidth,
     /// `1 / sqrt(D / H)`, whatever the width of a head is.
     WidthPerHead,
+}
+
+/// What `logit_scale` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogitScale {
+    /// Logits are multiplied by it.
+    Multiplies,
+    /// Logits are divided by it.
+    Divides,
+}
+
+/// A kind of norm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Divides by the root of the mean of squares. Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
+    #[default]
+    Rms,
+    /// The same after the mean was taken off. Source: Ba et al. 2016, <https://arxiv.org/abs/1607.06450>.
+    Layer,
+}
+
+/// Norms on the heads of queries and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// If there are tensors, before the rotation.
+    #[default]
+    BeforeRope,
+    /// If there are tensors, after it.
+    AfterRope,
+    /// Without weights, after the rotation of layers that rotate.
+    WeightlessAfterRope,
 }
 
 /// What multiplies embeddings.
@@ -264,6 +318,9 @@ impl Architecture {
             }
             let architecture: Architecture =
                 serde_json::from_value(document).map_err(|error| wrong(error.to_string()))?;
+            if architecture.parallel && architecture.norms.attn_in.is_none() {
+                return Err(wrong("`parallel` takes a norm in the slot `attn_in`".into()));
+            }
             if architecture.architecture == name || architecture.accepts.iter().any(|other| other == name) {
                 return architecture.over_every();
             }

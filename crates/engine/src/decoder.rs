@@ -24,6 +24,7 @@ pub struct Decoder<B: Backend> {
     blocks: Vec<Block<B>>,
     norm: Norm<B>,
     output: B::Matrix,
+    logit_scale: f32,
     logit_cap: Option<f32>,
     rope: Rope,
     /// Of windowed layers, where it is another one.
@@ -40,6 +41,19 @@ struct Block<B: Backend> {
     ffn_in: Option<Norm<B>>,
     ffn: FeedForward<B>,
     ffn_out: Option<Norm<B>>,
+    /// Whether what mixes tokens and what works on each alone read the same.
+    parallel: bool,
+    /// Multiplies what either adds to the residual stream.
+    residual_scale: f32,
+}
+
+/// What a block's mixer leaves: the residual stream and what it adds to it, and its own input for a parallel feed-forward layer. `[T, D]`
+/// each
+#[derive(Debug)]
+struct Mixed<A> {
+    x: A,
+    y: A,
+    input: Option<A>,
 }
 
 /// What works on each token alone; which one it is, is seen from the tensors.
@@ -86,20 +100,23 @@ impl<B: Backend> Decoder<B> {
             .collect::<Result<Vec<_>>>()?;
         weights.backend.begin(Part::Output);
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
+        let norm = norm.of_kind(architecture.norm);
         // A table that serves as both is taken twice: the two may be wanted in different places, and on a CPU they are the same bytes.
         let output = match weights.matrix("output.weight", vocabulary, sizes.width)? {
             Some(output) => output,
             None => weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?,
         };
         let rotated = rope_width(&facts, sizes.key_width)?;
-        let rope = Rope::load(&weights, rotated)?;
+        let rope = Rope::load(&weights, rotated, room.context)?;
         let windowed_rope = match sizes.window {
-            Some(_) => Some(Rope::load_windowed(&weights, rotated)?).filter(|windowed| *windowed != rope),
+            Some(_) => Some(Rope::load_windowed(&weights, rotated, room.context)?),
             None => None,
         };
+        let windowed_rope = windowed_rope.filter(|windowed| *windowed != rope);
         facts.check_all_read(&sizes)?;
         let mut decoder = Decoder {
             embedding_scale: sizes.embedding_scale,
+            logit_scale: sizes.logit_scale,
             logit_cap: sizes.logit_cap,
             gguf: gguf.clone(),
             backend,
@@ -284,16 +301,17 @@ impl<B: Backend> Decoder<B> {
         let mut more = None;
         for (layer, block) in self.blocks.iter_mut().enumerate() {
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            let (sum, mut y) = block.mix(backend, x, more.as_ref(), step, rotation)?;
-            x = sum;
+            let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation)?;
             // No row looks at another any more, so those whose logits nobody wants are done; who observes blocks gets them whole.
             if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
                     return Ok(None);
                 }
-                (x, y) = (outputs(backend, x, step)?, outputs(backend, y, step)?); // [S, D]
+                let Mixed { x, y, input } = mixed;
+                let input = input.map(|input| outputs(backend, input, step)).transpose()?;
+                mixed = Mixed { x: outputs(backend, x, step)?, y: outputs(backend, y, step)?, input }; // [S, D]
             }
-            let (sum, y) = block.feed(backend, x, &y)?;
+            let (sum, y) = block.feed(backend, mixed)?;
             (x, more) = (sum, Some(y));
             if let Some(observer) = &mut observer
                 && let Some(y) = more.take()
@@ -302,7 +320,7 @@ impl<B: Backend> Decoder<B> {
                 observer(layer, backend.to_host(&x)?);
             }
         }
-        let h = match &more {
+        let mut h = match &more {
             Some(more) => self.norm.after_add(backend, x, more)?.1,
             None if step.outputs.is_empty() => return Ok(None),
             None => {
@@ -310,6 +328,9 @@ impl<B: Backend> Decoder<B> {
                 self.norm.apply(backend, &x)?
             }
         };
+        if self.logit_scale != 1.0 {
+            h = backend.scale(h, &[self.logit_scale])?;
+        }
         backend.matmul(&h, &self.output).map(Some)
     }
 }
@@ -321,14 +342,15 @@ fn outputs<B: Backend>(backend: &mut B, x: B::Array, step: &Step) -> Result<B::A
 
 impl<B: Backend> Block<B> {
     fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
+        let architecture = weights.facts.architecture;
         let norm = |slot: &Option<String>| match slot {
             Some(name) => {
                 let name = format!("blk.{layer}.{name}");
-                Norm::load(weights, &name, sizes.width, sizes.norm_epsilon).map(Some)
+                let norm = Norm::load(weights, &name, sizes.width, sizes.norm_epsilon)?;
+                Ok(Some(norm.of_kind(architecture.norm)))
             }
             None => Ok(None),
         };
-        let architecture = weights.facts.architecture;
         let slots = &architecture.norms;
         Ok(Block {
             attn_in: norm(&slots.attn_in)?,
@@ -341,10 +363,12 @@ impl<B: Backend> Block<B> {
                 FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, architecture.activation)?)
             },
             ffn_out: norm(&slots.ffn_out)?,
+            parallel: architecture.parallel,
+            residual_scale: sizes.residual_scale,
         })
     }
 
-    /// What mixes tokens: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
+    /// What mixes tokens, of the sum of `x` and `more: [T, D]`.
     fn mix(
         &mut self,
         backend: &mut B,
@@ -352,22 +376,32 @@ impl<B: Backend> Block<B> {
         more: Option<&B::Array>,
         step: &Step,
         rotation: &Rotation<B>,
-    ) -> Result<(B::Array, B::Array)> {
+    ) -> Result<Mixed<B::Array>> {
         let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
         let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
-        let h = normed(backend, self.attn_out.as_ref(), &y)?;
-        Ok((x, h.unwrap_or(y)))
+        let y = self.added(backend, self.attn_out.as_ref(), y)?;
+        Ok(Mixed { x, y, input: h.filter(|_| self.parallel) })
     }
 
-    /// What works on each token alone: `x`, `more: [T, D]` or some rows of both -> as [`Block::mix`].
-    fn feed(&self, backend: &mut B, x: B::Array, more: &B::Array) -> Result<(B::Array, B::Array)> {
-        let (x, h) = summed(backend, self.ffn_in.as_ref(), x, Some(more))?;
+    /// What works on each token alone, of all rows or some: two arrays `[T, D]`, of which the sum comes out.
+    fn feed(&self, backend: &mut B, mixed: Mixed<B::Array>) -> Result<(B::Array, B::Array)> {
+        let Mixed { x, y: more, input } = mixed;
+        let (x, h) = match input {
+            Some(input) => (x, Some(input)),
+            None => summed(backend, self.ffn_in.as_ref(), x, Some(&more))?,
+        };
         let y = match &self.ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
             FeedForward::Experts(experts) => experts.apply(backend, &x, h.as_ref().unwrap_or(&x))?,
         };
-        let h = normed(backend, self.ffn_out.as_ref(), &y)?;
-        Ok((x, h.unwrap_or(y)))
+        let y = self.added(backend, self.ffn_out.as_ref(), y)?;
+        Ok((x, if self.parallel { backend.add(y, &more)? } else { y }))
+    }
+
+    /// What is added to the residual stream where a layer gives `y`.
+    fn added(&self, backend: &mut B, norm: Option<&Norm<B>>, y: B::Array) -> Result<B::Array> {
+        let y = normed(backend, norm, &y)?.unwrap_or(y);
+        if self.residual_scale == 1.0 { Ok(y) } else { backend.scale(y, &[self.residual_scale]) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::architecture::{Architecture, EmbeddingScale, Harmless, QueryScale};
+use crate::architecture::{Architecture, EmbeddingScale, Harmless, LogitScale, NormKind, QueryScale};
 use crate::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::{Error, Result, role};
 
@@ -179,6 +179,16 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Whether sequences of up to `context` tokens take the divisors of rotations for long ones, if the file has such for both.
+    ///
+    /// # Errors
+    /// If a key makes no sense.
+    pub fn is_long(&self, context: usize) -> Result<bool> {
+        let trained = self.maybe("rope.scaling.original_context_length")?;
+        Ok(self.tensor("rope_factors_long.weight").is_some()
+            && trained.is_some_and(|trained| context > trained))
+    }
+
     /// The tensor with the canonical name `name`, for example `blk.0.attn_output.weight`.
     pub fn tensor(&self, name: &str) -> Option<&'a TensorInfo> {
         let gguf = self.gguf;
@@ -254,15 +264,23 @@ pub struct Sizes {
     pub value_width: usize,
     /// Multiplies attention scores.
     pub query_scale: f32,
+    /// `score = cap * tanh(score / cap)`, of scores of attention.
+    pub attention_cap: Option<f32>,
     /// Tokens that a windowed layer sees, itself included.
     pub window: Option<usize>,
-    /// Every how many blocks one has no window: the last of each group.
-    pub full_every: usize,
+    /// Which blocks have a window, if there are such. `[L]`
+    pub windowed: Vec<bool>,
+    /// Which blocks rotate queries and keys. `[L]`
+    pub rotates: Vec<bool>,
     /// Multiplies embeddings.
     pub embedding_scale: f32,
+    /// Multiplies what each layer adds to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplies logits.
+    pub logit_scale: f32,
     /// `logits = cap * tanh(logits / cap)`.
     pub logit_cap: Option<f32>,
-    /// Added to the mean square in every RMS norm.
+    /// Added to the mean square in every norm.
     pub norm_epsilon: f32,
     /// Tokens that the model was trained to see at once.
     pub context: usize,
@@ -301,9 +319,35 @@ impl Sizes {
                 .invalid("attention.causal", "a model that sees what comes after a token writes no text"));
         }
         let context = facts.size("context_length")?;
-        let per_head = match facts.architecture.query_scale {
+        let architecture = facts.architecture;
+        let per_head = match architecture.query_scale {
             QueryScale::HeadWidth => key_width as f32,
             QueryScale::WidthPerHead => width as f32 / heads as f32,
+        };
+        // One of 0 says that there is none.
+        let scale = |name: &str| facts.number(name).map(|value| value.filter(|&value| value != 0.0));
+        let cap = |name: &str| facts.number(name).map(|value| value.filter(|&value| value > 0.0));
+        let window = match (architecture.full_attention_every, facts.maybe("attention.sliding_window")?) {
+            (Some(_), window) => window,
+            (None, Some(window)) if window < context => {
+                let reason = "a window is not supported in this architecture";
+                return Err(facts.invalid("attention.sliding_window", reason));
+            }
+            // One as long as all that is ever seen hides nothing.
+            (None, _) => None,
+        };
+        let windowed = match (window, architecture.full_attention_every) {
+            (Some(_), Some(every)) => windowed(facts, layers, every)?,
+            _ => vec![false; layers],
+        };
+        let rope = &architecture.rope;
+        let rotates = |layer: usize| {
+            let is_last = rope.except_every.is_some_and(|every| (layer + 1).is_multiple_of(every));
+            !is_last && (windowed[layer] || window.is_none() || !rope.only_windowed)
+        };
+        let epsilon = match architecture.norm {
+            NormKind::Rms => "attention.layer_norm_rms_epsilon",
+            NormKind::Layer => "attention.layer_norm_epsilon",
         };
         Ok(Sizes {
             layers,
@@ -313,56 +357,49 @@ impl Sizes {
             kv_heads,
             key_width,
             value_width: facts.maybe("attention.value_length")?.unwrap_or(key_width),
-            query_scale: 1.0 / per_head.sqrt(),
-            window: match (facts.architecture.full_attention_every, facts.maybe("attention.sliding_window")?)
-            {
-                (Some(_), window) => window,
-                (None, Some(window)) if window < context => {
-                    let reason = "a window is not supported in this architecture";
-                    return Err(facts.invalid("attention.sliding_window", reason));
-                }
-                // One as long as all that is ever seen hides nothing.
-                (None, _) => None,
-            },
-            full_every: match facts.architecture.full_attention_every {
-                Some(every) => full_every(facts, layers)?.unwrap_or(every).max(1),
-                None => 1,
-            },
-            embedding_scale: match facts.architecture.embedding_scale {
+            query_scale: scale("attention.scale")?.unwrap_or(1.0 / per_head.sqrt()),
+            attention_cap: cap("attn_logit_softcapping")?,
+            rotates: (0..layers).map(rotates).collect(),
+            window,
+            windowed,
+            embedding_scale: scale("embedding_scale")?.unwrap_or(match architecture.embedding_scale {
                 EmbeddingScale::One => 1.0,
                 EmbeddingScale::SqrtWidth => (width as f32).sqrt(),
+            }),
+            residual_scale: scale("residual_scale")?.unwrap_or(1.0),
+            logit_scale: match architecture.logit_scale {
+                Some(LogitScale::Multiplies) => scale("logit_scale")?.unwrap_or(1.0),
+                Some(LogitScale::Divides) => 1.0 / scale("logit_scale")?.unwrap_or(1.0),
+                None => 1.0,
             },
-            logit_cap: facts.number("final_logit_softcapping")?.filter(|&cap| cap > 0.0),
-            norm_epsilon: facts
-                .number("attention.layer_norm_rms_epsilon")?
-                .ok_or_else(|| facts.missing_key("attention.layer_norm_rms_epsilon"))?,
+            logit_cap: cap("final_logit_softcapping")?,
+            norm_epsilon: facts.number(epsilon)?.ok_or_else(|| facts.missing_key(epsilon))?,
             context,
         })
     }
 
     /// The window of block `layer`; `None` if it sees everything.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| !(layer + 1).is_multiple_of(self.full_every))
+        self.window.filter(|_| self.windowed[layer])
     }
 }
 
-/// Every how many blocks one sees everything, where the file says so itself: by a number, or for each block whether it has a window.
-fn full_every(facts: &Facts, layers: usize) -> Result<Option<usize>> {
+/// Which blocks have a window: as the file says itself, by a number or for each block, else all but the last of every `every`.
+fn windowed(facts: &Facts, layers: usize, every: usize) -> Result<Vec<bool>> {
     const NAME: &str = "attention.sliding_window_pattern";
-    let windowed: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {
+    let said: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {
         Some(Value::Array(Array::Bool(windowed))) => windowed.clone(),
         Some(Value::Array(_)) => {
             let numbers = facts.gguf.metadata().u64s(&facts.key(NAME))?.unwrap_or_default();
             numbers.iter().map(|&number| number != 0).collect()
         }
-        _ => return facts.maybe(NAME),
+        _ => {
+            let every = facts.maybe(NAME)?.unwrap_or(every).max(1);
+            return Ok((1..=layers).map(|block| !block.is_multiple_of(every)).collect());
+        }
     };
-    let is_it = |&every: &usize| {
-        let mut blocks = windowed.iter().take(layers).enumerate();
-        blocks.all(|(block, &windowed)| windowed != (block + 1).is_multiple_of(every))
-    };
-    let every = (1..=layers + 1).find(is_it);
-    every
-        .map(Some)
-        .ok_or_else(|| facts.invalid(NAME, "only the last of every so many blocks may see everything"))
+    match said.get(..layers) {
+        Some(windowed) => Ok(windowed.to_vec()),
+        None => Err(facts.invalid(NAME, &format!("it tells of {} blocks of {layers}", said.len()))),
+    }
 }

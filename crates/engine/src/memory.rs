@@ -94,7 +94,8 @@ pub fn room(
     (kv_bytes, snapshot_bytes): (Option<u64>, u64),
 ) -> Result<Room> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
-    let room = Room::new(context.saturating_mul(sequences), sequences, STEP_TOKENS, window);
+    let of_tokens = |tokens| Room::new(tokens, sequences, STEP_TOKENS, window).of_sequences(context);
+    let room = of_tokens(context.saturating_mul(sequences));
     let nothing = Room::new(1, 1, 1, window);
     // What is wrong with the model is told when it is loaded in earnest.
     let Ok(decoder) = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv) else {
@@ -110,7 +111,7 @@ pub fn room(
     let fit = fit.max(sequences.saturating_add(1));
     let Some(most) = kv_bytes else { return Ok(room.keeping(fit)) };
     // The largest room that keeps within it.
-    let of = |blocks: usize| Room::new(blocks * BLOCK_TOKENS, sequences, STEP_TOKENS, window).keeping(fit);
+    let of = |blocks: usize| of_tokens(blocks * BLOCK_TOKENS).keeping(fit);
     let (mut low, mut high) = (1, room.full.blocks);
     while low < high {
         let middle = low + (high - low).div_ceil(2);

@@ -19,7 +19,17 @@ struct Case {
 fn shape(heads: usize, kv_heads: usize, key_width: usize, value_width: usize) -> AttentionShape {
     let scale = 1.0 / (key_width as f32).sqrt();
     let values_in_keys = value_width < key_width;
-    AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window: None }
+    AttentionShape {
+        heads,
+        kv_heads,
+        key_width,
+        value_width,
+        values_in_keys,
+        scale,
+        softcap: None,
+        window: None,
+        chunked: false,
+    }
 }
 
 /// Qwen3-0.6B's heads, and DeepSeek-V2-Lite's.

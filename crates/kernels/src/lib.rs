@@ -45,7 +45,7 @@ pub use isa::Isa;
 pub use kv::{KvFormat, KvRows};
 pub use limits::{integer_peak, read_bandwidth};
 pub use matmul::{Product, Rows, matmul};
-pub use norm::rms_norm;
+pub use norm::{centre, rms_norm};
 pub use quant::dequantize;
 pub use rope::rope;
 pub use sample::{TERMS, greatest, softmax_terms};

@@ -268,6 +268,12 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array>;
 
+    /// Takes its mean off every row. `x: [T, D]` -> `[T, D]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn centre(&mut self, x: &Self::Array) -> Result<Self::Array>;
+
     /// `x + y`, and its RMS norm, as [`Backend::add`] and [`Backend::norm`] give them.
     ///
     /// # Errors
@@ -407,12 +413,16 @@ fn prepare_by_parts<B: Backend + ?Sized>(
     kv: &mut B::Kv,
     shape: &AttentionShape,
 ) -> Result<B::Array> {
-    let Heads { q, k, v, sinks, norms: [q_norm, k_norm], angles, pairing, factors } = heads;
+    let Heads { q, k, v, sinks, norms: [q_norm, k_norm], norms_last, angles, pairing, factors } = heads;
     let mut ready = |mut x: B::Array, norm: Option<(&B::Vector, f32)>| {
-        if let Some((weight, epsilon)) = norm {
-            x = backend.norm(&x, weight, epsilon)?;
+        for norms in [!norms_last, norms_last] {
+            match (norms, norm, angles) {
+                (true, Some((weight, epsilon)), _) => x = backend.norm(&x, weight, epsilon)?,
+                (false, _, Some(angles)) => x = backend.rope(x, shape.key_width, angles, pairing)?,
+                _ => {}
+            }
         }
-        backend.rope(x, shape.key_width, angles, pairing)
+        Ok::<_, crate::Error>(x)
     };
     let (mut q, k) = (ready(q, q_norm)?, ready(k, k_norm)?);
     if !factors.is_empty() {

@@ -19,7 +19,7 @@ pub struct Queries<'a, A, V> {
 }
 
 /// Queries, keys and values as they come from their matrices, and what is done to them before they meet: heads of queries and keys are
-/// normed, then turned.
+/// normed, then turned, or the other way around.
 #[derive(Debug)]
 pub struct Heads<'a, A, V, G> {
     /// `[T, H * E]`
@@ -32,8 +32,10 @@ pub struct Heads<'a, A, V, G> {
     pub sinks: Option<&'a V>,
     /// RMS norms of queries and of keys, and what they add: over each head, or over all heads together if they are as long.
     pub norms: [Option<(&'a V, f32)>; 2],
-    /// Cosines and sines of the step's positions.
-    pub angles: &'a G,
+    /// Whether heads are turned first, and then normed.
+    pub norms_last: bool,
+    /// Cosines and sines of the step's positions; `None`: nothing is turned.
+    pub angles: Option<&'a G>,
     /// Which numbers of a head turn together.
     pub pairing: Pairing,
     /// Multiplies each row's queries in the end; empty = nothing does.

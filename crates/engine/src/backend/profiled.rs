@@ -220,6 +220,10 @@ impl<W: Around> Backend for Profiled<W> {
         self.timed("norm", (0, 0), |inner| inner.norm(x, weight, epsilon))
     }
 
+    fn centre(&mut self, x: &Array) -> Result<Array> {
+        self.timed("norm", (0, 0), |inner| inner.centre(x))
+    }
+
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Angles> {
         self.inner.angles(cos, sin, rows)
     }

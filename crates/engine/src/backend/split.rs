@@ -365,6 +365,10 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         at!(self, weight, weight, [x], [], |backend| backend.norm(&x, weight, epsilon))
     }
 
+    fn centre(&mut self, x: &Self::Array) -> Result<Self::Array> {
+        at!(self, x, x, [], [], |backend| backend.centre(x))
+    }
+
     fn add_norm(
         &mut self,
         x: Self::Array,
@@ -432,7 +436,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
 
     fn prepare_and_attend(
         &mut self,
-        Heads { q, k, v, sinks, norms: [q_norm, k_norm], angles, pairing, factors }: Heads<
+        Heads { q, k, v, sinks, norms: [q_norm, k_norm], norms_last, angles, pairing, factors }: Heads<
             Self::Array,
             Self::Vector,
             Self::Angles,
@@ -454,13 +458,15 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
             Side::Device(kv) => {
                 let [q, k, v] = try_map([q, k, v], |x| self.own_device(x))?;
                 let (sinks, norms) = (sinks.map(Side::device).transpose()?, norms!(Side::device));
-                let heads = Heads { q, k, v, sinks, norms, angles: &angles.0, pairing, factors };
+                let angles = angles.map(|angles| &angles.0);
+                let heads = Heads { q, k, v, sinks, norms, norms_last, angles, pairing, factors };
                 self.device.prepare_and_attend(heads, step, kv, shape).map(Side::Device)
             }
             Side::Host(kv) => {
                 let [q, k, v] = try_map([q, k, v], |x| self.own_host(x))?;
                 let (sinks, norms) = (sinks.map(Side::host).transpose()?, norms!(Side::host));
-                let heads = Heads { q, k, v, sinks, norms, angles: &angles.1, pairing, factors };
+                let angles = angles.map(|angles| &angles.1);
+                let heads = Heads { q, k, v, sinks, norms, norms_last, angles, pairing, factors };
                 self.host.prepare_and_attend(heads, step, kv, shape).map(Side::Host)
             }
         }

@@ -26,6 +26,8 @@ pub struct Room {
     pub window: Option<usize>,
     /// Sequences that run at once.
     pub sequences: usize,
+    /// The most tokens of a sequence.
+    pub context: usize,
     /// Tokens that a step feeds at most.
     step: usize,
 }
@@ -35,8 +37,14 @@ impl Room {
     /// snapshot of each of them and one more.
     pub fn new(tokens: usize, sequences: usize, step: usize, window: Option<usize>) -> Self {
         let full = layout(tokens.div_ceil(BLOCK_TOKENS));
-        let room = Room { full, windowed: layout(0), slots: 0, window, sequences, step };
+        let room = Room { full, windowed: layout(0), slots: 0, window, sequences, context: tokens, step };
         room.keeping(sequences.saturating_add(1))
+    }
+
+    /// The same for sequences of at most `context` tokens each.
+    #[must_use]
+    pub fn of_sequences(self, context: usize) -> Self {
+        Room { context: context.min(self.context), ..self }
     }
 
     /// The same with room for so many snapshots.

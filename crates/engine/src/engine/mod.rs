@@ -491,8 +491,9 @@ impl Start<'_> {
         let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
         let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
         let invariant = decoder.is_row_invariant();
+        let is_long = Facts::new(gguf, architecture)?.is_long(room.context)?;
         let disk = options.disk.as_ref().and_then(|disk| {
-            let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, invariant);
+            let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, (invariant, is_long));
             Disk::new(disk.clone(), gguf.name(), fingerprint)
         });
         let pool = Pool::new(decoder, room).on_disk(disk).beside(host_bytes).steadily(options.steady);
@@ -528,10 +529,11 @@ fn fingerprint(
     architecture: &Architecture,
     tokenizer: &Tokenizer,
     kv: KvType,
-    invariant: bool,
+    (invariant, is_long): (bool, bool),
 ) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file.
-    let read = format!("{architecture:?} {kv:?} {}", if invariant { "exact" } else { "rounded" });
+    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file; which
+    // rotation is taken may depend on how long sequences may be.
+    let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 

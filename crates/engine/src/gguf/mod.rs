@@ -205,6 +205,11 @@ pub struct TensorData {
 }
 
 impl TensorData {
+    /// Bytes that no file has.
+    pub fn of(bytes: Vec<u8>) -> TensorData {
+        TensorData { range: 0..bytes.len(), source: Bytes::Owned(bytes.into()) }
+    }
+
     /// All of `parts`, one after the other: a copy.
     pub fn joined(parts: &[TensorData]) -> TensorData {
         let bytes = parts.iter().map(|part| &**part).collect::<Vec<_>>().concat();

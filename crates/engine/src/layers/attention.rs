@@ -2,7 +2,7 @@
 
 use super::{Linear, Norm, Rotation, Weights};
 use crate::Result;
-use crate::architecture::Activation;
+use crate::architecture::{Activation, NormKind, QkNorm};
 use crate::backend::{AttentionShape, Backend, Heads, Step};
 use crate::facts::Sizes;
 
@@ -13,9 +13,12 @@ pub struct Attention<B: Backend> {
     k: Linear<B>,
     v: Linear<B>,
     output: Linear<B>,
-    /// Before the rotation.
     q_norm: Option<Norm<B>>,
     k_norm: Option<Norm<B>>,
+    /// Whether heads are normed after the rotation.
+    norms_last: bool,
+    /// Whether queries and keys are rotated.
+    rotates: bool,
     /// Whether each head's query is followed by a gate of the same width for what the head gives.
     gated: bool,
     /// An extra score per head, whose share of the attention goes nowhere.
@@ -24,11 +27,12 @@ pub struct Attention<B: Backend> {
     shape: AttentionShape,
 }
 
-/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 + floor(position / step))`.
+/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 + floor((position + offset) / step))`.
 #[derive(Clone, Copy, Debug)]
 struct Temperature {
     scale: f32,
     step: usize,
+    offset: usize,
 }
 
 impl<B: Backend> Attention<B> {
@@ -41,6 +45,7 @@ impl<B: Backend> Attention<B> {
         let prefix = format!("blk.{layer}.");
         let fused = weights.has(&format!("{prefix}attn_qkv.weight"));
         let (k_out, v_out) = (kv_heads * key_width, kv_heads * value_width);
+        let (architecture, rotates) = (weights.facts.architecture, sizes.rotates[layer]);
         let gated = !fused
             && weights.dimension(&format!("{prefix}attn_q.weight"), 1)? == 2 * heads * key_width
             && value_width == key_width;
@@ -59,13 +64,14 @@ impl<B: Backend> Attention<B> {
             let name = format!("{prefix}{name}");
             let len = weights.facts.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first());
             let width = if len == Some(&(all as u64)) { all } else { key_width };
-            Norm::maybe(weights, &name, width, norm_epsilon)
-        };
-        let temperature = match weights.facts.number("attention.temperature_scale")? {
-            Some(scale) if scale != 0.0 => {
-                Some(Temperature { scale, step: weights.facts.size("rope.scaling.original_context_length")? })
+            match architecture.qk_norm {
+                // Of heads that are not rotated there is none.
+                QkNorm::WeightlessAfterRope if !rotates => Ok(None),
+                QkNorm::WeightlessAfterRope => Norm::weightless(weights, key_width, norm_epsilon).map(Some),
+                // Those of models with layer norms are of that kind too, which no kernel has.
+                _ if architecture.norm == NormKind::Layer => Ok(None),
+                _ => Norm::maybe(weights, &name, width, norm_epsilon),
             }
-            _ => None,
         };
         Ok(Attention {
             q: projection("attn_q", 0, q_out)?,
@@ -74,9 +80,11 @@ impl<B: Backend> Attention<B> {
             output: Linear::load(weights, &format!("{prefix}attn_output"), width, heads * value_width)?,
             q_norm: norm("attn_q_norm", heads * key_width)?,
             k_norm: norm("attn_k_norm", k_out)?,
+            norms_last: architecture.qk_norm != QkNorm::BeforeRope,
+            rotates,
             gated,
             sinks: weights.vector(&format!("{prefix}attn_sinks.weight"), heads)?,
-            temperature,
+            temperature: Temperature::load(weights, layer, sizes)?,
             shape: AttentionShape {
                 heads,
                 kv_heads,
@@ -84,7 +92,9 @@ impl<B: Backend> Attention<B> {
                 value_width,
                 values_in_keys: false,
                 scale: sizes.query_scale,
+                softcap: sizes.attention_cap,
                 window: sizes.window_of(layer),
+                chunked: architecture.chunked_window && sizes.window_of(layer).is_some(),
             },
         })
     }
@@ -120,7 +130,8 @@ impl<B: Backend> Attention<B> {
             v,
             sinks: self.sinks.as_ref(),
             norms: [&self.q_norm, &self.k_norm].map(|norm| norm.as_ref().map(Norm::parts)),
-            angles: rotation.angles(),
+            norms_last: self.norms_last,
+            angles: self.rotates.then(|| rotation.angles()),
             pairing: rotation.pairing(),
             factors,
         };
@@ -133,6 +144,21 @@ impl<B: Backend> Attention<B> {
 }
 
 impl Temperature {
+    /// The temperature of block number `layer`: where some layers don't rotate, only these have one.
+    fn load<B: Backend>(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Option<Self>> {
+        let facts = weights.facts;
+        let Some(scale) = facts.number("attention.temperature_scale")?.filter(|&scale| scale != 0.0) else {
+            return Ok(None);
+        };
+        let step = match facts.maybe("attention.temperature_length")? {
+            Some(step) => step,
+            None => facts.size("rope.scaling.original_context_length")?,
+        };
+        let offset = facts.maybe("attention.temperature_offset")?.unwrap_or(0);
+        let has = !sizes.rotates[layer] || sizes.rotates.iter().all(|&rotates| rotates);
+        Ok(has.then_some(Temperature { scale, step, offset }))
+    }
+
     /// What multiplies the queries of each row; empty where nothing does.
     fn factors(self, step: &Step) -> Vec<f32> {
         let factors: Vec<f32> = step.positions().map(|position| self.at(position)).collect();
@@ -140,6 +166,6 @@ impl Temperature {
     }
 
     fn at(self, position: usize) -> f32 {
-        1.0 + self.scale * ((position / self.step) as f32).ln_1p()
+        1.0 + self.scale * (((position + self.offset) / self.step) as f32).ln_1p()
     }
 }

@@ -73,7 +73,9 @@ impl<B: Backend> Mla<B> {
                 value_width: rank,
                 values_in_keys: true,
                 scale: score_factor(weights.facts)? / (head as f32).sqrt(),
+                softcap: sizes.attention_cap,
                 window: None,
+                chunked: false,
             },
         })
     }
@@ -148,7 +150,7 @@ mod tests {
         let mut backend = Native::with_threads(1);
         let weights = Weights { facts: &facts, backend: &backend };
         let mla = Mla::load(&weights, 2, &sizes).unwrap();
-        let rope = Rope::load(&weights, mla.rope).unwrap();
+        let rope = Rope::load(&weights, mla.rope, 13).unwrap();
         let floats = |name: &str| {
             let data = gguf.data(gguf.tensor(&format!("blk.2.{name}.weight")).unwrap());
             data.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect::<Vec<f32>>()

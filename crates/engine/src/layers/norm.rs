@@ -1,20 +1,24 @@
-//! RMS norm.
+//! RMS norm and layer norm.
 
 use super::Weights;
 use crate::Result;
+use crate::architecture::NormKind;
 use crate::backend::Backend;
+use crate::gguf::{TensorData, TensorType};
 
-/// RMS norm over runs of as many numbers as it has weights.
+/// A norm over runs of as many numbers as it has weights.
 #[derive(Debug)]
 pub struct Norm<B: Backend> {
     weight: B::Vector,
     epsilon: f32,
+    /// Whether the mean of rows is taken off first: a layer norm is an RMS norm of that.
+    centred: bool,
 }
 
 impl<B: Backend> Norm<B> {
     /// A norm with these weights.
     pub fn new(weight: B::Vector, epsilon: f32) -> Self {
-        Norm { weight, epsilon }
+        Norm { weight, epsilon, centred: false }
     }
 
     /// Loads `name.weight: [width]`.
@@ -31,7 +35,24 @@ impl<B: Backend> Norm<B> {
     /// If it has another shape.
     pub fn maybe(weights: &Weights<B>, name: &str, width: usize, epsilon: f32) -> Result<Option<Self>> {
         let weight = weights.vector(&format!("{name}.weight"), width)?;
-        Ok(weight.map(|weight| Norm { weight, epsilon }))
+        Ok(weight.map(|weight| Norm { weight, epsilon, centred: false }))
+    }
+
+    /// An RMS norm that multiplies by nothing.
+    ///
+    /// # Errors
+    /// If the backend can't hold it.
+    pub fn weightless(weights: &Weights<B>, width: usize, epsilon: f32) -> Result<Self> {
+        let ones = TensorData::of(1f32.to_le_bytes().repeat(width));
+        let weight = weights.backend.vector(ones, TensorType::F32)?;
+        let weight = weight.ok_or_else(|| weights.missing("a norm's weights"))?;
+        Ok(Norm { weight, epsilon, centred: false })
+    }
+
+    /// The same of another kind, over whole rows.
+    #[must_use]
+    pub fn of_kind(self, kind: NormKind) -> Self {
+        Norm { centred: kind == NormKind::Layer, ..self }
     }
 
     /// Keeps the shape of `x`.
@@ -39,6 +60,10 @@ impl<B: Backend> Norm<B> {
     /// # Errors
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
+        if self.centred {
+            let centred = backend.centre(x)?;
+            return backend.norm(&centred, &self.weight, self.epsilon);
+        }
         backend.norm(x, &self.weight, self.epsilon)
     }
 
@@ -47,10 +72,15 @@ impl<B: Backend> Norm<B> {
     /// # Errors
     /// If the backend fails.
     pub fn after_add(&self, backend: &mut B, x: B::Array, y: &B::Array) -> Result<(B::Array, B::Array)> {
+        if self.centred {
+            let sum = backend.add(x, y)?;
+            let normed = self.apply(backend, &sum)?;
+            return Ok((sum, normed));
+        }
         backend.add_norm(x, y, &self.weight, self.epsilon)
     }
 
-    /// Its weights, and what it adds to the mean of squares.
+    /// The weights of an RMS norm, and what it adds to the mean of squares.
     pub fn parts(&self) -> (&B::Vector, f32) {
         (&self.weight, self.epsilon)
     }

@@ -29,21 +29,16 @@ enum Scaling {
 }
 
 impl Rope {
-    /// The rotation of layers that see everything, of `width` elements.
+    /// The rotation of layers that see everything, of `width` elements, in sequences of up to `context` tokens.
     ///
     /// # Errors
     /// If a key makes no sense, or the divisors have another shape.
-    pub fn load<B: Backend>(weights: &Weights<B>, width: usize) -> Result<Self> {
+    pub fn load<B: Backend>(weights: &Weights<B>, width: usize, context: usize) -> Result<Self> {
         let facts = weights.facts;
         let base = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
         let (scaling, magnitude, _) = scaling(facts)?;
-        // Llama 3.1 and later keep a divisor for each frequency. Source: llama.cpp `ggml_rope_ext`, frequency factors.
-        let divisors = match weights.vector("rope_freqs.weight", width / 2)? {
-            Some(divisors) => weights.backend.values(&divisors)?,
-            None => Vec::new(),
-        };
         let mut frequencies = frequencies(width, base.into(), scaling);
-        for (frequency, divisor) in frequencies.iter_mut().zip(divisors) {
+        for (frequency, divisor) in frequencies.iter_mut().zip(divisors(weights, width / 2, context)?) {
             *frequency /= f64::from(divisor);
         }
         Ok(Rope { frequencies, magnitude, pairing: facts.architecture.rope.pairing })
@@ -53,13 +48,13 @@ impl Rope {
     ///
     /// # Errors
     /// As [`Rope::load`].
-    pub fn load_windowed<B: Backend>(weights: &Weights<B>, width: usize) -> Result<Self> {
+    pub fn load_windowed<B: Backend>(weights: &Weights<B>, width: usize, context: usize) -> Result<Self> {
         let facts = weights.facts;
         if !facts.architecture.rope.window_unscaled {
-            return Self::load(weights, width);
+            return Self::load(weights, width, context);
         }
-        let base = facts.number("rope.freq_base_swa")?;
-        let base = base.ok_or_else(|| facts.missing_key("rope.freq_base_swa"))?;
+        let own = facts.number("rope.freq_base_swa")?;
+        let base = own.or(facts.number("rope.freq_base")?).unwrap_or(10_000.0);
         let frequencies = frequencies(width, base.into(), Scaling::Linear { factor: 1.0 });
         Ok(Rope { frequencies, magnitude: 1.0, pairing: facts.architecture.rope.pairing })
     }
@@ -130,6 +125,21 @@ pub fn score_factor(facts: &Facts) -> Result<f32> {
     scaling(facts).map(|(_, _, scores)| scores as f32)
 }
 
+/// A divisor for each of `pairs` frequencies; empty if there are none. Llama 3.1 and later have one set, Phi-3 and later (longrope) one for
+/// models that are used within the context that they were first trained for, and one for those that are used beyond it; it is the same for a
+/// sequence's whole length, so that what was computed stays valid. Sources: llama.cpp `ggml_rope_ext`, frequency factors; Ding et al. 2024,
+/// <https://arxiv.org/abs/2402.13753>.
+fn divisors<B: Backend>(weights: &Weights<B>, pairs: usize, context: usize) -> Result<Vec<f32>> {
+    let of = |name: &str| weights.vector(name, pairs);
+    let names = ["rope_factors_short.weight", "rope_factors_long.weight"];
+    let divisors = match [of(names[0])?, of(names[1])?] {
+        [None, None] => of("rope_freqs.weight")?,
+        [Some(short), Some(long)] => Some(if weights.facts.is_long(context)? { long } else { short }),
+        [short, _] => return Err(weights.missing(names[usize::from(short.is_some())])),
+    };
+    divisors.map_or(Ok(Vec::new()), |divisors| weights.backend.values(&divisors))
+}
+
 /// `base^(-2j / width)` for each pair j, scaled.
 fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     let pairs = (0..width / 2).map(|j| (j, base.powf(-2.0 * j as f64 / width as f64)));
@@ -174,6 +184,10 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     match facts.text("rope.scaling.type")?.as_deref() {
         None | Some("linear") => Ok((Scaling::Linear { factor }, attention, 1.0)),
         Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0)),
+        // All of it is in the divisors.
+        Some("longrope") if facts.tensor("rope_factors_long.weight").is_some() => {
+            Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0))
+        }
         Some("yarn") => {
             // One below 0 says that it is not set.
             if let Some((name, _)) = others.iter().find(|(_, value)| *value >= 0.0 && *value != 1.0) {

@@ -2,26 +2,9 @@
 
 /// Their names.
 pub const NOT_YET: &[&str] = &[
-    // Attention, norms, rotations and scales of dense models.
-    "cohere2-exact",
-    "exaone4-32b-exact",
-    "exaone4-exact",
-    "gemma2-exact",
-    "glm4-exact",
-    "granite-exact",
-    "hunyuan-dense-exact",
-    "olmo3-exact",
-    "phi3-longrope-long-exact",
-    "phi3-longrope-short-exact",
-    "qwen2-exact",
-    "qwen2-q4_k_m",
-    "seed_oss-exact",
-    "smollm3-exact",
     // Experts.
     "gemma4-exact",
     "gemma4-moe-exact",
-    "granitemoe-exact",
-    "llama4-exact",
     // Recurrent state.
     "granitehybrid-exact",
     "granitehybrid-moe-exact",

@@ -48,7 +48,6 @@ fn tensors_that_nobody_reads_are_refused_by_name() {
         "output.bias",
         "blk.0.foo.weight",
         "blk.99.attn_norm.weight",
-        "rope_factors_long.weight",
         "token_types.weight",
         "blk.0.attn_kv_b.weight",
     ] {
@@ -59,8 +58,8 @@ fn tensors_that_nobody_reads_are_refused_by_name() {
     let many = (0..9).fold(Writer::copy_of(&llama), |writer, number| {
         writer.tensor(&format!("more.{number}"), &[32], TensorType::F32, vec![0; 128])
     });
-    let error = refusal(many.meta("llama.residual_scale", 0.5f32));
-    let expected = "the tensors `more.0`, `more.1`, `more.2`, `more.3` and 5 more and the metadata key `llama.residual_scale`";
+    let error = refusal(many.meta("llama.logit_scale", 0.5f32));
+    let expected = "the tensors `more.0`, `more.1`, `more.2`, `more.3` and 5 more and the metadata key `llama.logit_scale`";
     assert!(error.contains(expected), "{error}");
 }
 
@@ -68,16 +67,13 @@ fn tensors_that_nobody_reads_are_refused_by_name() {
 fn keys_that_nobody_reads_are_refused_by_name() {
     let llama = case("llama-exact");
     for (name, value) in [
-        ("attn_logit_softcapping", Value::F32(50.0)),
         ("router_logit_softcapping", Value::F32(30.0)),
         ("attention.sliding_window", Value::U32(16)),
         ("attention.sliding_window_pattern", Value::U32(6)),
-        ("attention.scale", Value::F32(0.1)),
         ("attention.clamp_kqv", Value::F32(8.0)),
         ("attention.max_alibi_bias", Value::F32(8.0)),
         ("attention.causal", Value::Bool(false)),
         ("logit_scale", Value::F32(0.5)),
-        ("embedding_scale", Value::F32(12.0)),
         ("use_parallel_residual", Value::Bool(true)),
         ("rope.scaling.alpha", Value::F32(1000.0)),
         ("rope.scaling.type", Value::String("longrope".into())),
@@ -205,9 +201,54 @@ fn a_file_says_which_of_its_blocks_have_a_window() {
     assert_ne!(other, plain);
     assert_eq!(logits(by(Value::Array(Array::Bool(every(2))))), other);
     assert_eq!(logits(by(Value::Array(Array::U32(every(2).into_iter().map(u32::from).collect())))), other);
-    let irregular = (0..blocks).map(|block| block != 0).collect();
-    let error = refusal(by(Value::Array(Array::Bool(irregular))));
+    let irregular: Vec<bool> = (0..blocks).map(|block| block != 0).collect();
+    assert_ne!(logits(by(Value::Array(Array::Bool(irregular.clone())))), plain);
+    let error = refusal(by(Value::Array(Array::Bool(irregular[1..].to_vec()))));
     assert!(error.contains("`gemma3.attention.sliding_window_pattern`"), "{error}");
+}
+
+/// Where a file says by what scores, embeddings and what layers add are multiplied, that is what happens in every architecture.
+#[test]
+fn scales_and_caps_are_those_of_the_file() {
+    let llama = case("llama-exact");
+    let plain = logits(Writer::copy_of(&llama));
+    let width = llama.metadata().u64("llama.embedding_length").unwrap().unwrap();
+    let heads = llama.metadata().u64("llama.attention.head_count").unwrap().unwrap();
+    let usual = 1.0 / (width as f32 / heads as f32).sqrt();
+    for (name, same, other) in [
+        ("attention.scale", usual, 0.1),
+        ("embedding_scale", 1.0, 12.0),
+        ("residual_scale", 1.0, 0.5),
+        ("attn_logit_softcapping", 0.0, 1.5),
+    ] {
+        assert_eq!(logits(with(&llama, &[(name, Value::F32(same))])), plain, "{name}");
+        assert_ne!(logits(with(&llama, &[(name, Value::F32(other))])), plain, "{name}");
+    }
+}
+
+/// Divisors of rotations come in pairs, of which the length of sequences picks one.
+#[test]
+fn one_set_of_divisors_alone_is_refused() {
+    let phi = case("phi3-exact");
+    let heads = phi.metadata().u64("phi3.attention.head_count").unwrap().unwrap();
+    let head = phi.metadata().u64("phi3.embedding_length").unwrap().unwrap() / heads;
+    let pairs = phi.metadata().u64("phi3.rope.dimension_count").unwrap().unwrap_or(head) / 2;
+    let factors = |name: &str, by: f32| {
+        let data = by.to_le_bytes().repeat(pairs as usize);
+        (format!("rope_factors_{name}.weight"), data)
+    };
+    let with = |all: &[(String, Vec<u8>)], original: u32| {
+        let writer = with(&phi, &[("rope.scaling.original_context_length", Value::U32(original))]);
+        all.iter()
+            .fold(writer, |writer, (name, data)| writer.tensor(name, &[pairs], TensorType::F32, data.clone()))
+    };
+    let [short, long] = [factors("short", 1.0), factors("long", 4.0)];
+    let error = refusal(with(&[long.clone()], 16));
+    assert!(error.contains("`rope_factors_short.weight`"), "{error}");
+    let both = [short, long];
+    let plain = logits(Writer::copy_of(&phi));
+    assert_eq!(logits(with(&both, 64)), plain, "a context of 64 tokens is not beyond 64");
+    assert_ne!(logits(with(&both, 63)), plain);
 }
 
 /// In an architecture whose reference has no experts nobody knows how they are weighed.

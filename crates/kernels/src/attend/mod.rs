@@ -50,8 +50,12 @@ pub struct AttentionShape {
     pub values_in_keys: bool,
     /// What a dot product of query and key is multiplied by.
     pub scale: f32,
+    /// What scores don't exceed: `cap * tanh(score / cap)`. Source: Gemma 2, <https://arxiv.org/abs/2408.00118>.
+    pub softcap: Option<f32>,
     /// Position p sees p - window + 1 to p; all up to p if `None`.
     pub window: Option<usize>,
+    /// Whether position p sees, instead, of every `window` positions from 0 on those that it is among, up to p.
+    pub chunked: bool,
 }
 
 impl AttentionShape {
@@ -59,6 +63,15 @@ impl AttentionShape {
     pub fn kept(&self) -> (usize, usize) {
         let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
         (self.kv_heads * self.key_width, values)
+    }
+
+    /// The first position that one sees.
+    pub fn oldest(&self, position: usize) -> usize {
+        match self.window {
+            None => 0,
+            Some(window) if self.chunked => position / window * window,
+            Some(window) => (position + 1).saturating_sub(window),
+        }
     }
 }
 
@@ -188,7 +201,8 @@ impl<'a> Call<'a> {
         }
         let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
         let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
-        let mut pass = Pass { isa: self.isa, queries, scores, kept, found, seen, of_head, many };
+        let softcap = self.shape.softcap;
+        let mut pass = Pass { isa: self.isa, queries, scores, softcap, kept, found, seen, of_head, many };
         match units {
             [unit] if unit.partials.is_none() => {
                 let mut joined = self.begin(unit, joined);
@@ -235,7 +249,7 @@ impl<'a> Call<'a> {
     /// Takes queries through a split. There is room for a tile of keys and one of values.
     #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
     fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
-        let AttentionShape { key_width, value_width, window, .. } = *self.shape;
+        let AttentionShape { key_width, value_width, .. } = *self.shape;
         // What is read is the same for all of them.
         let unit = &units[0];
         let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
@@ -258,7 +272,7 @@ impl<'a> Call<'a> {
             let mut all = &mut pass.seen[..];
             for (unit, row) in rows {
                 let position = self.spans.spans[unit.span].past + row;
-                let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
+                let oldest = self.shape.oldest(position);
                 let (from, to) = (seen.start.max(oldest), seen.end.min(position + 1));
                 let range = (from.saturating_sub(first) as u8)..(to.saturating_sub(first) as u8);
                 let (of_row, rest) = all.split_at_mut(unit.heads.len());

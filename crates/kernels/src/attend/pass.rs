@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::lanes::{SIDE_BY_SIDE, score_lanes};
 use super::plan::UNIT;
-use super::softmax::{Found, weigh};
+use super::softmax::{Found, cap, weigh};
 use super::tile::{QUERIES, Rows, TILE, gather, score};
 use crate::Isa;
 
@@ -17,6 +17,8 @@ pub(super) struct Pass<'a> {
     pub many: bool,
     /// `[n]`, of the current tile.
     pub scores: &'a mut [[f32; TILE]],
+    /// What scores don't exceed.
+    pub softcap: Option<f32>,
     /// What sums are to be multiplied by before the next are added: `[n]`.
     pub kept: &'a mut [f32],
     pub found: Found<'a>,
@@ -48,6 +50,9 @@ impl Pass<'_> {
         } else if let Some(seen) = self.seen_by(0..n, &(0..TILE)) {
             let queries = &self.queries[all.start * keys.width..all.end * keys.width];
             score(isa, queries, keys, values, kv_heads.len(), seen, &mut self.scores[all.clone()]);
+        }
+        if let Some(most) = self.softcap {
+            cap(isa, &mut self.scores[all.clone()], most);
         }
         let Found { most, total, .. } = &mut self.found;
         let (most, total, kept) =

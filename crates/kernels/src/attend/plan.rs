@@ -92,7 +92,7 @@ impl Spans<'_> {
     /// The positions that one of some rows of a span sees.
     fn seen(&self, span: usize, rows: &Range<usize>) -> Range<usize> {
         let AttentionSpan { past, .. } = self.spans[span];
-        self.shape.window.map_or(0, |window| (past + rows.start + 1).saturating_sub(window))..past + rows.end
+        self.shape.oldest(past + rows.start)..past + rows.end
     }
 
     /// The splits that a span touches.

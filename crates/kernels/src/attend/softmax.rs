@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::tile::TILE;
 use crate::Isa;
-use crate::exp::exp;
+use crate::exp::{exp, sigmoid};
 use crate::isa::for_each_isa;
 use crate::wide::{LANES, for_each_wide};
 
@@ -104,6 +104,14 @@ for_each_wide! {
 }
 
 for_each_isa! {
+    /// Scores become `most * tanh(score / most)`, which is `most * (2 sigmoid(2 score / most) - 1)`.
+    pub(super) fn cap(scores: &mut [[f32; TILE]], most: f32) {
+        let factor = 2.0 / most;
+        for score in scores.as_flattened_mut() {
+            *score = most * 2.0f32.mul_add(sigmoid(*score * factor), -1.0);
+        }
+    }
+
     /// The numbers of `out` become those sums divided by the total.
     pub(super) fn divide(sums: &[f32], total: f32, out: &mut [f32]) {
         let factor = 1.0 / total;

@@ -29,7 +29,9 @@ impl Case {
             value_width: 32,
             values_in_keys: false,
             scale: 0.3,
+            softcap: None,
             window: None,
+            chunked: false,
         };
         Case {
             shape,
@@ -73,7 +75,7 @@ impl Case {
     /// What every row from `past` on becomes, sequence by sequence, when calls take `step` rows of every sequence and
     /// the blocks lie in an order given by `order`.
     fn run(&self, cpu: &Cpu, step: usize, order: u64) -> Vec<f32> {
-        let AttentionShape { heads, kv_heads, key_width, value_width, window, .. } = self.shape;
+        let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let size = self.block_tokens;
         let counts: Vec<usize> = self.lengths.iter().map(|length| length.div_ceil(size)).collect();
         let mut places: Vec<u32> = (0..counts.iter().sum::<usize>() as u32).collect();
@@ -114,7 +116,7 @@ impl Case {
                 );
                 // Blocks that no row sees hold a number that must not be used.
                 let mut table = tables[sequence].clone();
-                let oldest = window.map_or(0, |window| (past + 1).saturating_sub(window));
+                let oldest = self.shape.oldest(past);
                 table[..oldest / size].fill(u32::MAX);
                 seen_tables.push(table);
                 now.push((past, rows));
@@ -142,7 +144,8 @@ impl Case {
 
     /// The same as the formula says.
     fn exact(&self) -> Vec<f64> {
-        let AttentionShape { heads, kv_heads, key_width, value_width, scale, window, .. } = self.shape;
+        let AttentionShape { heads, kv_heads, key_width, value_width, scale, .. } = self.shape;
+        let AttentionShape { softcap, window, chunked, .. } = self.shape;
         let mut out = Vec::new();
         for (sequence, &length) in self.lengths.iter().enumerate() {
             let [q, k, v] = self.numbers(sequence);
@@ -152,7 +155,10 @@ impl Case {
                 for head in 0..heads {
                     let kv_head = head / (heads / kv_heads);
                     let q = &q[(position * heads + head) * key_width..][..key_width];
-                    let oldest = window.map_or(0, |window| (position + 1).saturating_sub(window));
+                    let oldest = match window {
+                        Some(window) if chunked => position - position % window,
+                        window => window.map_or(0, |window| (position + 1).saturating_sub(window)),
+                    };
                     let key = |p: usize| &k[(p * kv_heads + kv_head) * key_width..][..key_width];
                     let value = |p: usize| match self.shape.values_in_keys {
                         true => &key(p)[..value_width],
@@ -161,8 +167,11 @@ impl Case {
                     let dot = |k: &[f32]| -> f64 {
                         q.iter().zip(k).map(|(&q, &k)| f64::from(q) * f64::from(k)).sum()
                     };
-                    let weights: Vec<f64> =
-                        (oldest..=position).map(|p| (dot(key(p)) * f64::from(scale)).exp()).collect();
+                    let score = |p: usize| {
+                        let score = dot(key(p)) * f64::from(scale);
+                        softcap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh())
+                    };
+                    let weights: Vec<f64> = (oldest..=position).map(|p| score(p).exp()).collect();
                     let sink = self.sink_scores().map_or(0.0, |sinks| f64::from(sinks[head]).exp());
                     let total = weights.iter().sum::<f64>() + sink;
                     out.extend((0..value_width).map(|d| {
@@ -206,10 +215,12 @@ fn cases() -> impl Strategy<Value = Case> {
     let window = prop_oneof![Just(None), (1usize..70).prop_map(Some)];
     let lengths = prop::collection::vec(1usize..100, 1..4);
     let block_tokens = prop_oneof![Just(16), Just(32), Just(64), Just(7)];
-    let rest = (any::<bool>(), 0usize..60, 0u64..1000);
+    let softcap = prop_oneof![Just(None), (0.5f32..9.0).prop_map(Some)];
+    let rest = (any::<bool>(), 0usize..60, 0u64..1000, softcap, any::<bool>());
     (heads, widths, format, window, lengths, block_tokens, rest).prop_map(
         |((heads, kv_heads), (key_width, value_width), format, window, lengths, block_tokens, rest)| {
             let scale = 1.0 / (key_width as f32).sqrt();
+            let (sinks, past, seed, softcap, chunked) = rest;
             let shape = AttentionShape {
                 heads,
                 kv_heads,
@@ -217,11 +228,12 @@ fn cases() -> impl Strategy<Value = Case> {
                 value_width,
                 values_in_keys: kv_heads == 1 && value_width < key_width,
                 scale,
+                softcap,
                 window,
+                chunked,
             };
             let fits = [key_width, value_width].iter().all(|width| (kv_heads * width).is_multiple_of(32));
             let format = if fits { format } else { KvFormat::F16 };
-            let (sinks, past, seed) = rest;
             Case { shape, format, sinks, block_tokens, lengths, past, shared: past / 2, seed }
         },
     )
@@ -245,7 +257,9 @@ fn shapes_of_models() {
         value_width,
         values_in_keys: kv_heads == 1 && value_width < key_width,
         scale: 1.0 / (key_width as f32).sqrt(),
+        softcap: None,
         window,
+        chunked: false,
     };
     let shapes = [
         shape(4, 2, 128, 128, None),
@@ -269,7 +283,9 @@ fn far_positions() {
         value_width: width,
         values_in_keys: false,
         scale: 1.0 / (width as f32).sqrt(),
+        softcap: None,
         window,
+        chunked: false,
     };
     let shapes = [
         (shape(4, 2, 64, None), KvFormat::F16, 16),
@@ -284,6 +300,10 @@ fn far_positions() {
         let lengths = vec![3 * SPLIT + 5, 2 * SPLIT];
         Case { shape, format, block_tokens, sinks, lengths, past, ..Case::plain() }.check();
     }
+    // Chunks whose ends are those of no split, and scores near their cap.
+    let odd = AttentionShape { chunked: true, softcap: Some(1.5), ..shape(4, 2, 64, Some(SPLIT + 70)) };
+    let (past, lengths) = (2 * SPLIT + 130, vec![2 * SPLIT + 150, 3 * SPLIT + 9]);
+    Case { shape: odd, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
     let shape = AttentionShape { value_width: 64, values_in_keys: true, ..shape(5, 1, 96, None) };
     let (past, lengths) = (2 * SPLIT - 3, vec![2 * SPLIT + 3]);
     Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();

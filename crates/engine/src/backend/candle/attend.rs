@@ -14,19 +14,22 @@ pub fn attend(
     span: &Span,
     shape: &AttentionShape,
 ) -> Result<Tensor> {
-    let AttentionShape { heads, kv_heads, key_width, value_width, scale, window, .. } = *shape;
+    let AttentionShape { heads, kv_heads, key_width, value_width, scale, softcap, window, .. } = *shape;
     let (rows, group, end) = (span.rows, heads / kv_heads, span.past + span.rows);
     // What the first row sees first. Blocks before it may be others' by now.
-    let start = window.map_or(0, |window| (span.past + 1).saturating_sub(window));
+    let start = shape.oldest(span.past);
     let (keys, values) = kv.read(span.blocks_for(window), start, end, shape)?;
     // The query heads that share a key head stand below each other: [K, G * T, E].
     let q = q.reshape((rows, kv_heads, group, key_width))?.permute((1, 2, 0, 3))?;
     let q = (q.reshape((kv_heads, group * rows, key_width))? * f64::from(scale))?;
-    let scores = q.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
+    let mut scores = q.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
+    if let Some(cap) = softcap.map(f64::from) {
+        scores = ((scores / cap)?.tanh()? * cap)?;
+    }
     let mut scores = scores.reshape((kv_heads, group, rows, end - start))?;
     // A lone row sees all that was read.
     if rows > 1 {
-        scores = scores.broadcast_add(&mask(span, start, window, q.device())?)?;
+        scores = scores.broadcast_add(&mask(span, start, shape, q.device())?)?;
     }
     let shares = match sinks {
         None => ops::softmax_last_dim(&scores)?,
@@ -44,9 +47,9 @@ pub fn attend(
 }
 
 /// Zero where a row of `span` sees a token, from token `start` on, minus infinity elsewhere. `[1, 1, T, tokens]`
-fn mask(span: &Span, start: usize, window: Option<usize>, device: &Device) -> Result<Tensor> {
+fn mask(span: &Span, start: usize, shape: &AttentionShape, device: &Device) -> Result<Tensor> {
     let end = span.past + span.rows;
-    let sees = |row: usize, at: usize| at <= row && window.is_none_or(|window| row < at + window);
+    let sees = |row: usize, at: usize| (shape.oldest(row)..=row).contains(&at);
     let mask: Vec<f32> = (span.past..end)
         .flat_map(|row| (start..end).map(move |at| if sees(row, at) { 0.0 } else { f32::NEG_INFINITY }))
         .collect();

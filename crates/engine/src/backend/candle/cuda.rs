@@ -85,12 +85,16 @@ pub fn prepare_and_attend(
     kv: &Kv,
     shape: &AttentionShape,
 ) -> Result<Option<Tensor>> {
-    let Heads { q, k, v, sinks, norms, angles: (cos, sin), pairing, factors } = heads;
+    let Heads { q, k, v, sinks, norms, norms_last, angles: Some((cos, sin)), pairing, factors } = heads
+    else {
+        return Ok(None);
+    };
     let (keys, Some(values)) = kv.caches() else { return Ok(None) };
     let mut epsilons = norms.iter().flatten().map(|(_, epsilon)| *epsilon);
     let epsilon = epsilons.next().unwrap_or_default();
     let each_head = norms.iter().flatten().all(|(norm, _)| norm.elem_count() == shape.key_width);
-    if !each_head || epsilons.any(|other| other != epsilon) {
+    let norms_last = *norms_last && norms.iter().any(Option::is_some);
+    if norms_last || !each_head || epsilons.any(|other| other != epsilon) {
         return Ok(None);
     }
     let preparation = Preparation {

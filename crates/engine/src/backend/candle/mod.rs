@@ -215,6 +215,10 @@ impl Backend for Candle {
         build().during("norm")
     }
 
+    fn centre(&mut self, x: &Tensor) -> Result<Tensor> {
+        x.mean_keepdim(1).and_then(|mean| x.broadcast_sub(&mean)).during("norm")
+    }
+
     #[cfg(feature = "cuda")]
     fn add_norm(&mut self, x: Tensor, y: &Tensor, weight: &Tensor, epsilon: f32) -> Result<(Tensor, Tensor)> {
         if self.device.is_cuda() {

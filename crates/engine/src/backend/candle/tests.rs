@@ -224,7 +224,9 @@ fn attention_sees_what_it_should() {
         value_width: 3,
         values_in_keys: false,
         scale: 0.7,
+        softcap: None,
         window: None,
+        chunked: false,
     };
     for window in [None, Some(1), Some(3), Some(4), Some(6)] {
         for with_sinks in [false, true] {
@@ -244,22 +246,28 @@ fn heads_are_made_ready_and_attend() {
         value_width: 32,
         values_in_keys: false,
         scale: 0.3,
+        softcap: None,
         window: None,
+        chunked: false,
     };
     let layout = Layout { blocks: 4, block_tokens: 4 };
     let step = step(vec![span(5, 3, &[2, 0], 0), span(1, 0, &[3], 0)]);
     let [q, k, v] = [(1, 128), (2, 64), (3, 64)].map(|(seed, width)| array(&numbers(seed, 6 * width), 6));
     let weights = [32, 128, 64].map(|width| vector(&numbers(width, width)));
     let [head, of_q, of_k] = &weights;
-    for (pairing, half, norms, factors) in [
-        (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![]),
-        (Pairing::Adjacent, 8, [None, Some((head, 1e-5))], vec![1.0, 2.0, 1.0, 1.5, 1.0, 0.5]),
-        (Pairing::Half, 8, [Some((of_q, 1e-6)), Some((of_k, 1e-6))], vec![]),
+    for (pairing, half, norms, factors, odd) in [
+        (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], false),
+        (Pairing::Adjacent, 8, [None, Some((head, 1e-5))], vec![1.0, 2.0, 1.0, 1.5, 1.0, 0.5], false),
+        (Pairing::Half, 8, [Some((of_q, 1e-6)), Some((of_k, 1e-6))], vec![], false),
+        // Normed after the turn, or not turned at all.
+        (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], true),
+        (Pairing::Adjacent, 0, [Some((head, 1e-6)); 2], vec![], false),
     ] {
         let mut candle = Candle::on(device());
-        let angles = numbers(4, 6 * half);
+        let angles = numbers(4, 6 * half.max(1));
         let (cos, sin) = angles.iter().map(|x| (x.cos(), x.sin())).unzip();
         let angles = candle.angles(cos, sin, 6).unwrap();
+        let angles = Some(&angles).filter(|_| half > 0);
         let [mut together, mut apart] = [(); 2].map(|()| candle.kv(layout, &shape, KvType::F32).unwrap());
         let heads = || Heads {
             q: q.clone(),
@@ -267,7 +275,8 @@ fn heads_are_made_ready_and_attend() {
             v: v.clone(),
             sinks: None,
             norms,
-            angles: &angles,
+            norms_last: odd,
+            angles,
             pairing,
             factors: factors.clone(),
         };
@@ -520,7 +529,9 @@ fn what_is_kept_has_the_native_form() {
         value_width: 16,
         values_in_keys: false,
         scale: 1.0,
+        softcap: None,
         window: None,
+        chunked: false,
     };
     let layout = Layout { blocks: 3, block_tokens: 4 };
     for kind in [KvType::F32, KvType::F16, KvType::Q8_0] {

@@ -258,6 +258,12 @@ impl Backend for Native {
         Ok(y)
     }
 
+    fn centre(&mut self, x: &Array) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), x.width());
+        kernels::centre(&self.cpu, x.numbers(), x.width(), y.numbers_mut());
+        Ok(y)
+    }
+
     fn angles(&mut self, cos: Vec<f32>, sin: Vec<f32>, rows: usize) -> Result<Angles> {
         Ok(Angles { half: cos.len() / rows.max(1), cos, sin })
     }
