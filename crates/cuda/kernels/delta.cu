@@ -18,9 +18,14 @@ struct DeltaSave {
 };
 
 struct DeltaShape {
-    uint32_t key_heads, value_heads, key_width, value_width, kernel;
+    uint32_t key_heads, value_heads, grouped, key_width, value_width, kernel;
     float epsilon;
 };
+
+// The key head that goes with a value head: those of one key head lie side by side where they are grouped.
+__device__ __forceinline__ uint32_t key_head_of(const DeltaShape &s, uint32_t head) {
+    return s.grouped ? head / (s.value_heads / s.key_heads) : head % s.key_heads;
+}
 
 struct ConvolveParams {
     Array<const float> x;           // [T, channels]
@@ -136,7 +141,7 @@ __device__ __forceinline__ void write_state(const Array<float> &state, const flo
 template <int HELD> __device__ void delta(const DeltaParams &p) {
     DYNAMIC_SHARED(memory);
     const DeltaShape &s = p.shape;
-    const uint32_t head = blockIdx.y, key_head = head % s.key_heads;
+    const uint32_t head = blockIdx.y, key_head = key_head_of(s, head);
     const uint32_t keys = s.key_heads * s.key_width, channels = 2 * keys + s.value_heads * s.value_width;
     const uint32_t part = threadIdx.x % SHARERS, e = blockIdx.z * COLUMNS + threadIdx.x / SHARERS;
     const bool there = e < s.value_width;
@@ -209,7 +214,7 @@ static const unsigned CHUNK = 16;
 template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
     DYNAMIC_SHARED(memory);
     const DeltaShape &s = p.shape;
-    const uint32_t head = blockIdx.y, key_head = head % s.key_heads;
+    const uint32_t head = blockIdx.y, key_head = key_head_of(s, head);
     const uint32_t keys = s.key_heads * s.key_width, channels = 2 * keys + s.value_heads * s.value_width;
     const uint32_t column = threadIdx.x / SHARERS, part = threadIdx.x % SHARERS, e = blockIdx.z * COLUMNS + column;
     const bool there = e < s.value_width;

@@ -16,8 +16,8 @@ pub const CHUNK: usize = 16;
 
 impl Field for DeltaShape {
     fn put(&self, params: &mut Params) {
-        let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, epsilon } = *self;
-        [key_heads, value_heads, key_width, value_width, kernel]
+        let DeltaShape { key_heads, value_heads, grouped, key_width, value_width, kernel, epsilon } = *self;
+        [key_heads, value_heads, usize::from(grouped), key_width, value_width, kernel]
             .iter()
             .for_each(|&size| (size as u32).put(params));
         epsilon.put(params);

@@ -151,7 +151,9 @@ fn remembers(
     key_width: usize,
     rows: &[(usize, usize)],
 ) {
-    let shape = DeltaShape { key_heads, value_heads, key_width, value_width: 128, kernel: 4, epsilon: 1e-6 };
+    let (grouped, value_width) = (false, 128);
+    let shape =
+        DeltaShape { key_heads, value_heads, grouped, key_width, value_width, kernel: 4, epsilon: 1e-6 };
     let spans: Vec<DeltaSpan> = (rows.iter())
         .map(|&(_, rows)| DeltaSpan { rows, before: Known::default(), saves: vec![(rows, Known::default())] })
         .collect();

@@ -38,7 +38,7 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
             let part = |x: &[f32], width: usize| x[(row + done) * width..(row + end) * width].to_vec();
             let x = part(&qkv, channels);
             let mut u = vec![0.0; x.len()];
-            alara_kernels::conv(&cpu(), &conv, kernel, channels, &mut history, &x, &mut u);
+            alara_kernels::conv(&cpu(), &conv, None, kernel, channels, &mut history, &x, &mut u);
             let mut y = vec![0.0; (end - done) * value_heads * value_width];
             let (beta, alpha) = (part(&beta, value_heads), part(&alpha, value_heads));
             alara_kernels::delta(
@@ -92,8 +92,15 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     }
 }
 
-const DELTA: DeltaShape =
-    DeltaShape { key_heads: 2, value_heads: 4, key_width: 16, value_width: 24, kernel: 4, epsilon: 1e-6 };
+const DELTA: DeltaShape = DeltaShape {
+    key_heads: 2,
+    value_heads: 4,
+    grouped: false,
+    key_width: 16,
+    value_width: 24,
+    kernel: 4,
+    epsilon: 1e-6,
+};
 
 #[test]
 fn the_delta_rule_goes_on_and_saves_on_the_way() {
@@ -106,6 +113,7 @@ fn the_delta_rule_goes_on_and_saves_on_the_way() {
         );
     }
     check_delta(&DeltaShape { kernel: 1, ..DELTA }, &[(true, 5, vec![2])]);
+    check_delta(&DeltaShape { grouped: true, ..DELTA }, &[(true, 5, vec![2]), (false, 20, vec![])]);
 }
 
 #[test]
@@ -514,9 +522,11 @@ proptest! {
     #[test]
     fn any_delta(
         key_heads in 1usize..3, times in 1usize..3, key_width in 1usize..40, value_width in 1usize..70,
-        kernel in 1usize..6, spans in proptest::collection::vec((any::<bool>(), 1usize..40), 1..4),
+        kernel in 1usize..6, grouped: bool, spans in proptest::collection::vec((any::<bool>(), 1usize..40), 1..4),
     ) {
-        let shape = DeltaShape { key_heads, value_heads: key_heads * times, key_width, value_width, kernel, epsilon: 1e-6 };
+        let value_heads = key_heads * times;
+        let shape =
+            DeltaShape { key_heads, value_heads, grouped, key_width, value_width, kernel, epsilon: 1e-6 };
         let spans: Vec<_> = spans.into_iter().map(|(past, rows)| (past, rows, vec![rows / 2])).collect();
         check_delta(&shape, &spans);
     }

@@ -63,6 +63,8 @@ pub struct Architecture {
     /// The function on the gate of the feed-forward layer.
     #[serde(default)]
     pub activation: Activation,
+    /// The function of feed-forward layers without a gate. `None`: models of this architecture have none.
+    pub ungated: Option<Ungated>,
     /// How experts are chosen, where the metadata doesn't say. `None`: models of this architecture have none.
     pub router: Option<Router>,
     /// What files leave out about their tokenizer.
@@ -216,6 +218,14 @@ pub enum Activation {
     Sigmoid,
     /// `g sigmoid(1.702 g) (1 + u)`, g at most 7, u between -7 and 7. Source: gpt-oss.
     ClampedSwiglu,
+}
+
+/// The function of a feed-forward layer without a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ungated {
+    /// `max(u, 0)²`. Source: So et al. 2021, <https://arxiv.org/abs/2109.08668>.
+    ReluSquared,
 }
 
 /// How experts are chosen and weighed.
@@ -373,6 +383,7 @@ impl Case {
             let (key, metadata) = (format!("{prefix}.{key}"), gguf.metadata());
             match expected {
                 Value::String(expected) => metadata.str(&key).ok().flatten() == Some(expected),
+                Value::Bool(expected) => metadata.bool(&key).ok().flatten() == Some(*expected),
                 expected => expected.is_u64() && metadata.u64(&key).ok().flatten() == expected.as_u64(),
             }
         })

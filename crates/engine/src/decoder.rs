@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::architecture::Architecture;
-use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step};
+use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step, try_map};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
@@ -39,7 +39,8 @@ struct Block<B: Backend> {
     mixer: Mixer<B>,
     attn_out: Option<Norm<B>>,
     ffn_in: Option<Norm<B>>,
-    ffn: FeedForward<B>,
+    /// `None`: the block only mixes tokens.
+    ffn: Option<FeedForward<B>>,
     ffn_out: Option<Norm<B>>,
     /// Whether what mixes tokens and what works on each alone read the same.
     parallel: bool,
@@ -47,12 +48,12 @@ struct Block<B: Backend> {
     residual_scale: f32,
 }
 
-/// What a block's mixer leaves: the residual stream and what it adds to it, and its own input for a parallel feed-forward layer. `[T, D]`
-/// each
+/// What a block's mixer leaves: the residual stream and what it adds to it, if there is one, and its own input for a parallel feed-forward
+/// layer. `[T, D]` each
 #[derive(Debug)]
 struct Mixed<A> {
     x: A,
-    y: A,
+    y: Option<A>,
     input: Option<A>,
 }
 
@@ -148,12 +149,7 @@ impl<B: Backend> Decoder<B> {
     /// What each block keeps in `room`: bytes of keys and values, and of recurrent state.
     pub fn each_keeps(&self, room: &Room, kv: KvType) -> Vec<(u64, u64)> {
         let mixers = self.blocks.iter().map(|block| &block.mixer);
-        mixers
-            .map(|mixer| match (mixer.recurrent(), mixer.keeps(room, kv)) {
-                (false, bytes) => (bytes, 0),
-                (true, bytes) => (0, bytes),
-            })
-            .collect()
+        mixers.map(|mixer| mixer.keeps(room, kv)).collect()
     }
 
     /// Whether a row's result never depends on what shares its step.
@@ -194,12 +190,13 @@ impl<B: Backend> Decoder<B> {
         self.backend.saving()
     }
 
-    /// What each layer keeps of a sequence.
-    pub fn kept(&self) -> Vec<Kept> {
-        self.blocks.iter().map(|block| block.mixer.kept(self.kv)).collect()
+    /// What is kept of a sequence, and in which block.
+    pub fn kept(&self) -> Vec<(usize, Kept)> {
+        let blocks = self.blocks.iter().enumerate();
+        blocks.flat_map(|(layer, block)| block.mixer.kept(self.kv).map(move |kept| (layer, kept))).collect()
     }
 
-    /// Appends what layer number `layer` keeps at `place` to `out`.
+    /// Appends what block number `layer` keeps at `place` to `out`.
     ///
     /// # Errors
     /// If the backend can't.
@@ -308,11 +305,12 @@ impl<B: Backend> Decoder<B> {
                     return Ok(None);
                 }
                 let Mixed { x, y, input } = mixed;
-                let input = input.map(|input| outputs(backend, input, step)).transpose()?;
-                mixed = Mixed { x: outputs(backend, x, step)?, y: outputs(backend, y, step)?, input }; // [S, D]
+                let [y, input] =
+                    try_map([y, input], |part| part.map(|part| outputs(backend, part, step)).transpose())?;
+                mixed = Mixed { x: outputs(backend, x, step)?, y, input }; // [S, D]
             }
             let (sum, y) = block.feed(backend, mixed)?;
-            (x, more) = (sum, Some(y));
+            (x, more) = (sum, y);
             if let Some(observer) = &mut observer
                 && let Some(y) = more.take()
             {
@@ -352,16 +350,31 @@ impl<B: Backend> Block<B> {
             None => Ok(None),
         };
         let slots = &architecture.norms;
+        let mixer = Mixer::load(weights, layer, sizes, room, kv)?;
+        let ffn = if weights.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
+            Some(FeedForward::Experts(Experts::load(weights, layer, sizes)?))
+        } else if weights.facts.lacks("feed_forward_length", layer)? {
+            None
+        } else {
+            let activation = architecture.activation;
+            Some(FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, activation)?))
+        };
+        // A block of one layer has one norm before it.
+        let (attn_in, ffn_in) = match (mixer.is_empty(), &ffn) {
+            (false, Some(_)) => (norm(&slots.attn_in)?, norm(&slots.ffn_in)?),
+            (false, None) => (norm(&slots.attn_in)?, None),
+            (true, Some(_)) => (None, norm(&slots.attn_in)?),
+            (true, None) => {
+                let reason = format!("block {layer} has no layer at all");
+                return Err(weights.facts.invalid("feed_forward_length", &reason));
+            }
+        };
         Ok(Block {
-            attn_in: norm(&slots.attn_in)?,
-            mixer: Mixer::load(weights, layer, sizes, room, kv)?,
+            attn_in,
+            mixer,
             attn_out: norm(&slots.attn_out)?,
-            ffn_in: norm(&slots.ffn_in)?,
-            ffn: if weights.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
-                FeedForward::Experts(Experts::load(weights, layer, sizes)?)
-            } else {
-                FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, architecture.activation)?)
-            },
+            ffn_in,
+            ffn,
             ffn_out: norm(&slots.ffn_out)?,
             parallel: architecture.parallel,
             residual_scale: sizes.residual_scale,
@@ -379,23 +392,28 @@ impl<B: Backend> Block<B> {
     ) -> Result<Mixed<B::Array>> {
         let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
         let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
-        let y = self.added(backend, self.attn_out.as_ref(), y)?;
+        let y = y.map(|y| self.added(backend, self.attn_out.as_ref(), y)).transpose()?;
         Ok(Mixed { x, y, input: h.filter(|_| self.parallel) })
     }
 
     /// What works on each token alone, of all rows or some: two arrays `[T, D]`, of which the sum comes out.
-    fn feed(&self, backend: &mut B, mixed: Mixed<B::Array>) -> Result<(B::Array, B::Array)> {
+    fn feed(&self, backend: &mut B, mixed: Mixed<B::Array>) -> Result<(B::Array, Option<B::Array>)> {
         let Mixed { x, y: more, input } = mixed;
+        let Some(ffn) = &self.ffn else { return Ok((x, more)) };
         let (x, h) = match input {
             Some(input) => (x, Some(input)),
-            None => summed(backend, self.ffn_in.as_ref(), x, Some(&more))?,
+            None => summed(backend, self.ffn_in.as_ref(), x, more.as_ref())?,
         };
-        let y = match &self.ffn {
+        let y = match ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
             FeedForward::Experts(experts) => experts.apply(backend, &x, h.as_ref().unwrap_or(&x))?,
         };
         let y = self.added(backend, self.ffn_out.as_ref(), y)?;
-        Ok((x, if self.parallel { backend.add(y, &more)? } else { y }))
+        let y = match more.filter(|_| self.parallel) {
+            Some(more) => backend.add(y, &more)?,
+            None => y,
+        };
+        Ok((x, Some(y)))
     }
 
     /// What is added to the residual stream where a layer gives `y`.
@@ -423,9 +441,9 @@ fn summed<B: Backend>(
 impl Decoder<crate::backend::native::Native> {
     /// Bytes that the backend made: keys and values, and recurrent state.
     pub fn made(&self) -> (u64, u64) {
-        self.blocks.iter().fold((0, 0), |(rows, state), block| match &block.mixer {
-            Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
-            Mixer::Delta(_, of_layer) => (rows, state + of_layer.bytes() as u64),
-        })
+        self.blocks
+            .iter()
+            .map(|block| block.mixer.made())
+            .fold((0, 0), |(rows, state), (more, of_state)| (rows + more, state + of_state))
     }
 }

@@ -132,6 +132,20 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether an array with one value a block says 0 of block `layer`.
+    ///
+    /// # Errors
+    /// If it is no array of whole numbers.
+    pub fn lacks(&self, name: &str, layer: usize) -> Result<bool> {
+        let (metadata, key) = (self.gguf.metadata(), self.key(name));
+        match metadata.get(&key) {
+            Some(Value::Array(_)) => {
+                Ok(metadata.u64s(&key)?.is_some_and(|values| values.get(layer) == Some(&0)))
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// A size that must be there and not 0.
     ///
     /// # Errors

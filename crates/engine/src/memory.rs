@@ -268,7 +268,8 @@ pub(crate) fn shown(bytes: u64) -> String {
 /// Whether a tensor is held as numbers beside the map.
 fn is_vector(info: &TensorInfo) -> bool {
     let name = &info.name;
-    info.shape.len() < 2 || name.ends_with(".bias") || name.ends_with(".ssm_conv1d.weight")
+    let table = [".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_norm.weight", ".ssm_a", ".ssm_d"];
+    info.shape.len() < 2 || name.ends_with(".bias") || table.iter().any(|table| name.ends_with(table))
 }
 
 /// Numbers of a row's activations that live at once: what the different matrices of a block give, the residual stream

@@ -19,6 +19,7 @@ fn recurrent(criterion: &mut Criterion) {
     let shape = DeltaShape {
         key_heads: 16,
         value_heads: 16,
+        grouped: false,
         key_width: 128,
         value_width: 128,
         kernel: 4,

@@ -35,7 +35,7 @@ fn light(criterion: &mut Criterion) {
         bench("norm", &mut |y| rms_norm(&cpu, &x, &weight, 1e-6, y));
         bench("silu gate", &mut |y| gated(&cpu, &x, &up, y, Gate::Silu));
         bench("rope", &mut |y| rope(&cpu, y, WIDTH, 128, &cos, &sin, 64, false));
-        bench("conv", &mut |y| conv(&cpu, &taps, 4, WIDTH, &mut history, &x, y));
+        bench("conv", &mut |y| conv(&cpu, &taps, None, 4, WIDTH, &mut history, &x, y));
         bench("add", &mut |y| add(&cpu, y, &x));
         bench("add a row", &mut |y| add_row(&cpu, y, &weight));
         bench("scale", &mut |y| scale_rows(&cpu, y, WIDTH, &ones));

@@ -9,17 +9,19 @@ use crate::threads::Disjoint;
 /// The channels of a row that one task handles.
 const CHANNELS: usize = 2048;
 
-/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c])`, where u is `history` followed by `x`: the last tap is the
-/// current row.
+/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] + bias[c])`, where u is `history` followed by `x`: the last tap
+/// is the current row.
 ///
-/// weights: `[channels, kernel]`, x and y: `[T, channels]`. `history: [kernel - 1, channels]` holds the rows before
+/// weights: `[channels, kernel]`, bias: `[channels]` if there is one, x and y: `[T, channels]`. `history: [kernel - 1, channels]` holds the rows before
 /// `x`, oldest first (zeros at the start of a sequence), and afterwards those before the next call's.
 ///
 /// # Panics
 /// If the lengths don't fit each other.
+#[allow(clippy::too_many_arguments)] // What a convolution is made of.
 pub fn conv(
     cpu: &Cpu,
     weights: &[f32],
+    bias: Option<&[f32]>,
     kernel: usize,
     channels: usize,
     history: &mut [f32],
@@ -27,6 +29,7 @@ pub fn conv(
     y: &mut [f32],
 ) {
     assert!(kernel > 0 && weights.len() == kernel * channels, "conv: weights");
+    assert!(bias.is_none_or(|bias| bias.len() == channels), "conv: bias");
     assert_eq!(history.len(), (kernel - 1) * channels, "conv: history");
     assert_eq!(x.len(), y.len(), "conv: x, y");
     if channels == 0 {
@@ -47,10 +50,12 @@ pub fn conv(
             None => &before[(row + tap) * channels + first..][..count],
         };
         let weights = &weights[first * kernel..][..count * kernel];
+        let bias = bias.map(|bias| &bias[first..][..count]);
         if kernel == 4 {
-            four_taps(cpu.isa, weights.as_chunks().0, [u(0), u(1), u(2), u(3)], y);
+            four_taps(cpu.isa, weights.as_chunks().0, bias, [u(0), u(1), u(2), u(3)], y);
         } else {
             (0..kernel).for_each(|tap| add_tap(cpu.isa, weights, kernel, tap, u(tap), y));
+            finish(cpu.isa, bias, y);
         }
     });
     if rows < kernel - 1 {
@@ -63,16 +68,22 @@ pub fn conv(
 
 for_each_isa! {
     /// All taps of a kernel of four, the one that models have.
-    fn four_taps(weights: &[[f32; 4]], u: [&[f32]; 4], y: &mut [f32]) {
+    fn four_taps(weights: &[[f32; 4]], bias: Option<&[f32]>, u: [&[f32]; 4], y: &mut [f32]) {
         let u = u.map(|u| &u[..y.len()]);
         let weights = &weights[..y.len()];
-        for (c, y) in y.iter_mut().enumerate() {
+        let sum = |c: usize| {
             let first = weights[c][0] * u[0][c];
-            *y = silu((1..4).fold(first, |sum, tap| weights[c][tap].mul_add(u[tap][c], sum)));
+            (1..4).fold(first, |sum, tap| weights[c][tap].mul_add(u[tap][c], sum))
+        };
+        match bias {
+            None => y.iter_mut().enumerate().for_each(|(c, y)| *y = silu(sum(c))),
+            Some(bias) => {
+                y.iter_mut().zip(bias).enumerate().for_each(|(c, (y, bias))| *y = silu(sum(c) + bias));
+            }
         }
     }
 
-    /// Adds one tap of every channel; the first begins the sum and the last ends it.
+    /// Adds one tap of every channel; the first begins the sum.
     fn add_tap(weights: &[f32], kernel: usize, tap: usize, u: &[f32], y: &mut [f32]) {
         let channels = y.iter_mut().zip(u).zip(weights.chunks_exact(kernel));
         if tap == 0 {
@@ -80,9 +91,14 @@ for_each_isa! {
         } else {
             channels.for_each(|((y, &u), weights)| *y = weights[tap].mul_add(u, *y));
         }
-        if tap + 1 == kernel {
-            y.iter_mut().for_each(|y| *y = silu(*y));
+    }
+
+    /// What is done with the sums.
+    fn finish(bias: Option<&[f32]>, y: &mut [f32]) {
+        if let Some(bias) = bias {
+            y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
         }
+        y.iter_mut().for_each(|y| *y = silu(*y));
     }
 }
 
@@ -92,18 +108,25 @@ mod tests {
     use crate::testing::{assert_close, assert_same, cpus, noise};
 
     /// All rows at once, from a history of `kernel - 1` rows, as the formula says.
-    fn exact(weights: &[f32], kernel: usize, channels: usize, u: &[f32]) -> Vec<f64> {
+    fn exact(weights: &[f32], bias: Option<&[f32]>, kernel: usize, channels: usize, u: &[f32]) -> Vec<f64> {
         let rows = u.len() / channels - (kernel - 1);
         let number = |i: usize| {
             let (row, c) = (i / channels, i % channels);
             let tap = |i: usize| f64::from(weights[c * kernel + i]) * f64::from(u[(row + i) * channels + c]);
-            let sum: f64 = (0..kernel).map(tap).sum();
+            let sum = (0..kernel).map(tap).sum::<f64>() + bias.map_or(0.0, |bias| f64::from(bias[c]));
             sum / (1.0 + (-sum).exp())
         };
         (0..rows * channels).map(number).collect()
     }
 
     fn check(kernel: usize, channels: usize, rows: usize) {
+        let bias = noise(3, channels);
+        for bias in [None, Some(&bias[..])] {
+            check_with(bias, kernel, channels, rows);
+        }
+    }
+
+    fn check_with(bias: Option<&[f32]>, kernel: usize, channels: usize, rows: usize) {
         let weights = noise(1, kernel * channels);
         let past = (kernel - 1) * channels;
         let u = noise(2, past + rows * channels);
@@ -113,14 +136,14 @@ mod tests {
             for step in [rows, 1, 2, 5] {
                 let (mut history, mut y) = (before.to_vec(), vec![0.0; x.len()]);
                 for (x, y) in x.chunks(step * channels).zip(y.chunks_mut(step * channels)) {
-                    conv(&cpu, &weights, kernel, channels, &mut history, x, y);
+                    conv(&cpu, &weights, bias, kernel, channels, &mut history, x, y);
                 }
                 let what = format!("kernel {kernel}, {channels} channels, {rows} rows by {step}, {cpu:?}");
                 assert_same(first.get_or_insert_with(|| y.clone()), &y, &what);
                 assert_same(&history, &u[u.len() - past..], &what);
             }
         }
-        assert_close(&first.unwrap(), &exact(&weights, kernel, channels, &u), 1e-6);
+        assert_close(&first.unwrap(), &exact(&weights, bias, kernel, channels, &u), 1e-6);
     }
 
     #[test]

@@ -24,8 +24,11 @@ use crate::{Aligned, Cpu, Isa};
 pub struct DeltaShape {
     /// Query and key heads (Hk).
     pub key_heads: usize,
-    /// Value heads (Hv), each a state. Value head j goes with key head j mod Hk.
+    /// Value heads (Hv), each a state.
     pub value_heads: usize,
+    /// Whether the value heads of a key head lie side by side: value head j goes with key head j / (Hv / Hk) then, else with
+    /// j mod Hk.
+    pub grouped: bool,
     /// The numbers of a query and of a key.
     pub key_width: usize,
     /// The numbers of a value.
@@ -40,6 +43,15 @@ impl DeltaShape {
     /// Channels, which are convolved: the numbers of a row of queries, keys and values.
     pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_width + self.value_heads * self.value_width
+    }
+
+    /// The key head that goes with a value head.
+    #[inline(always)]
+    pub fn key_head(&self, value_head: usize) -> usize {
+        match self.grouped {
+            true => value_head / (self.value_heads / self.key_heads),
+            false => value_head % self.key_heads,
+        }
     }
 
     /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
@@ -99,6 +111,7 @@ pub fn delta(
 ) {
     let DeltaShape { key_heads, value_heads, key_width, value_width, .. } = *shape;
     assert!(key_heads > 0 && value_heads > 0 && key_width > 0 && value_width > 0, "delta: an empty part");
+    assert!(!shape.grouped || value_heads.is_multiple_of(key_heads), "delta: heads in groups");
     assert!(qkv.len().is_multiple_of(shape.channels()), "delta: qkv");
     let rows = qkv.len() / shape.channels();
     assert!(beta.len() == rows * value_heads && alpha.len() == rows * value_heads, "delta: beta, alpha");
@@ -142,7 +155,7 @@ impl Call<'_> {
     fn query_and_key(&self, isa: Isa, row: usize, head: usize, q: &mut [f32], k: &mut [f32]) {
         let DeltaShape { key_heads, key_width, epsilon, .. } = self.shape;
         let row = &self.qkv[row * self.shape.channels()..];
-        let start = head % key_heads * key_width;
+        let start = self.shape.key_head(head) * key_width;
         normalize(isa, &row[start..][..key_width], epsilon, 1.0 / (key_width as f32).sqrt(), q);
         normalize(isa, &row[key_heads * key_width + start..][..key_width], epsilon, 1.0, k);
     }

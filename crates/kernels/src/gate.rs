@@ -27,7 +27,19 @@ pub fn gated(cpu: &Cpu, gate: &[f32], up: &[f32], y: &mut [f32], kind: Gate) {
     over_pieces(cpu, y, 1, &|range, y| gate_all(cpu.isa, &gate[range.clone()], &up[range], y, kind));
 }
 
+/// `x = max(x, 0)²`, number by number.
+pub fn relu_squared(cpu: &Cpu, x: &mut [f32]) {
+    over_pieces(cpu, x, 1, &|_, x| square_all(cpu.isa, x));
+}
+
 for_each_isa! {
+    fn square_all(x: &mut [f32]) {
+        for x in x {
+            let positive = if *x > 0.0 { *x } else { 0.0 };
+            *x = positive * positive;
+        }
+    }
+
     fn gate_all(gate: &[f32], up: &[f32], y: &mut [f32], kind: Gate) {
         match kind {
             Gate::Silu => zip(gate, up, y, |g, u| silu(g) * u),
@@ -106,5 +118,19 @@ mod tests {
             assert!(y.iter().all(|y| y.is_finite()), "{kind:?}: {y:?}");
             assert_eq!(y[0], 0.0, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn what_is_below_zero_is_cut_off_and_the_rest_squared() {
+        check_rows(
+            70,
+            70,
+            0.0,
+            |cpu, _, x, y| {
+                y.copy_from_slice(x);
+                relu_squared(cpu, y);
+            },
+            |_, x| x.iter().map(|&x| f64::from(x.max(0.0) * x.max(0.0))).collect(),
+        );
     }
 }

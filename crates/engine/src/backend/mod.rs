@@ -16,13 +16,16 @@ mod step;
 
 use std::time::Duration;
 
-pub use alara_kernels::{AttentionShape, DeltaShape, Isa};
+pub use alara_kernels::{AttentionShape, DeltaShape, Isa, ScanShape};
 pub use cores::default_threads;
 pub(crate) use operands::try_map;
-pub use operands::{DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Numbers, Queries, StackShape};
+pub use operands::{
+    DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Numbers, Queries, ScanInput, ScanWeights,
+    StackShape,
+};
 pub use profiled::{Around, Profile, Profiled, Spent, limits};
 pub use routes::{Choice, Groups, Routes};
-pub use step::{KvType, Part, Span, Step};
+pub use step::{KvType, Part, Span, StateShape, Step};
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
@@ -134,7 +137,7 @@ pub trait Backend: std::fmt::Debug {
     ///
     /// # Errors
     /// If there is no such room.
-    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<Self::State>;
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<Self::State>;
 
     /// Copies the rows of block `from` to block `to`.
     ///
@@ -148,7 +151,7 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
 
-    /// How long [`Backend::delta`] has copied state to where spans say so, since this was last asked; zero where nobody measures it.
+    /// How long verbs with a state have copied it to where spans say so, since this was last asked; zero where nobody measures it.
     fn saving(&mut self) -> Duration {
         Duration::ZERO
     }
@@ -349,12 +352,58 @@ pub trait Backend: std::fmt::Debug {
         shape: &DeltaShape,
     ) -> Result<Self::Array>;
 
+    /// Each sequence's rows are convolved with what is kept of the rows before, and go through the scan of Mamba-2 over what is kept of
+    /// it. `[T, heads * width]`. Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn scan(
+        &mut self,
+        input: ScanInput<Self::Array>,
+        weights: &ScanWeights<&Self::Vector>,
+        step: &Step,
+        state: &mut Self::State,
+        shape: &ScanShape,
+    ) -> Result<Self::Array>;
+
+    /// `c conv(b x)`, of each sequence's rows with what is kept of `b x` of the rows before. `bcx: [T, b | c | x]` of D each,
+    /// `taps: [D, kernel]`, the last the current row's -> `[T, D]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn short_conv(
+        &mut self,
+        bcx: &Self::Array,
+        taps: &Self::Vector,
+        step: &Step,
+        state: &mut Self::State,
+        kernel: usize,
+    ) -> Result<Self::Array>;
+
+    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`. `x: [T, weight.len()]`
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn group_norm(
+        &mut self,
+        x: &Self::Array,
+        weight: &Self::Vector,
+        groups: usize,
+        epsilon: f32,
+    ) -> Result<Self::Array>;
+
     /// The activation of `gate` and `up`, elementwise. `gate: [T, F]`, or `[T, 1]` for [`Activation::Sigmoid`];
     /// `up: [T, F]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn gated(&mut self, gate: &Self::Array, up: Self::Array, activation: Activation) -> Result<Self::Array>;
+
+    /// `max(x, 0)²`, elementwise.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn relu_squared(&mut self, x: Self::Array) -> Result<Self::Array>;
 
     /// The rows `rows` of `x`.
     ///

@@ -151,6 +151,38 @@ impl<V> DeltaWeights<V> {
     }
 }
 
+/// What the scan of Mamba-2 reads.
+#[derive(Debug)]
+pub struct ScanInput<'a, A> {
+    /// Inputs, B and C, before the convolution. `[T, channels]`
+    pub xbc: &'a A,
+    /// Before the softplus. `[T, heads]`
+    pub dt: &'a A,
+}
+
+/// The weights of the scan of Mamba-2.
+#[derive(Debug)]
+pub struct ScanWeights<V> {
+    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    pub conv: V,
+    /// Added to what is convolved. `[channels]`
+    pub conv_bias: Option<V>,
+    /// Multiplies the step in the decay's exponent; not above 0. `[heads]`
+    pub a: V,
+    /// Multiplies the input that goes past the state. `[heads]`
+    pub d: V,
+    /// Added to `dt`. `[heads]`
+    pub dt_bias: V,
+}
+
+impl<V> ScanWeights<V> {
+    /// The same by reference, as backends take it.
+    pub fn by_ref(&self) -> ScanWeights<&V> {
+        let ScanWeights { conv, conv_bias, a, d, dt_bias } = self;
+        ScanWeights { conv, conv_bias: conv_bias.as_ref(), a, d, dt_bias }
+    }
+}
+
 /// `f` of each, or the first error.
 pub(crate) fn try_map<T, U, const N: usize>(
     items: [T; N],

@@ -9,7 +9,7 @@ use alara_kernels::{Cpu, Isa, Threads};
 use super::native::{Angles, Array, Kv, Matrix, Native, Stack, State};
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Numbers,
-    Queries, StackShape, Step,
+    Queries, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step,
 };
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
@@ -106,6 +106,11 @@ impl<W: Around> Profiled<W> {
     }
 }
 
+/// Bytes of the states of a step's sequences, read and written.
+fn passes(shape: StateShape, step: &Step) -> (u64, u64) {
+    ((2 * shape.bytes() * step.spans.len()) as u64, 0)
+}
+
 impl<W: Around> Backend for Profiled<W> {
     type Array = Array;
     type Matrix = Matrix;
@@ -140,7 +145,7 @@ impl<W: Around> Backend for Profiled<W> {
         self.inner.kv(layout, shape, kind)
     }
 
-    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<State> {
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<State> {
         self.inner.state(slots, shape)
     }
 
@@ -257,14 +262,44 @@ impl<W: Around> Backend for Profiled<W> {
         state: &mut State,
         shape: &DeltaShape,
     ) -> Result<Array> {
-        let (history, matrices) = shape.kept();
-        // Read and written.
-        let cost = ((8 * (history + matrices) * step.spans.len()) as u64, 0);
+        let cost = passes(StateShape::from(shape), step);
         self.timed("delta rule", cost, |inner| inner.delta(input, weights, step, state, shape))
+    }
+
+    fn scan(
+        &mut self,
+        input: ScanInput<Array>,
+        weights: &ScanWeights<&Vec<f32>>,
+        step: &Step,
+        state: &mut State,
+        shape: &ScanShape,
+    ) -> Result<Array> {
+        let cost = passes(StateShape::from(shape), step);
+        self.timed("scan", cost, |inner| inner.scan(input, weights, step, state, shape))
+    }
+
+    fn short_conv(
+        &mut self,
+        bcx: &Array,
+        taps: &Vec<f32>,
+        step: &Step,
+        state: &mut State,
+        kernel: usize,
+    ) -> Result<Array> {
+        let cost = passes(StateShape::convolved(kernel, bcx.width() / 3), step);
+        self.timed("short convolution", cost, |inner| inner.short_conv(bcx, taps, step, state, kernel))
+    }
+
+    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
+        self.timed("norm", (0, 0), |inner| inner.group_norm(x, weight, groups, epsilon))
     }
 
     fn gated(&mut self, gate: &Array, up: Array, activation: Activation) -> Result<Array> {
         self.timed("gate", (0, 0), |inner| inner.gated(gate, up, activation))
+    }
+
+    fn relu_squared(&mut self, x: Array) -> Result<Array> {
+        self.timed("gate", (0, 0), |inner| inner.relu_squared(x))
     }
 
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads,
-    KvType, Numbers, Part, Queries, StackShape, Step, try_map,
+    KvType, Numbers, Part, Queries, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -237,7 +237,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         }
     }
 
-    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<Self::State> {
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<Self::State> {
         match self.on_device.get() {
             true => self.device.state(slots, shape).map(Side::Device),
             false => self.host.state(slots, shape).map(Side::Host),
@@ -497,8 +497,81 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         }
     }
 
+    fn scan(
+        &mut self,
+        ScanInput { xbc, dt }: ScanInput<Self::Array>,
+        weights: &ScanWeights<&Self::Vector>,
+        step: &Step,
+        state: &mut Self::State,
+        shape: &ScanShape,
+    ) -> Result<Self::Array> {
+        /// The weights, through what takes each from its side.
+        macro_rules! from {
+            ($side:path) => {{
+                let ScanWeights { conv, conv_bias, a, d, dt_bias } = *weights;
+                let conv_bias = conv_bias.map($side).transpose()?;
+                ScanWeights {
+                    conv: $side(conv)?,
+                    conv_bias,
+                    a: $side(a)?,
+                    d: $side(d)?,
+                    dt_bias: $side(dt_bias)?,
+                }
+            }};
+        }
+        match state {
+            Side::Device(state) => {
+                let (xbc, dt) = (self.device(xbc)?, self.device(dt)?);
+                let input: ScanInput<D::Array> = ScanInput { xbc: &xbc, dt: &dt };
+                self.device.scan(input, &from!(Side::device), step, state, shape).map(Side::Device)
+            }
+            Side::Host(state) => {
+                let (xbc, dt) = (self.host(xbc)?, self.host(dt)?);
+                let input: ScanInput<H::Array> = ScanInput { xbc: &xbc, dt: &dt };
+                self.host.scan(input, &from!(Side::host), step, state, shape).map(Side::Host)
+            }
+        }
+    }
+
+    fn short_conv(
+        &mut self,
+        bcx: &Self::Array,
+        taps: &Self::Vector,
+        step: &Step,
+        state: &mut Self::State,
+        kernel: usize,
+    ) -> Result<Self::Array> {
+        match state {
+            Side::Device(state) => {
+                let bcx = self.device(bcx)?;
+                self.device.short_conv(&bcx, taps.device()?, step, state, kernel).map(Side::Device)
+            }
+            Side::Host(state) => {
+                let bcx = self.host(bcx)?;
+                self.host.short_conv(&bcx, taps.host()?, step, state, kernel).map(Side::Host)
+            }
+        }
+    }
+
+    fn group_norm(
+        &mut self,
+        x: &Self::Array,
+        weight: &Self::Vector,
+        groups: usize,
+        epsilon: f32,
+    ) -> Result<Self::Array> {
+        at!(self, weight, weight, [x], [], |backend| backend.group_norm(&x, weight, groups, epsilon))
+    }
+
     fn gated(&mut self, gate: &Self::Array, up: Self::Array, activation: Activation) -> Result<Self::Array> {
         at!(self, gate, gate, [], [up], |backend| backend.gated(gate, up, activation))
+    }
+
+    fn relu_squared(&mut self, x: Self::Array) -> Result<Self::Array> {
+        match x {
+            Side::Device(x) => self.device.relu_squared(x).map(Side::Device),
+            Side::Host(x) => self.host.relu_squared(x).map(Side::Host),
+        }
     }
 
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array> {

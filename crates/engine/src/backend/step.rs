@@ -1,5 +1,7 @@
 //! A step: which tokens of which sequences one forward pass computes, and where what it keeps lies.
 
+use alara_kernels::{DeltaShape, ScanShape};
+
 use crate::cache::SlotId;
 
 /// How keys and values are kept.
@@ -35,6 +37,47 @@ impl std::str::FromStr for KvType {
             "q8_0" => Ok(KvType::Q8_0),
             other => Err(format!("`{other}` is none of f32, f16, q8_0")),
         }
+    }
+}
+
+/// What a layer keeps of a sequence whatever its length, all zeros at its beginning: the last rows before a convolution, and matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateShape {
+    /// Rows, and numbers of each.
+    pub history: [usize; 2],
+    /// How many matrices, and rows and columns of each; zeros where a layer has none.
+    pub matrices: [usize; 3],
+}
+
+impl StateShape {
+    /// Numbers of the history and of all matrices.
+    pub fn numbers(&self) -> (usize, usize) {
+        (self.history.iter().product(), self.matrices.iter().product())
+    }
+
+    /// Bytes of both, in f32.
+    pub fn bytes(&self) -> usize {
+        let (history, matrices) = self.numbers();
+        4 * (history + matrices)
+    }
+
+    /// Of a layer that convolves `channels` by `kernel` taps, and keeps nothing else.
+    pub fn convolved(kernel: usize, channels: usize) -> Self {
+        StateShape { history: [kernel - 1, channels], matrices: [0; 3] }
+    }
+}
+
+impl From<&DeltaShape> for StateShape {
+    fn from(shape: &DeltaShape) -> Self {
+        let matrices = [shape.value_heads, shape.key_width, shape.value_width];
+        StateShape { matrices, ..StateShape::convolved(shape.kernel, shape.channels()) }
+    }
+}
+
+impl From<&ScanShape> for StateShape {
+    fn from(shape: &ScanShape) -> Self {
+        let matrices = [shape.heads, shape.state, shape.width];
+        StateShape { matrices, ..StateShape::convolved(shape.kernel, shape.channels()) }
     }
 }
 

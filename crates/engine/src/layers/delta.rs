@@ -4,7 +4,7 @@
 use super::{Linear, Norm, Weights};
 use crate::Result;
 use crate::architecture::Activation;
-use crate::backend::{Backend, DeltaInput, DeltaShape, DeltaWeights, Step};
+use crate::backend::{Backend, DeltaInput, DeltaShape, DeltaWeights, StateShape, Step};
 use crate::facts::Sizes;
 
 /// One DeltaNet layer.
@@ -14,14 +14,20 @@ pub struct Delta<B: Backend> {
     qkv: Linear<B>,
     /// To the gate of what the heads give.
     gate: Linear<B>,
-    /// To the strength of each head's correction.
-    beta: Linear<B>,
-    /// To each head's decay.
-    alpha: Linear<B>,
+    rates: Rates<B>,
     weights: DeltaWeights<B::Vector>,
     norm: Norm<B>,
     output: Linear<B>,
     shape: DeltaShape,
+}
+
+/// What makes the strength of each value head's correction (beta), and its decay (alpha).
+#[derive(Debug)]
+enum Rates<B: Backend> {
+    /// beta and alpha by two products.
+    Apart([Linear<B>; 2]),
+    /// By one: of each key head `run` betas of its value heads, then as many alphas.
+    Joined { both: Linear<B>, run: usize },
 }
 
 impl<B: Backend> Delta<B> {
@@ -40,15 +46,11 @@ impl<B: Backend> Delta<B> {
                 format!("{inner} channels, {value_heads} value heads and {key_heads} key heads don't fit");
             return Err(facts.invalid("ssm.time_step_rank", &reason));
         }
-        // Value heads lie in the order of their key heads repeated whole; before, each key head's lay together.
-        if facts.flag("ssm.v_head_reordered")? == Some(false) && value_heads != key_heads {
-            return Err(
-                facts.invalid("ssm.v_head_reordered", "value heads in their old order are not supported")
-            );
-        }
         let shape = DeltaShape {
             key_heads,
             value_heads,
+            // Value heads lie in the order of their key heads repeated whole, or each key head's lie together.
+            grouped: facts.flag("ssm.v_head_reordered")? == Some(false),
             key_width: facts.size("ssm.state_size")?,
             value_width: inner / value_heads,
             kernel: facts.size("ssm.conv_kernel")?,
@@ -59,8 +61,13 @@ impl<B: Backend> Delta<B> {
         Ok(Delta {
             qkv: Linear::load(weights, &name("attn_qkv"), channels, sizes.width)?,
             gate: Linear::load(weights, &name("attn_gate"), inner, sizes.width)?,
-            beta: Linear::load(weights, &name("ssm_beta"), value_heads, sizes.width)?,
-            alpha: Linear::load(weights, &name("ssm_alpha"), value_heads, sizes.width)?,
+            rates: if weights.has(&name("ssm_ba.weight")) {
+                let both = Linear::load(weights, &name("ssm_ba"), 2 * value_heads, sizes.width)?;
+                Rates::Joined { both, run: value_heads / key_heads }
+            } else {
+                let load = |part: &str| Linear::load(weights, &name(part), value_heads, sizes.width);
+                Rates::Apart([load("ssm_beta")?, load("ssm_alpha")?])
+            },
             weights: DeltaWeights {
                 conv: weights.table(&conv, shape.kernel, channels)?.ok_or_else(|| weights.missing(&conv))?,
                 a: weights.required(&name("ssm_a"), value_heads)?,
@@ -72,9 +79,9 @@ impl<B: Backend> Delta<B> {
         })
     }
 
-    /// The layer's shape, from which its state is made.
-    pub fn shape(&self) -> &DeltaShape {
-        &self.shape
+    /// What it keeps of a sequence.
+    pub fn kept(&self) -> StateShape {
+        StateShape::from(&self.shape)
     }
 
     /// `x: [T, D]` -> `[T, D]`
@@ -88,8 +95,18 @@ impl<B: Backend> Delta<B> {
         step: &Step,
         state: &mut B::State,
     ) -> Result<B::Array> {
-        let linears = [&self.qkv, &self.gate, &self.beta, &self.alpha];
-        let [qkv, gate, beta, alpha] = Linear::apply_all(linears, backend, x)?;
+        let (qkv, gate, beta, alpha);
+        match &self.rates {
+            Rates::Apart([of_beta, of_alpha]) => {
+                let linears = [&self.qkv, &self.gate, of_beta, of_alpha];
+                [qkv, gate, beta, alpha] = Linear::apply_all(linears, backend, x)?;
+            }
+            Rates::Joined { both, run } => {
+                let rates;
+                [qkv, gate, rates] = Linear::apply_all([&self.qkv, &self.gate, both], backend, x)?;
+                (beta, alpha) = backend.split(&rates, 2 * run, *run)?;
+            }
+        }
         let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };
         let mixed = backend.delta(input, &self.weights.by_ref(), step, state, &self.shape)?;
         let mixed = self.norm.apply(backend, &mixed)?;

@@ -1,11 +1,11 @@
-//! The gated feed-forward layer. Source: Shazeer 2020, <https://arxiv.org/abs/2002.05202>.
+//! The feed-forward layer, gated in most models. Source: Shazeer 2020, <https://arxiv.org/abs/2002.05202>.
 
 use super::{Linear, Weights};
 use crate::Result;
-use crate::architecture::Activation;
+use crate::architecture::{Activation, Ungated};
 use crate::backend::Backend;
 
-/// `down(activation(gate(x), up(x)))`.
+/// `down(activation(gate(x), up(x)))`, or `down(function(up(x)))` without a gate.
 #[derive(Debug)]
 pub struct Ffn<B: Backend> {
     gate_up: GateUp<B>,
@@ -16,6 +16,8 @@ pub struct Ffn<B: Backend> {
 /// What is made of the input.
 #[derive(Debug)]
 enum GateUp<B: Backend> {
+    /// By one product, without a gate.
+    Up(Linear<B>, Ungated),
     /// By two products.
     Apart([Linear<B>; 2]),
     /// By one: `hidden` rows of the gate, then as many of the other.
@@ -38,7 +40,11 @@ impl<B: Backend> Ffn<B> {
         let hidden = weights.dimension(&format!("{}.weight", name("ffn_down")), 0)?;
         let (gate, up) = (name("ffn_gate"), name("ffn_up"));
         let joined_in_file = !weights.has(&format!("{gate}.weight"));
-        let gate_up = if joined_in_file && weights.backend.joins_matrices() {
+        let rows = weights.dimension(&format!("{up}.weight"), 1)?;
+        let ungated = weights.facts.architecture.ungated.filter(|_| joined_in_file && rows == hidden);
+        let gate_up = if let Some(function) = ungated {
+            GateUp::Up(Linear::load(weights, &up, hidden, width)?, function)
+        } else if joined_in_file && weights.backend.joins_matrices() {
             GateUp::Joined { both: Linear::load(weights, &up, 2 * hidden, width)?, hidden }
         } else if joined_in_file {
             let load = |rows| Linear::load_rows(weights, &up, 2 * hidden, width, rows);
@@ -58,6 +64,11 @@ impl<B: Backend> Ffn<B> {
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
         let [gate, up] = match &self.gate_up {
+            GateUp::Up(up, Ungated::ReluSquared) => {
+                let up = up.apply(backend, x)?;
+                let hidden = backend.relu_squared(up)?;
+                return self.down.apply(backend, &hidden);
+            }
             GateUp::Apart([gate, up]) => Linear::apply_all([gate, up], backend, x)?,
             GateUp::Joined { both, hidden } => {
                 let both = both.apply(backend, x)?;

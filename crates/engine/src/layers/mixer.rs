@@ -1,20 +1,31 @@
 //! What mixes tokens in a block, with what it keeps of its sequences.
 
-use super::{Attention, Delta, Mla, Rotation, Weights};
+use super::{Attention, Delta, Mamba2, Mla, Rotation, ShortConv, Weights};
 use crate::Result;
-use crate::backend::{AttentionShape, Backend, KvType, Step};
+use crate::backend::{AttentionShape, Backend, KvType, StateShape, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::Sizes;
 
-/// A layer that mixes tokens; which one it is, is seen from the tensors.
+/// What mixes tokens in a block: one layer; two side by side, of which the sum counts; or none, in a block that works on each token
+/// alone. Which they are, is seen from the tensors.
 #[derive(Debug)]
-pub enum Mixer<B: Backend> {
+pub struct Mixer<B: Backend> {
+    layers: Vec<Layer<B>>,
+}
+
+/// A layer that mixes tokens, and what it keeps of sequences.
+#[derive(Debug)]
+enum Layer<B: Backend> {
     /// Grouped-query attention.
     Attention(Attention<B>, B::Kv),
     /// Multi-head latent attention.
     Mla(Mla<B>, B::Kv),
     /// Gated DeltaNet.
     Delta(Delta<B>, B::State),
+    /// Mamba-2.
+    Mamba2(Mamba2<B>, B::State),
+    /// A short convolution.
+    ShortConv(ShortConv<B>, B::State),
 }
 
 /// What a layer keeps of a sequence.
@@ -49,106 +60,113 @@ pub enum Place {
 }
 
 impl<B: Backend> Mixer<B> {
-    /// Loads the layer of block number `layer` and makes room for what it keeps.
+    /// Loads the layers of block number `layer` and makes room for what they keep.
     ///
     /// # Errors
     /// If a key or tensor is missing or has another shape, or the backend has no room.
     pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
         let has = |part: &str| weights.has(&format!("blk.{layer}.{part}"));
         let rows = |shape: &AttentionShape| weights.backend.kv(layout(shape, room), shape, kv);
-        Ok(if has("ssm_conv1d.weight") {
+        let state = |kept: StateShape| weights.backend.state(room.slots, &kept);
+        let mut layers = Vec::new();
+        if has("ssm_d") {
+            let mamba = Mamba2::load(weights, layer, sizes)?;
+            let state = state(mamba.kept())?;
+            layers.push(Layer::Mamba2(mamba, state));
+        } else if has("ssm_conv1d.weight") {
             let delta = Delta::load(weights, layer, sizes)?;
-            let state = weights.backend.state(room.slots, delta.shape())?;
-            Mixer::Delta(delta, state)
-        } else if has("attn_kv_a_mqa.weight") {
+            let state = state(delta.kept())?;
+            layers.push(Layer::Delta(delta, state));
+        } else if has("shortconv.conv.weight") {
+            let conv = ShortConv::load(weights, layer, sizes)?;
+            let state = state(conv.kept())?;
+            layers.push(Layer::ShortConv(conv, state));
+        }
+        // A file says of a block without any that it has no key heads.
+        if has("attn_kv_a_mqa.weight") {
             let mla = Mla::load(weights, layer, sizes)?;
             let kv = rows(mla.shape())?;
-            Mixer::Mla(mla, kv)
-        } else {
+            layers.push(Layer::Mla(mla, kv));
+        } else if has("attn_output.weight")
+            || layers.is_empty() && !weights.facts.lacks("attention.head_count_kv", layer)?
+        {
             let attention = Attention::load(weights, layer, sizes)?;
             let kv = rows(attention.shape())?;
-            Mixer::Attention(attention, kv)
+            layers.push(Layer::Attention(attention, kv));
+        }
+        Ok(Mixer { layers })
+    }
+
+    /// Whether there are no layers.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// Whether a layer sees a window only.
+    pub fn windowed(&self) -> bool {
+        self.layers.iter().any(Layer::windowed)
+    }
+
+    /// Whether a layer has recurrent state.
+    pub fn recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| layer.state().is_some())
+    }
+
+    /// Bytes that the layers would keep in `room`: of keys and values, and of recurrent state.
+    pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
+        let each = self.layers.iter().map(|layer| layer.keeps(room, kv));
+        each.fold((0, 0), |(rows, state), (more_rows, more_state): (u64, u64)| {
+            (more_rows.saturating_add(rows), more_state.saturating_add(state))
         })
     }
 
-    /// Whether the layer sees a window only.
-    pub fn windowed(&self) -> bool {
-        matches!(self, Mixer::Attention(layer, _) if layer.shape().window.is_some())
-    }
-
-    /// Whether the layer has recurrent state.
-    pub fn recurrent(&self) -> bool {
-        matches!(self, Mixer::Delta(..))
-    }
-
-    /// Bytes that the layer would keep in `room`: keys and values, or recurrent state.
-    pub fn keeps(&self, room: &Room, kv: KvType) -> u64 {
-        let rows = |shape: &AttentionShape| {
-            let layout = layout(shape, room);
-            let (key, value) = shape.kept();
-            let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
-            tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
-        };
-        match self {
-            Mixer::Attention(layer, _) => rows(layer.shape()),
-            Mixer::Mla(layer, _) => rows(layer.shape()),
-            Mixer::Delta(layer, _) => {
-                let (history, matrices) = layer.shape().kept();
-                (room.slots as u64).saturating_mul(4 * (history + matrices) as u64)
-            }
-        }
-    }
-
-    /// Copies what block `from` holds to block `to`, if the layer keeps blocks.
+    /// Copies what block `from` holds to block `to`, in layers that keep blocks.
     ///
     /// # Errors
     /// If the backend fails.
     pub fn copy_block(&mut self, backend: &mut B, from: BlockId, to: BlockId) -> Result<()> {
-        match self {
-            Mixer::Attention(_, kv) | Mixer::Mla(_, kv) => backend.copy_block(kv, from, to),
-            Mixer::Delta(..) => Ok(()),
-        }
+        self.layers.iter_mut().try_for_each(|layer| match layer {
+            Layer::Attention(_, kv) | Layer::Mla(_, kv) => backend.copy_block(kv, from, to),
+            _ => Ok(()),
+        })
     }
 
-    /// Copies the recurrent state of slot `from` to slot `to`, if the layer has one.
+    /// Copies the recurrent state of slot `from` to slot `to`, in layers that have one.
     ///
     /// # Errors
     /// If the backend fails.
     pub fn copy_state(&mut self, backend: &mut B, from: SlotId, to: SlotId) -> Result<()> {
-        match self {
-            Mixer::Delta(_, state) => backend.copy_state(state, from, to),
-            Mixer::Attention(..) | Mixer::Mla(..) => Ok(()),
-        }
+        self.layers.iter_mut().try_for_each(|layer| match layer {
+            Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state) => {
+                backend.copy_state(state, from, to)
+            }
+            Layer::Attention(..) | Layer::Mla(..) => Ok(()),
+        })
     }
 
-    /// What the layer keeps of a sequence, in a cache of type `kv`.
-    pub fn kept(&self, kv: KvType) -> Kept {
-        let rows = |shape: &AttentionShape| {
-            let (key, value) = shape.kept();
-            Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
-        };
-        match self {
-            Mixer::Attention(layer, _) => rows(layer.shape()),
-            Mixer::Mla(layer, _) => rows(layer.shape()),
-            Mixer::Delta(layer, _) => {
-                let (history, matrices) = layer.shape().kept();
-                Kept::State { bytes: 4 * (history + matrices) }
-            }
-        }
+    /// What the layers keep of a sequence, in a cache of type `kv`: rows at most once, and a state at most once.
+    pub fn kept(&self, kv: KvType) -> impl Iterator<Item = Kept> {
+        self.layers.iter().map(move |layer| layer.kept(kv))
     }
 
     /// Appends what lies at `place` to `out`.
     ///
     /// # Errors
-    /// If the backend fails, or the layer keeps something else.
+    /// If the backend fails, or no layer keeps such.
     pub fn save(&self, backend: &B, place: Place, out: &mut Vec<u8>) -> Result<()> {
-        match (self, place) {
-            (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
-                backend.save_rows(kv, row, rows, out)
+        for layer in &self.layers {
+            match (layer, place) {
+                (Layer::Attention(_, kv) | Layer::Mla(_, kv), Place::Rows { row, rows }) => {
+                    return backend.save_rows(kv, row, rows, out);
+                }
+                (
+                    Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state),
+                    Place::Slot(slot),
+                ) => return backend.save_state(state, slot, out),
+                _ => {}
             }
-            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.save_state(state, slot, out),
-            _ => Err(misplaced()),
         }
+        Err(misplaced())
     }
 
     /// Puts what [`Mixer::save`] gave at `place`.
@@ -156,16 +174,22 @@ impl<B: Backend> Mixer<B> {
     /// # Errors
     /// As [`Mixer::save`].
     pub fn load_back(&mut self, backend: &mut B, place: Place, bytes: &[u8]) -> Result<()> {
-        match (self, place) {
-            (Mixer::Attention(_, kv) | Mixer::Mla(_, kv), Place::Rows { row, rows }) => {
-                backend.load_rows(kv, row, rows, bytes)
+        for layer in &mut self.layers {
+            match (layer, place) {
+                (Layer::Attention(_, kv) | Layer::Mla(_, kv), Place::Rows { row, rows }) => {
+                    return backend.load_rows(kv, row, rows, bytes);
+                }
+                (
+                    Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state),
+                    Place::Slot(slot),
+                ) => return backend.load_state(state, slot, bytes),
+                _ => {}
             }
-            (Mixer::Delta(_, state), Place::Slot(slot)) => backend.load_state(state, slot, bytes),
-            _ => Err(misplaced()),
         }
+        Err(misplaced())
     }
 
-    /// `x: [T, D]` -> `[T, D]`
+    /// The sum of what the layers give; `None` if there are none. `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// If the backend fails.
@@ -175,17 +199,96 @@ impl<B: Backend> Mixer<B> {
         x: &B::Array,
         step: &Step,
         rotation: &Rotation<B>,
+    ) -> Result<Option<B::Array>> {
+        let mut sum = None;
+        for layer in &mut self.layers {
+            let y = layer.apply(backend, x, step, rotation)?;
+            sum = Some(match sum {
+                Some(sum) => backend.add(sum, &y)?,
+                None => y,
+            });
+        }
+        Ok(sum)
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    fn windowed(&self) -> bool {
+        self.attention().is_some_and(|shape| shape.window.is_some())
+    }
+
+    /// The shape of a layer that attends.
+    fn attention(&self) -> Option<&AttentionShape> {
+        match self {
+            Layer::Attention(layer, _) => Some(layer.shape()),
+            Layer::Mla(layer, _) => Some(layer.shape()),
+            Layer::Delta(..) | Layer::Mamba2(..) | Layer::ShortConv(..) => None,
+        }
+    }
+
+    /// What a layer with recurrent state keeps.
+    fn state(&self) -> Option<StateShape> {
+        match self {
+            Layer::Attention(..) | Layer::Mla(..) => None,
+            Layer::Delta(layer, _) => Some(layer.kept()),
+            Layer::Mamba2(layer, _) => Some(layer.kept()),
+            Layer::ShortConv(layer, _) => Some(layer.kept()),
+        }
+    }
+
+    fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
+        let rows = self.attention().map_or(0, |shape| {
+            let layout = layout(shape, room);
+            let (key, value) = shape.kept();
+            let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
+            tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
+        });
+        let of_slot = self.state().map_or(0, |kept| kept.bytes() as u64);
+        (rows, of_slot.saturating_mul(room.slots as u64))
+    }
+
+    fn kept(&self, kv: KvType) -> Kept {
+        match (self.attention(), self.state()) {
+            (Some(shape), _) => {
+                let (key, value) = shape.kept();
+                Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
+            }
+            (None, kept) => Kept::State { bytes: kept.map_or(0, |kept| kept.bytes()) },
+        }
+    }
+
+    fn apply(
+        &mut self,
+        backend: &mut B,
+        x: &B::Array,
+        step: &Step,
+        rotation: &Rotation<B>,
     ) -> Result<B::Array> {
         match self {
-            Mixer::Attention(layer, kv) => layer.apply(backend, x, step, rotation, kv),
-            Mixer::Mla(layer, kv) => layer.apply(backend, x, step, rotation, kv),
-            Mixer::Delta(layer, state) => layer.apply(backend, x, step, state),
+            Layer::Attention(layer, kv) => layer.apply(backend, x, step, rotation, kv),
+            Layer::Mla(layer, kv) => layer.apply(backend, x, step, rotation, kv),
+            Layer::Delta(layer, state) => layer.apply(backend, x, step, state),
+            Layer::Mamba2(layer, state) => layer.apply(backend, x, step, state),
+            Layer::ShortConv(layer, state) => layer.apply(backend, x, step, state),
         }
     }
 }
 
+#[cfg(test)]
+impl Mixer<crate::backend::native::Native> {
+    /// Bytes that the backend made: keys and values, and recurrent state.
+    pub fn made(&self) -> (u64, u64) {
+        self.layers.iter().fold((0, 0), |(rows, state), layer| match layer {
+            Layer::Attention(_, kv) | Layer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
+            Layer::Delta(_, of_layer) | Layer::Mamba2(_, of_layer) | Layer::ShortConv(_, of_layer) => {
+                (rows, state + of_layer.bytes() as u64)
+            }
+        })
+    }
+}
+
 fn misplaced() -> crate::Error {
-    let message = "the layer keeps something else".to_owned();
+    let message = "no layer of the block keeps such".to_owned();
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 

@@ -129,7 +129,7 @@ impl<B: Backend> Pool<B> {
     /// What a file of tokens `start..end` has, in its order.
     pub(super) fn pieces(&self, start: usize, end: usize) -> VecDeque<Piece> {
         let mut pieces = VecDeque::new();
-        for (layer, kept) in self.decoder.kept().into_iter().enumerate() {
+        for (layer, kept) in self.decoder.kept() {
             let (windowed, row, from) = match kept {
                 Kept::State { bytes } => {
                     pieces.push_back(Piece::State { layer, bytes });

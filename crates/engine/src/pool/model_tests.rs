@@ -482,10 +482,17 @@ pub(super) fn fixture(case: &str) -> Gguf {
     Gguf::open(&folder.join(case).join("model.gguf")).unwrap()
 }
 
-/// One model of each sort of state: none, a window, a window with sinks, recurrent.
-pub(super) const SORTS: [&str; 4] =
-    ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"];
+/// One model of each sort of state: none, a window, a window with sinks, recurrent of four kinds.
+pub(super) const SORTS: [&str; 7] = [
+    "qwen3-exact",
+    "gemma3-exact",
+    "gpt-oss-mxfp4-f32",
+    "qwen35moe-fused-gate-up-exact",
+    "lfm2-tiny-exact",
+    "granitehybrid-tiny-exact",
+    "falcon-h1-tiny-exact",
+];
 
 pub(super) fn text(kind: u32, len: u32) -> Vec<u32> {
-    (0..len).map(|i| (kind * 61 + i * 7) % 400).collect()
+    (0..len).map(|i| (kind * 61 + i * 7) % 283).collect()
 }

@@ -5,10 +5,4 @@ pub const NOT_YET: &[&str] = &[
     // Experts.
     "gemma4-exact",
     "gemma4-moe-exact",
-    // Recurrent state.
-    "granitehybrid-exact",
-    "granitehybrid-moe-exact",
-    "lfm2-exact",
-    "lfm2moe-exact",
-    "qwen3next-exact",
 ];

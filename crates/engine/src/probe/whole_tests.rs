@@ -266,3 +266,19 @@ fn experts_that_nobody_says_how_to_weigh_are_refused() {
     }
     assert!(refusal(writer).contains("how experts are weighed"));
 }
+
+/// Blocks may lack a layer that mixes tokens or a feed-forward layer where the file says so, but not both, and not without a word.
+#[test]
+fn a_block_that_lacks_a_layer_without_a_word_is_refused() {
+    let nemotron = case("nemotron_h-tiny-exact");
+    let lengths = |lengths: [u32; 5]| {
+        with(&nemotron, &[("feed_forward_length", Value::Array(Array::U32(lengths.to_vec())))])
+    };
+    assert_eq!(logits(lengths([0, 48, 0, 0, 48])), logits(Writer::copy_of(&nemotron)));
+    let error = refusal(lengths([0, 0, 0, 0, 48]));
+    assert!(error.contains("`nemotron_h.feed_forward_length`") && error.contains("block 1"), "{error}");
+    let error = refusal(lengths([48, 48, 0, 0, 48]));
+    assert!(error.contains("`blk.0.ffn_down.weight`"), "{error}");
+    let error = refusal(with(&nemotron, &[("attention.head_count_kv", Value::U32(2))]));
+    assert!(error.contains("`blk.1.attn_"), "{error}");
+}

@@ -17,7 +17,9 @@ impl Case {
     /// Gates whose raw values are within `spread` of zero.
     fn new(key_heads: usize, value_heads: usize, widths: (usize, usize), rows: usize, spread: f32) -> Case {
         let (key_width, value_width) = widths;
-        let shape = DeltaShape { key_heads, value_heads, key_width, value_width, kernel: 1, epsilon: 1e-6 };
+        let grouped = false;
+        let shape =
+            DeltaShape { key_heads, value_heads, grouped, key_width, value_width, kernel: 1, epsilon: 1e-6 };
         let gates = |seed| noise(seed, rows * value_heads).iter().map(|x| x * spread).collect();
         Case {
             shape,
@@ -69,7 +71,7 @@ impl Case {
             let (k, v) = kv.split_at(key_heads * key_width);
             for (head, state) in state.chunks_exact_mut(key_width * value_width).enumerate() {
                 let unit = |x: &[f64]| -> Vec<f64> {
-                    let x = &x[head % key_heads * key_width..][..key_width];
+                    let x = &x[self.shape.key_head(head) * key_width..][..key_width];
                     let length = (x.iter().map(|x| x * x).sum::<f64>() + f64::from(epsilon)).sqrt();
                     x.iter().map(|x| x / length).collect()
                 };
@@ -149,6 +151,47 @@ fn value_head_j_goes_with_key_head_j_mod_hk() {
                 assert!(z.iter().all(|&z| z == 0.0), "{row}: {z:?}");
             }
         }
+    }
+}
+
+/// The same heads in the other order give the same in that order.
+#[test]
+fn grouped_value_heads_lie_side_by_side() {
+    let (key_heads, times, width, rows) = (2, 3, 8, 5);
+    let tiled = Case::new(key_heads, key_heads * times, (width, width), rows, 2.0);
+    let mut grouped = Case::new(key_heads, key_heads * times, (width, width), rows, 2.0);
+    grouped.shape.grouped = true;
+    // Head j of the grouped order is head (j % times) * key_heads + j / times of the other.
+    let from = |j: usize| j % times * key_heads + j / times;
+    let heads = key_heads * times;
+    let reorder = |new: &mut [f32], old: &[f32], size: usize| {
+        for j in 0..heads {
+            new[j * size..][..size].copy_from_slice(&old[from(j) * size..][..size]);
+        }
+    };
+    let keys = 2 * key_heads * width;
+    let channels = tiled.shape.channels();
+    for row in 0..rows {
+        let values = row * channels + keys..(row + 1) * channels;
+        reorder(&mut grouped.qkv[values.clone()], &tiled.qkv[values], width);
+        let gates = row * heads..(row + 1) * heads;
+        reorder(&mut grouped.beta[gates.clone()], &tiled.beta[gates.clone()], 1);
+        reorder(&mut grouped.alpha[gates.clone()], &tiled.alpha[gates], 1);
+    }
+    reorder(&mut grouped.a, &tiled.a, 1);
+    reorder(&mut grouped.dt, &tiled.dt, 1);
+    reorder(&mut grouped.state, &tiled.state, width * width);
+    for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
+        let (y, state) = tiled.run(&cpus()[0], form, &[rows]);
+        let (found, found_state) = grouped.run(&cpus()[0], form, &[rows]);
+        let (mut expected, mut expected_state) = (y.clone(), state.clone());
+        for row in 0..rows {
+            let range = row * heads * width..(row + 1) * heads * width;
+            reorder(&mut expected[range.clone()], &y[range], width);
+        }
+        reorder(&mut expected_state, &state, width * width);
+        assert_same(&expected, &found, "grouped");
+        assert_same(&expected_state, &found_state, "grouped state");
     }
 }
 

@@ -6,6 +6,8 @@ mod cuda;
 mod delta;
 mod experts;
 mod kv;
+mod recurrent;
+mod state;
 mod weights;
 
 use candle_core::{Device, Tensor};
@@ -13,15 +15,15 @@ use candle_nn::{ops, rotary_emb};
 
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
-    StackShape, Step, try_map,
+    ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Result, device};
 
-pub use delta::State;
 pub use kv::Kv;
+pub use state::State;
 pub use weights::{Matrix, computes};
 
 /// Computes with candle on one device.
@@ -99,7 +101,7 @@ impl Backend for Candle {
         Kv::zeros(layout, shape, kind, &self.device).during("make the KV cache")
     }
 
-    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<State> {
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<State> {
         State::zeros(slots, shape, &self.device).during("make the recurrent state")
     }
 
@@ -315,12 +317,42 @@ impl Backend for Candle {
         delta::delta(&input, weights, step, state, shape).during("delta rule")
     }
 
+    fn scan(
+        &mut self,
+        input: ScanInput<Tensor>,
+        weights: &ScanWeights<&Tensor>,
+        step: &Step,
+        state: &mut State,
+        shape: &ScanShape,
+    ) -> Result<Tensor> {
+        recurrent::scan(&input, weights, step, state, shape).during("scan")
+    }
+
+    fn short_conv(
+        &mut self,
+        bcx: &Tensor,
+        taps: &Tensor,
+        step: &Step,
+        state: &mut State,
+        kernel: usize,
+    ) -> Result<Tensor> {
+        recurrent::short_conv(bcx, taps, step, state, kernel).during("short convolution")
+    }
+
+    fn group_norm(&mut self, x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
+        recurrent::group_norm(x, weight, groups, epsilon).during("norm of groups")
+    }
+
     fn gated(&mut self, gate: &Tensor, up: Tensor, activation: Activation) -> Result<Tensor> {
         #[cfg(feature = "cuda")]
         if self.device.is_cuda() {
             return cuda::gated(Some(&mut self.codes), gate, &up, activation).during("gated");
         }
         gated(gate, &up, activation).during("gated")
+    }
+
+    fn relu_squared(&mut self, x: Tensor) -> Result<Tensor> {
+        x.relu().and_then(|x| x.sqr()).during("squared ReLU")
     }
 
     fn rows(&mut self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {

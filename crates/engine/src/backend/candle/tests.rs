@@ -430,8 +430,8 @@ fn ruled(qkv: &[f32], beta: &[f32], alpha: &[f32], weights: &[Vec<f32>; 3], shap
         };
         for (head, known) in known.iter_mut().enumerate() {
             let at = row * value_heads + head;
-            let q = unit(head % key_heads * key_width);
-            let k = unit((key_heads + head % key_heads) * key_width);
+            let q = unit(shape.key_head(head) * key_width);
+            let k = unit((key_heads + shape.key_head(head)) * key_width);
             let v = &convolved[2 * key_heads * key_width + head * value_width..][..value_width];
             let alpha = f64::from(alpha[at]) + f64::from(weights[2][head]);
             let decay = (f64::from(weights[1][head]) * alpha.exp().ln_1p()).exp();
@@ -450,11 +450,23 @@ fn ruled(qkv: &[f32], beta: &[f32], alpha: &[f32], weights: &[Vec<f32>; 3], shap
 
 #[test]
 fn the_delta_rule_goes_on_from_its_slot() {
+    goes_on_from_its_slot(false);
+    goes_on_from_its_slot(true);
+}
+
+fn goes_on_from_its_slot(grouped: bool) {
     const TOKENS: usize = 9;
-    let shape =
-        DeltaShape { key_heads: 2, value_heads: 4, key_width: 3, value_width: 5, kernel: 4, epsilon: 1e-6 };
+    let shape = DeltaShape {
+        key_heads: 2,
+        value_heads: 4,
+        grouped,
+        key_width: 3,
+        value_width: 5,
+        kernel: 4,
+        epsilon: 1e-6,
+    };
     let mut candle = Candle::on(device());
-    let mut state = candle.state(3, &shape).unwrap();
+    let mut state = candle.state(3, &(&shape).into()).unwrap();
     let negative = numbers(2, 4).iter().map(|number| -number.abs()).collect();
     let host = [numbers(1, shape.channels() * shape.kernel), negative, numbers(3, 4)];
     let weights = DeltaWeights { conv: vector(&host[0]), a: vector(&host[1]), dt: vector(&host[2]) };
@@ -565,10 +577,18 @@ fn what_is_kept_has_the_native_form() {
 #[test]
 fn recurrent_state_has_the_native_form() {
     use crate::backend::native::Native;
-    let shape =
-        DeltaShape { key_heads: 2, value_heads: 4, key_width: 16, value_width: 32, kernel: 4, epsilon: 1e-6 };
+    let shape = DeltaShape {
+        key_heads: 2,
+        value_heads: 4,
+        grouped: false,
+        key_width: 16,
+        value_width: 32,
+        kernel: 4,
+        epsilon: 1e-6,
+    };
     let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
-    let (mut here, mut there) = (candle.state(2, &shape).unwrap(), native.state(2, &shape).unwrap());
+    let kept = StateShape::from(&shape);
+    let (mut here, mut there) = (candle.state(2, &kept).unwrap(), native.state(2, &kept).unwrap());
     let (qkv, beta, alpha) = (numbers(1, 5 * shape.channels()), numbers(2, 5 * 4), numbers(3, 5 * 4));
     let (conv, dt) = (numbers(4, shape.channels() * shape.kernel), numbers(5, 4));
     let a: Vec<f32> = numbers(6, 4).iter().map(|number| -number.abs()).collect();

@@ -1,8 +1,11 @@
 //! What a layer keeps of its sequences: keys and values in blocks, recurrent state in slots.
 
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
 use alara_kernels::{Aligned, Cpu, KvFormat, KvRows};
 
-use crate::backend::{AttentionShape, DeltaShape, KvType, Span};
+use crate::backend::{AttentionShape, KvType, Span, StateShape, Step};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::{Error, Result};
 
@@ -88,7 +91,7 @@ impl Kv {
     }
 }
 
-/// The recurrent state of one layer: of each slot the convolution's history and the heads' matrices.
+/// The recurrent state of one layer: of each slot the convolution's history and the matrices.
 #[derive(Debug)]
 pub struct State {
     history: Aligned<f32>,
@@ -99,8 +102,8 @@ pub struct State {
 
 impl State {
     /// Zeros, which take no memory before they are written.
-    pub fn new(slots: usize, shape: &DeltaShape) -> Self {
-        let widths = shape.kept();
+    pub fn new(slots: usize, shape: &StateShape) -> Self {
+        let widths = shape.numbers();
         State {
             history: Aligned::zeros(slots * widths.0),
             matrices: Aligned::zeros(slots * widths.1),
@@ -115,7 +118,7 @@ impl State {
     }
 
     /// History and matrices of a slot.
-    pub fn of(&mut self, slot: SlotId) -> (&mut [f32], &mut [f32]) {
+    fn of(&mut self, slot: SlotId) -> (&mut [f32], &mut [f32]) {
         let slot = slot.0 as usize;
         let history = &mut self.history[slot * self.widths.0..][..self.widths.0];
         (history, &mut self.matrices[slot * self.widths.1..][..self.widths.1])
@@ -143,8 +146,34 @@ impl State {
         }
     }
 
+    /// Calls `advance` with the rows of every sequence of `step` in order, cut where state is to be saved, and with history and matrices
+    /// of the sequence, which it brings up to date. Gives what copies took.
+    pub fn through(
+        &mut self,
+        step: &Step,
+        mut advance: impl FnMut(Range<usize>, &mut [f32], &mut [f32]),
+    ) -> Duration {
+        let (mut row, mut saving) = (0, Duration::ZERO);
+        for span in &step.spans {
+            if span.past == 0 {
+                self.clear(span.slot);
+            }
+            for (rows, save) in span.runs() {
+                let (history, matrices) = self.of(span.slot);
+                advance(row..row + rows, history, matrices);
+                row += rows;
+                if let Some(slot) = save {
+                    let begun = Instant::now();
+                    self.copy(span.slot, slot);
+                    saving += begun.elapsed();
+                }
+            }
+        }
+        saving
+    }
+
     /// Makes a slot what every sequence begins with.
-    pub fn clear(&mut self, slot: SlotId) {
+    fn clear(&mut self, slot: SlotId) {
         let (history, matrices) = self.of(slot);
         history.fill(0.0);
         matrices.fill(0.0);

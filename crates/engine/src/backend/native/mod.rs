@@ -6,7 +6,8 @@ mod experts;
 mod kept;
 mod weights;
 
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Duration;
 
 use alara_kernels::{
     self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, Threads,
@@ -16,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Numbers,
-    Queries, StackShape, Step,
+    Queries, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -117,7 +118,7 @@ impl Backend for Native {
         Kv::new(layout, shape, kind)
     }
 
-    fn state(&self, slots: usize, shape: &DeltaShape) -> Result<State> {
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<State> {
         Ok(State::new(slots, shape))
     }
 
@@ -327,39 +328,80 @@ impl Backend for Native {
         let DeltaInput { qkv, beta, alpha } = input;
         let mut mixed = self.arena.array(qkv.rows(), qkv.width());
         let mut y = self.arena.array(qkv.rows(), shape.value_heads * shape.value_width);
-        let mut row = 0;
-        for span in &step.spans {
-            if span.past == 0 {
-                state.clear(span.slot);
-            }
-            for (run, save) in span.runs() {
-                let rows = |width: usize| row * width..(row + run) * width;
-                let (history, matrices) = state.of(span.slot);
-                let channels = rows(qkv.width());
-                let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
-                kernels::conv(&self.cpu, weights.conv, shape.kernel, qkv.width(), history, before, after);
-                let heads = rows(shape.value_heads);
-                let out = rows(y.width());
-                kernels::delta(
-                    &self.cpu,
-                    shape,
-                    self.delta,
-                    after,
-                    &beta.numbers()[heads.clone()],
-                    &alpha.numbers()[heads],
-                    weights.a,
-                    weights.dt,
-                    matrices,
-                    &mut y.numbers_mut()[out],
-                );
-                row += run;
-                if let Some(slot) = save {
-                    let begun = Instant::now();
-                    state.copy(span.slot, slot);
-                    self.saving += begun.elapsed();
-                }
-            }
-        }
+        let (cpu, form) = (&self.cpu, self.delta);
+        self.saving += state.through(step, |rows, history, matrices| {
+            let [channels, heads, out] =
+                [qkv.width(), shape.value_heads, y.width()].map(|width| of(&rows, width));
+            let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
+            kernels::conv(cpu, weights.conv, None, shape.kernel, qkv.width(), history, before, after);
+            kernels::delta(
+                cpu,
+                shape,
+                form,
+                after,
+                &beta.numbers()[heads.clone()],
+                &alpha.numbers()[heads],
+                weights.a,
+                weights.dt,
+                matrices,
+                &mut y.numbers_mut()[out],
+            );
+        });
+        Ok(y)
+    }
+
+    fn scan(
+        &mut self,
+        ScanInput { xbc, dt }: ScanInput<Array>,
+        weights: &ScanWeights<&Vec<f32>>,
+        step: &Step,
+        state: &mut State,
+        shape: &ScanShape,
+    ) -> Result<Array> {
+        let mut mixed = self.arena.array(xbc.rows(), xbc.width());
+        let mut y = self.arena.array(xbc.rows(), shape.inner());
+        let (cpu, bias) = (&self.cpu, weights.conv_bias.map(Vec::as_slice));
+        self.saving += state.through(step, |rows, history, matrices| {
+            let [channels, heads, out] = [xbc.width(), shape.heads, y.width()].map(|width| of(&rows, width));
+            let (before, after) = (&xbc.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
+            kernels::conv(cpu, weights.conv, bias, shape.kernel, xbc.width(), history, before, after);
+            kernels::scan(
+                cpu,
+                shape,
+                after,
+                &dt.numbers()[heads],
+                weights.a,
+                weights.d,
+                weights.dt_bias,
+                matrices,
+                &mut y.numbers_mut()[out],
+            );
+        });
+        Ok(y)
+    }
+
+    fn short_conv(
+        &mut self,
+        bcx: &Array,
+        taps: &Vec<f32>,
+        step: &Step,
+        state: &mut State,
+        kernel: usize,
+    ) -> Result<Array> {
+        let width = bcx.width() / 3;
+        let mut y = self.arena.array(bcx.rows(), width);
+        let cpu = &self.cpu;
+        self.saving += state.through(step, |rows, history, _| {
+            let (before, after) =
+                (&bcx.numbers()[of(&rows, bcx.width())], &mut y.numbers_mut()[of(&rows, width)]);
+            kernels::short_conv(cpu, taps, kernel, width, history, before, after);
+        });
+        Ok(y)
+    }
+
+    fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
+        let mut y = self.arena.array(x.rows(), x.width());
+        kernels::group_norm(&self.cpu, x.numbers(), weight, groups, epsilon, y.numbers_mut());
         Ok(y)
     }
 
@@ -377,6 +419,11 @@ impl Backend for Native {
         let mut y = self.arena.array(up.rows(), up.width());
         kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), activation.into());
         Ok(y)
+    }
+
+    fn relu_squared(&mut self, mut x: Array) -> Result<Array> {
+        kernels::relu_squared(&self.cpu, x.numbers_mut());
+        Ok(x)
     }
 
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
@@ -404,6 +451,11 @@ impl Backend for Native {
         x.numbers_mut().copy_from_slice(&numbers);
         Ok(x)
     }
+}
+
+/// The numbers of `rows` in an array of this width.
+fn of(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
 }
 
 /// Whether matrices of this type can be computed with.

@@ -1,0 +1,111 @@
+//! What layers with a state keep of sequences, in slots.
+
+use candle_core::{DType, Device, Result, Tensor};
+
+use crate::backend::{StateShape, Step};
+use crate::cache::SlotId;
+
+/// The recurrent state of one layer, in slots.
+#[derive(Debug)]
+pub struct State {
+    /// What every sequence begins with.
+    empty: Memory,
+    slots: Vec<Memory>,
+}
+
+/// What one sequence leaves behind in one layer.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The last rows before the convolution, oldest first. `[kernel - 1, channels]`
+    pub history: Tensor,
+    /// What was written, by head: a [`StateShape`]'s matrices.
+    pub matrices: Tensor,
+}
+
+impl State {
+    /// A slot takes memory when it is first used.
+    pub fn zeros(slots: usize, shape: &StateShape, device: &Device) -> Result<Self> {
+        // No device allocates nothing.
+        let zeros = |shape: &[usize]| {
+            let empty = shape.iter().product::<usize>() == 0;
+            Tensor::zeros(shape, DType::F32, if empty { &Device::Cpu } else { device })
+        };
+        let empty = Memory { history: zeros(&shape.history)?, matrices: zeros(&shape.matrices)? };
+        Ok(State { slots: vec![empty.clone(); slots], empty })
+    }
+
+    /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend does.
+    pub fn save(&self, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+        let Memory { history, matrices } = &self.slots[slot.0 as usize];
+        for tensor in [history, matrices] {
+            out.extend(
+                tensor.flatten_all()?.to_vec1::<f32>()?.iter().flat_map(|number| number.to_le_bytes()),
+            );
+        }
+        Ok(())
+    }
+
+    /// Puts back what [`State::save`] gave.
+    pub fn load(&mut self, slot: SlotId, bytes: &[u8]) -> Result<()> {
+        let Memory { history, matrices } = &self.empty;
+        let (first, second) = bytes.split_at(4 * history.elem_count());
+        let tensor = |like: &Tensor, bytes: &[u8]| {
+            let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|n| f32::from_le_bytes(*n)).collect();
+            Tensor::from_vec(numbers, like.shape(), like.device())
+        };
+        let memory = Memory { history: tensor(history, first)?, matrices: tensor(matrices, second)? };
+        self.slots[slot.0 as usize] = memory;
+        Ok(())
+    }
+
+    /// Calls `advance` with the first row and the number of rows of every sequence of `step` in order, cut where state is to be saved, and
+    /// with what is known of the sequence; it gives the rows' results and what is known then. All results. `[T, ..]`
+    pub fn through(
+        &mut self,
+        step: &Step,
+        mut advance: impl FnMut(usize, usize, &Memory) -> Result<(Tensor, Memory)>,
+    ) -> Result<Tensor> {
+        let mut results = Vec::with_capacity(step.spans.len());
+        let mut row = 0;
+        for span in &step.spans {
+            let slot = span.slot.0 as usize;
+            if span.past == 0 {
+                self.slots[slot] = self.empty.clone();
+            }
+            for (rows, save) in span.runs() {
+                // Where state is saved before the first row there is nothing to compute.
+                if rows > 0 {
+                    let (y, memory) = advance(row, rows, &self.slots[slot])?;
+                    self.slots[slot] = memory;
+                    results.push(y);
+                    row += rows;
+                }
+                if let Some(to) = save {
+                    self.copy(span.slot, to);
+                }
+            }
+        }
+        Tensor::cat(&results, 0)
+    }
+
+    /// Slot `to` holds what slot `from` does.
+    pub fn copy(&mut self, from: SlotId, to: SlotId) {
+        self.slots[to.0 as usize] = self.slots[from.0 as usize].clone();
+    }
+}
+
+/// What kernels read and give; no memory is shared, for they write new one.
+#[cfg(feature = "cuda")]
+impl State {
+    /// What is known in `slot`.
+    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::Memory {
+        let Memory { history, matrices } = self.slots[slot.0 as usize].clone();
+        alara_cuda::tensors::Memory { history, matrices }
+    }
+
+    /// Slot `slot` holds `memory`.
+    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::Memory) {
+        let alara_cuda::tensors::Memory { history, matrices } = memory;
+        self.slots[slot.0 as usize] = Memory { history, matrices };
+    }
+}
