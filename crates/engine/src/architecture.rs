@@ -57,6 +57,9 @@ pub struct Architecture {
     /// Norms on the heads of queries and keys.
     #[serde(default)]
     pub qk_norm: QkNorm,
+    /// Whether heads of values are normed, without weights. A block without values of its own then takes what its keys are made of.
+    #[serde(default)]
+    pub value_norm: bool,
     /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are added together.
     #[serde(default)]
     pub parallel: bool,
@@ -158,6 +161,8 @@ pub enum QueryScale {
     HeadWidth,
     /// `1 / sqrt(D / H)`, whatever the width of a head is.
     WidthPerHead,
+    /// Nothing.
+    One,
 }
 
 /// What `logit_scale` does.

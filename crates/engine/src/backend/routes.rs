@@ -203,7 +203,8 @@ mod tests {
     #[test]
     fn each_expert_has_its_own_scale() {
         let router = Router { normalise: true, ..Router::default() };
-        let choice = Choice::<()> { count: 3, used: 2, router, groups: None, bias: None, scale: 2.0, scales: None };
+        let choice =
+            Choice::<()> { count: 3, used: 2, router, groups: None, bias: None, scale: 2.0, scales: None };
         let routes = choice.routes(&[1.0, -4.0, 1.0], &[], &[0.25, 9.0, 3.0]);
         assert_eq!((routes.experts, routes.weights), (vec![0, 2], vec![0.25, 3.0]));
     }

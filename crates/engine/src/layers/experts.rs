@@ -49,7 +49,8 @@ impl<B: Backend> Experts<B> {
         let inner = Inner::load(weights, layer, [count, hidden, width])?;
         let norm = |part: &str| Norm::maybe(weights, &name(part), width, sizes.norm_epsilon);
         // A dense layer beside experts is one that every token uses.
-        let suffix = ["_shexp", ""].into_iter().find(|it| weights.has(&name(&format!("ffn_down{it}.weight"))));
+        let suffix =
+            ["_shexp", ""].into_iter().find(|it| weights.has(&name(&format!("ffn_down{it}.weight"))));
         let shared = match suffix {
             Some(suffix) => Some(Shared {
                 ffn: Ffn::load(weights, layer, suffix, width, activation)?,

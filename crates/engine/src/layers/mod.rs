@@ -24,6 +24,6 @@ pub use mixer::{Kept, Mixer, Place};
 pub use mla::Mla;
 pub use norm::{Norm, normed};
 pub use per_layer::{PerLayer, PerLayerInput, PerLayerTable};
-pub use rope::{Rope, Rotation, rope_width, score_factor};
+pub use rope::{Rope, Rotation, rope_width, score_factor, windowed_rope_width};
 pub use shortconv::ShortConv;
 pub use weights::Weights;

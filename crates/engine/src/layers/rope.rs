@@ -6,7 +6,7 @@ use super::Weights;
 use crate::Result;
 use crate::architecture::{Pairing, YarnMultiplies};
 use crate::backend::{Backend, Step};
-use crate::facts::Facts;
+use crate::facts::{Facts, Sizes};
 
 /// The angle of each pair per position, and which elements make a pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,10 +109,26 @@ impl<B: Backend> Rotation<B> {
 /// # Errors
 /// If the key makes no sense.
 pub fn rope_width(facts: &Facts, head: usize) -> Result<usize> {
-    let width = facts.maybe("rope.dimension_count")?.unwrap_or(head);
+    rotating(facts, "rope.dimension_count", head)
+}
+
+/// The same of windowed layers.
+///
+/// # Errors
+/// As [`rope_width`].
+pub fn windowed_rope_width(facts: &Facts, sizes: &Sizes) -> Result<usize> {
+    match sizes.windowed_widths.0 {
+        head if head == sizes.key_width && facts.maybe(WINDOWED)?.is_none() => rope_width(facts, head),
+        head => rotating(facts, WINDOWED, head),
+    }
+}
+
+const WINDOWED: &str = "rope.dimension_count_swa";
+
+fn rotating(facts: &Facts, name: &str, head: usize) -> Result<usize> {
+    let width = facts.maybe(name)?.unwrap_or(head);
     if width > head || !width.is_multiple_of(2) {
-        let reason = format!("{width} of {head} elements can't rotate");
-        return Err(facts.invalid("rope.dimension_count", &reason));
+        return Err(facts.invalid(name, &format!("{width} of {head} elements can't rotate")));
     }
     Ok(width)
 }

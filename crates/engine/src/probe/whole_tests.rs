@@ -251,6 +251,18 @@ fn one_set_of_divisors_alone_is_refused() {
     assert_ne!(logits(with(&both, 63)), plain);
 }
 
+#[test]
+fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
+    let gemma = case("gemma4-tiny-exact");
+    let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(3))]));
+    // The first block that sees everything is then one of those that have none.
+    assert!(error.contains("`gemma4.attention.shared_kv_layers`"), "{error}");
+    let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(1))]));
+    assert!(error.contains("`blk.3.attn_k.weight`"), "{error}");
+    let few = Value::Array(Array::U32(vec![2, 2, 1]));
+    assert!(refusal(with(&gemma, &[("attention.head_count_kv", few)])).contains("3 blocks of 5"));
+}
+
 /// In an architecture whose reference has no experts nobody knows how they are weighed.
 #[test]
 fn experts_that_nobody_says_how_to_weigh_are_refused() {

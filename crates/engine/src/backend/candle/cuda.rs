@@ -212,7 +212,8 @@ pub fn experts<'a>(
     // Each row once for each of its experts, multiplied by the weight of that.
     let (rows, width) = x.dims2()?;
     let each = x.unsqueeze(1)?.broadcast_mul(&weights.unsqueeze(2)?)?.reshape((rows * used, width))?;
-    let y = layer.apply(&each, &experts.reshape((rows * used, 1))?, &weights.ones_like()?.reshape(((), 1))?)?;
+    let y =
+        layer.apply(&each, &experts.reshape((rows * used, 1))?, &weights.ones_like()?.reshape(((), 1))?)?;
     y.reshape((rows, used, width))?.sum(1).map(Some)
 }
 

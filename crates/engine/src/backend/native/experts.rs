@@ -106,14 +106,7 @@ impl Native {
         bias(self, &mut each, stacks.down_bias);
 
         let mut y = self.arena.array(x.rows(), x.width());
-        kernels::weigh_rows(
-            &self.cpu,
-            each.numbers(),
-            x.width(),
-            &grouped.at,
-            weights,
-            y.numbers_mut(),
-        );
+        kernels::weigh_rows(&self.cpu, each.numbers(), x.width(), &grouped.at, weights, y.numbers_mut());
         Ok(y)
     }
 }
