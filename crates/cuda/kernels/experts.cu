@@ -1,7 +1,7 @@
 // A layer of experts without asking the host: which experts a row uses, the rows of each expert, the sum of what they give.
 #include "common.cuh"
 
-enum Score { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 };
+enum Score { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2, SIGMOID_OF_CHOSEN = 3 };
 
 struct RouteParams {
     Array<const float> logits; // [T, count]
@@ -10,14 +10,16 @@ struct RouteParams {
     Array<float> weights;      // [T, used]
     uint32_t count, used, score, normalise;
     float scale;
+    uint32_t groups, kept; // of `groups` equal groups of experts the `kept` best are looked at
     uint32_t reserved;
 };
 
-// A warp a row. Shared: count ranks and as many scores. Grid: T.
+// A warp a row. Shared: the ranks of experts and of groups, and the experts' scores. Grid: T.
 KERNEL(alara_route, RouteParams, 32) {
     DYNAMIC_SHARED(memory);
     uint64_t *ranks = (uint64_t *)memory;
-    float *scores = (float *)(ranks + p.count);
+    uint64_t *of_groups = ranks + p.count;
+    float *scores = (float *)(of_groups + p.groups);
     const unsigned lane = threadIdx.x;
     const uint64_t row = (uint64_t)blockIdx.x * p.count, to = (uint64_t)blockIdx.x * p.used;
     float most = -INFINITY, sum = 0.0f;
@@ -33,6 +35,37 @@ KERNEL(alara_route, RouteParams, 32) {
         ranks[i] = rank_of(scores[i] + (p.bias.len ? p.bias[i] : 0.0f), i);
     }
     __syncwarp();
+    if (p.kept < p.groups) {
+        // A group is as good as its two best experts together.
+        const unsigned size = p.count / p.groups;
+        for (unsigned group = lane; group < p.groups; group += 32) {
+            float best = -INFINITY, second = -INFINITY;
+            for (unsigned i = group * size; i < (group + 1) * size; i++) {
+                const float x = scores[i] + (p.bias.len ? p.bias[i] : 0.0f);
+                if (x > best) {
+                    second = best;
+                    best = x;
+                } else if (x > second) {
+                    second = x;
+                }
+            }
+            of_groups[group] = rank_of(size == 1 ? best : best + second, group);
+        }
+        __syncwarp();
+        for (unsigned nth = 0; nth < p.kept; nth++) {
+            uint64_t best = 0;
+            for (unsigned group = lane; group < p.groups; group += 32)
+                best = of_groups[group] > best ? of_groups[group] : best;
+            best = warp_first(best);
+            __syncwarp();
+            if (lane == 0) of_groups[0xffffffffu - (uint32_t)best] = 0;
+            __syncwarp();
+        }
+        // Those that still have a rank were not taken.
+        for (unsigned i = lane; i < p.count; i += 32)
+            if (of_groups[i / size]) ranks[i] = 0;
+        __syncwarp();
+    }
     float greatest = 0.0f, total = 0.0f;
     for (unsigned nth = 0; nth < p.used; nth++) {
         uint64_t best = 0;
@@ -43,6 +76,8 @@ KERNEL(alara_route, RouteParams, 32) {
         if (p.score == SOFTMAX_OF_CHOSEN) {
             if (nth == 0) greatest = weight;
             weight = expf(weight - greatest);
+        } else if (p.score == SIGMOID_OF_CHOSEN) {
+            weight = sigmoid(weight);
         }
         total += weight;
         __syncwarp();

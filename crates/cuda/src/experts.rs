@@ -13,6 +13,8 @@ pub enum Score {
     Sigmoid,
     /// By the logits; those chosen share a softmax.
     SoftmaxOfChosen,
+    /// By the logits; of those chosen the sigmoid of each.
+    SigmoidOfChosen,
 }
 
 /// How experts are chosen and weighed.
@@ -22,6 +24,9 @@ pub struct Router {
     pub count: usize,
     /// Experts that a row uses.
     pub used: usize,
+    /// Equal groups that they are in, neighbours together, and of how many of these a row's are taken: those whose two best are the
+    /// best together. `(1, 1)`: of all.
+    pub groups: (usize, usize),
     /// How they are scored.
     pub score: Score,
     /// Whether the weights of a row are made to sum to one.
@@ -34,7 +39,7 @@ pub struct Router {
 /// choice alone, or empty; `experts` and `weights`: `[T, used]`.
 ///
 /// # Errors
-/// If there are too many experts for the shared memory of a block, or the device fails.
+/// If there are too many experts for the shared memory of a block, or too few in the groups that are taken, or the device fails.
 pub fn route<D: Device>(
     device: &D,
     router: &Router,
@@ -43,18 +48,20 @@ pub fn route<D: Device>(
     experts: Array,
     weights: Array,
 ) -> Result<()> {
-    let Router { count, used, score, normalise, scale } = *router;
-    let shared = 12 * count;
-    if count == 0 || used > count || shared > SHARED as usize {
-        let message = format!("{used} of {count} experts");
+    let Router { count, used, groups: (groups, kept), score, normalise, scale } = *router;
+    let shared = 12 * count + 8 * groups;
+    let grouped = groups > 0 && count.is_multiple_of(groups) && kept <= groups;
+    if count == 0 || !grouped || used > kept * (count / groups) || shared > SHARED as usize {
+        let message = format!("{used} of {count} experts, of {kept} of {groups} groups");
         return Err(Error::Shape { operation: "routing", message });
     }
     let score: u32 = match score {
         Score::Softmax => 0,
         Score::Sigmoid => 1,
         Score::SoftmaxOfChosen => 2,
+        Score::SigmoidOfChosen => 3,
     };
-    let (count, used) = (count as u32, used as u32);
+    let (count, used, groups, kept) = (count as u32, used as u32, groups as u32, kept as u32);
     device.launch(&Launch {
         kernel: "alara_route".into(),
         grid: [(logits.len / u64::from(count)) as u32, 1, 1],
@@ -70,6 +77,8 @@ pub fn route<D: Device>(
             score,
             u32::from(normalise),
             scale,
+            groups,
+            kept,
             0u32
         ],
     })

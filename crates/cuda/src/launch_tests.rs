@@ -130,7 +130,7 @@ fn multiplies_all(watcher: &Watcher, out: usize, width: usize, rows: usize) {
 }
 
 fn uses_experts(watcher: &Watcher, width: usize, [count, used, hidden]: [usize; 3], rows: usize) {
-    let router = Router { count, used, score: Score::Softmax, normalise: true, scale: 1.0 };
+    let router = Router { count, used, groups: (1, 1), score: Score::Softmax, normalise: true, scale: 1.0 };
     let places = rows * used;
     route(watcher, &router, numbers(rows * count), numbers(0), numbers(places), numbers(places)).unwrap();
     let tiles = numbers(most_tiles(places, count));

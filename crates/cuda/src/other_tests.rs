@@ -150,15 +150,28 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     let scores = match router.score {
         Score::Softmax => softmax(row),
         Score::Sigmoid => row.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
-        Score::SoftmaxOfChosen => row.to_vec(),
+        Score::SoftmaxOfChosen | Score::SigmoidOfChosen => row.to_vec(),
     };
     let mut order: Vec<usize> = (0..row.len()).collect();
     let rank = |i: usize| scores[i] + bias.get(i).copied().unwrap_or(0.0);
+    let (groups, kept) = router.groups;
+    let size = row.len() / groups;
+    let of_group = |group: usize| {
+        let mut ranks: Vec<f32> = (group * size..(group + 1) * size).map(rank).collect();
+        ranks.sort_by(|a, b| b.total_cmp(a));
+        ranks.iter().take(2).sum::<f32>()
+    };
+    let mut best: Vec<usize> = (0..groups).collect();
+    best.sort_by(|&a, &b| of_group(b).total_cmp(&of_group(a)).then(a.cmp(&b)));
+    order.retain(|&at| best[..kept].contains(&(at / size)));
     order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)).then(a.cmp(&b)));
     order.truncate(router.used);
     let mut weights: Vec<f32> = order.iter().map(|&i| scores[i]).collect();
     if router.score == Score::SoftmaxOfChosen {
         weights = softmax(&weights);
+    }
+    if router.score == Score::SigmoidOfChosen {
+        weights.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
     }
     if router.normalise {
         let sum = weights.iter().sum::<f32>().max(6.103_515_6e-5);
@@ -170,10 +183,16 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
 
 #[test]
 fn routing_is_the_hosts() {
-    for score in [Score::Softmax, Score::Sigmoid, Score::SoftmaxOfChosen] {
-        for (count, used, normalise, scale) in [(4, 2, true, 1.0), (128, 8, false, 2.5), (33, 33, true, 1.0)]
-        {
-            let router = Router { count, used, score, normalise, scale };
+    for score in [Score::Softmax, Score::Sigmoid, Score::SoftmaxOfChosen, Score::SigmoidOfChosen] {
+        for (count, used, groups, normalise, scale) in [
+            (4, 2, (1, 1), true, 1.0),
+            (128, 8, (1, 1), false, 2.5),
+            (33, 33, (1, 1), true, 1.0),
+            (256, 8, (8, 4), true, 2.5),
+            (120, 5, (40, 3), false, 1.0),
+            (6, 2, (6, 3), false, 1.0),
+        ] {
+            let router = Router { count, used, groups, score, normalise, scale };
             let mut logits: Vec<f32> = noise(count as u64, 5 * count).iter().map(|x| 4.0 * x).collect();
             // Equal ones, too.
             logits[1] = logits[2];

@@ -57,6 +57,9 @@ pub struct Architecture {
     /// Norms on the heads of queries and keys.
     #[serde(default)]
     pub qk_norm: QkNorm,
+    /// Whether heads of values are normed, without weights. A block without values of its own then takes what its keys are made of.
+    #[serde(default)]
+    pub value_norm: bool,
     /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are added together.
     #[serde(default)]
     pub parallel: bool,
@@ -118,11 +121,25 @@ pub struct RopeFacts {
     /// others do.
     #[serde(default)]
     pub window_unscaled: bool,
+    /// What the multiplier of YaRN, `rope.scaling.yarn_log_multiplier`, acts on.
+    #[serde(default)]
+    pub yarn_multiplies: YarnMultiplies,
     /// Whether only windowed layers rotate, in a model that has such.
     #[serde(default)]
     pub only_windowed: bool,
     /// Every how many blocks one does not rotate, the last of each group.
     pub except_every: Option<usize>,
+}
+
+/// What YaRN's multiplier acts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum YarnMultiplies {
+    /// Cosines and sines, which it takes back in part.
+    #[default]
+    Angles,
+    /// Attention scores, which grow by the square of `1 + key * ln(factor)`: the key holds a tenth of it. Source: DeepSeek-V2.
+    Scores,
 }
 
 /// Which elements of a head rotate together.
@@ -144,6 +161,8 @@ pub enum QueryScale {
     HeadWidth,
     /// `1 / sqrt(D / H)`, whatever the width of a head is.
     WidthPerHead,
+    /// Nothing.
+    One,
 }
 
 /// What `logit_scale` does.
@@ -224,6 +243,9 @@ pub struct Router {
     /// Whether the scores of the chosen are divided by their sum.
     #[serde(default)]
     pub normalise: bool,
+    /// Whether weights multiply what goes into an expert rather than what comes out.
+    #[serde(default)]
+    pub weigh_input: bool,
 }
 
 /// What makes a score of a router's logit.
@@ -237,6 +259,8 @@ pub enum Score {
     Sigmoid,
     /// Softmax over the chosen ones, which are chosen by their logits.
     SoftmaxOfChosen,
+    /// Sigmoid of each of the chosen ones, which are chosen by their logits.
+    SigmoidOfChosen,
 }
 
 /// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block. A slot without one is no norm;

@@ -10,7 +10,10 @@ use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step, try_map};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::layers::{Experts, Ffn, Kept, Mixer, Norm, Place, Rope, Rotation, Weights, rope_width};
+use crate::layers::{
+    Experts, Ffn, Kept, Mixer, Norm, PerLayer, PerLayerInput, PerLayerTable, Place, Rope, Rotation, Weights,
+    normed, rope_width, windowed_rope_width,
+};
 use crate::{Error, Result};
 
 /// A loaded model and what it keeps of its sequences.
@@ -21,6 +24,8 @@ pub struct Decoder<B: Backend> {
     backend: B,
     embedding: B::Matrix,
     embedding_scale: f32,
+    /// Embeddings of blocks' own.
+    per_layer: Option<PerLayerTable<B>>,
     blocks: Vec<Block<B>>,
     norm: Norm<B>,
     output: B::Matrix,
@@ -46,6 +51,10 @@ struct Block<B: Backend> {
     parallel: bool,
     /// Multiplies what either adds to the residual stream.
     residual_scale: f32,
+    /// What the block adds of its own embeddings.
+    per_layer: Option<PerLayer<B>>,
+    /// Multiplies the residual stream in the end.
+    output_scale: Option<f32>,
 }
 
 /// What a block's mixer leaves: the residual stream and what it adds to it, if there is one, and its own input for a parallel feed-forward
@@ -93,6 +102,7 @@ impl<B: Backend> Decoder<B> {
         let vocabulary = weights.dimension("token_embd.weight", 1)?;
         weights.backend.begin(Part::Input);
         let embedding = weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?;
+        let per_layer = PerLayerTable::load(&weights, vocabulary, &sizes)?;
         let blocks = (0..sizes.layers)
             .map(|layer| {
                 weights.backend.begin(Part::Block(layer));
@@ -110,7 +120,10 @@ impl<B: Backend> Decoder<B> {
         let rotated = rope_width(&facts, sizes.key_width)?;
         let rope = Rope::load(&weights, rotated, room.context)?;
         let windowed_rope = match sizes.window {
-            Some(_) => Some(Rope::load_windowed(&weights, rotated, room.context)?),
+            Some(_) => {
+                let rotated = windowed_rope_width(&facts, &sizes)?;
+                Some(Rope::load_windowed(&weights, rotated, room.context)?)
+            }
             None => None,
         };
         let windowed_rope = windowed_rope.filter(|windowed| *windowed != rope);
@@ -122,6 +135,7 @@ impl<B: Backend> Decoder<B> {
             gguf: gguf.clone(),
             backend,
             embedding,
+            per_layer,
             blocks,
             norm,
             output,
@@ -289,16 +303,27 @@ impl<B: Backend> Decoder<B> {
         }
         let rotation = self.rope.at(backend, step)?;
         let windowed = self.windowed_rope.as_ref().map(|rope| rope.at(backend, step)).transpose()?;
-        let mut x = backend.embed(&self.embedding, &step.tokens)?; // [T, D]
-        if self.embedding_scale != 1.0 {
-            x = backend.scale(x, &[self.embedding_scale])?;
-        }
+        let embed =
+            |backend: &mut B| match (backend.embed(&self.embedding, &step.tokens)?, self.embedding_scale) {
+                (x, 1.0) => Ok(x),
+                (x, scale) => backend.scale(x, &[scale]),
+            };
+        let mut x = embed(backend)?; // [T, D]
+        let mut own = match &self.per_layer {
+            Some(table) => Some((table, PerLayerInput::new(step, embed(backend)?))),
+            None => None,
+        };
         let layers = self.blocks.len();
+        // Whether the rows are all of the step's, rather than its outputs alone.
+        let mut whole = true;
         // What the latest block gives is added when the next norm is made: one pass over both.
         let mut more = None;
-        for (layer, block) in self.blocks.iter_mut().enumerate() {
+        for layer in 0..layers {
+            let (earlier, rest) = self.blocks.split_at_mut(layer);
+            let block = &mut rest[0];
+            let lent = block.mixer.source().and_then(|source| earlier[source].mixer.kv());
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation)?;
+            let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation, lent)?;
             // No row looks at another any more, so those whose logits nobody wants are done; who observes blocks gets them whole.
             if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
@@ -308,13 +333,17 @@ impl<B: Backend> Decoder<B> {
                 let [y, input] =
                     try_map([y, input], |part| part.map(|part| outputs(backend, part, step)).transpose())?;
                 mixed = Mixed { x: outputs(backend, x, step)?, y, input }; // [S, D]
+                if let Some((_, own)) = &mut own {
+                    *own = own.rows(backend, &step.outputs)?;
+                }
+                whole = false;
             }
             let (sum, y) = block.feed(backend, mixed)?;
-            (x, more) = (sum, y);
-            if let Some(observer) = &mut observer
-                && let Some(y) = more.take()
-            {
-                x = backend.add(x, &y)?;
+            (x, more) = block.finish(backend, sum, y, own.as_ref())?;
+            if let Some(observer) = &mut observer {
+                if let Some(y) = more.take() {
+                    x = backend.add(x, &y)?;
+                }
                 observer(layer, backend.to_host(&x)?);
             }
         }
@@ -322,7 +351,7 @@ impl<B: Backend> Decoder<B> {
             Some(more) => self.norm.after_add(backend, x, more)?.1,
             None if step.outputs.is_empty() => return Ok(None),
             None => {
-                let x = outputs(backend, x, step)?;
+                let x = if whole { outputs(backend, x, step)? } else { x };
                 self.norm.apply(backend, &x)?
             }
         };
@@ -378,6 +407,11 @@ impl<B: Backend> Block<B> {
             ffn_out: norm(&slots.ffn_out)?,
             parallel: architecture.parallel,
             residual_scale: sizes.residual_scale,
+            per_layer: PerLayer::load(weights, layer, sizes)?,
+            output_scale: match weights.vector(&format!("blk.{layer}.layer_output_scale.weight"), 1)? {
+                Some(scale) => weights.backend.values(&scale)?.first().copied(),
+                None => None,
+            },
         })
     }
 
@@ -389,9 +423,10 @@ impl<B: Backend> Block<B> {
         more: Option<&B::Array>,
         step: &Step,
         rotation: &Rotation<B>,
+        lent: Option<&mut B::Kv>,
     ) -> Result<Mixed<B::Array>> {
         let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
-        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation)?;
+        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation, lent)?;
         let y = y.map(|y| self.added(backend, self.attn_out.as_ref(), y)).transpose()?;
         Ok(Mixed { x, y, input: h.filter(|_| self.parallel) })
     }
@@ -406,7 +441,7 @@ impl<B: Backend> Block<B> {
         };
         let y = match ffn {
             FeedForward::Dense(ffn) => ffn.apply(backend, h.as_ref().unwrap_or(&x))?,
-            FeedForward::Experts(experts) => experts.apply(backend, h.as_ref().unwrap_or(&x))?,
+            FeedForward::Experts(experts) => experts.apply(backend, &x, h.as_ref().unwrap_or(&x))?,
         };
         let y = self.added(backend, self.ffn_out.as_ref(), y)?;
         let y = match more.filter(|_| self.parallel) {
@@ -414,6 +449,30 @@ impl<B: Backend> Block<B> {
             None => y,
         };
         Ok((x, Some(y)))
+    }
+
+    /// What comes after both: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
+    fn finish(
+        &self,
+        backend: &mut B,
+        mut x: B::Array,
+        mut more: Option<B::Array>,
+        own: Option<&(&PerLayerTable<B>, PerLayerInput<B>)>,
+    ) -> Result<(B::Array, Option<B::Array>)> {
+        if self.per_layer.is_none() && self.output_scale.is_none() {
+            return Ok((x, more));
+        }
+        if let Some(more) = more.take() {
+            x = backend.add(x, &more)?;
+        }
+        if let (Some(layer), Some((table, input))) = (&self.per_layer, own) {
+            let y = layer.apply(backend, &x, table, input)?;
+            x = backend.add(x, &y)?;
+        }
+        match self.output_scale {
+            Some(scale) => Ok((backend.scale(x, &[scale])?, None)),
+            None => Ok((x, None)),
+        }
     }
 
     /// What is added to the residual stream where a layer gives `y`.
@@ -435,11 +494,6 @@ fn summed<B: Backend>(
         (norm, None) => normed(backend, norm, &x).map(|h| (x, h)),
         (None, Some(more)) => backend.add(x, more).map(|x| (x, None)),
     }
-}
-
-/// `x` after a norm; `None` where there is no norm.
-fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
-    norm.map(|norm| norm.apply(backend, x)).transpose()
 }
 
 #[cfg(test)]

@@ -132,6 +132,24 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// A size of each of `layers` blocks, which may differ; 0 where a block has no such thing. `None` if it is absent.
+    ///
+    /// # Errors
+    /// If it is no whole number or array of such, or is of fewer blocks.
+    pub fn each(&self, name: &str, layers: usize) -> Result<Option<Vec<usize>>> {
+        let (metadata, key) = (self.gguf.metadata(), self.key(name));
+        if !matches!(metadata.get(&key), Some(Value::Array(_))) {
+            return Ok(self.maybe(name)?.map(|size| vec![size; layers]));
+        }
+        let values = metadata.u64s(&key)?.unwrap_or_default();
+        let few = || self.invalid(name, &format!("it tells of {} blocks of {layers}", values.len()));
+        let values = values.get(..layers).ok_or_else(few)?;
+        if let Some(value) = values.iter().find(|&&value| value > 1 << 32) {
+            return Err(self.invalid(name, &format!("{value} is out of range")));
+        }
+        Ok(Some(values.iter().map(|&value| value as usize).collect()))
+    }
+
     /// Whether an array with one value a block says 0 of block `layer`.
     ///
     /// # Errors
@@ -270,12 +288,16 @@ pub struct Sizes {
     pub width: usize,
     /// H, query heads.
     pub heads: usize,
-    /// K, key and value heads.
-    pub kv_heads: usize,
-    /// E, width of a key head.
+    /// K, key and value heads of each block; 0 where it has none. `[L]`
+    pub kv_heads: Vec<usize>,
+    /// E, width of a key head, in blocks that see everything.
     pub key_width: usize,
-    /// Width of a value head.
+    /// Width of a value head, there.
     pub value_width: usize,
+    /// E and the width of a value head in blocks with a window.
+    pub windowed_widths: (usize, usize),
+    /// The block whose keys and values each block looks at: itself, or an earlier one. `[L]`
+    pub keys_of: Vec<usize>,
     /// Multiplies attention scores.
     pub query_scale: f32,
     /// `score = cap * tanh(score / cap)`, of scores of attention.
@@ -308,11 +330,6 @@ impl Sizes {
     pub fn of(facts: &Facts) -> Result<Self> {
         let width = facts.size("embedding_length")?;
         let heads = facts.size("attention.head_count")?;
-        let kv_heads = facts.maybe("attention.head_count_kv")?.unwrap_or(heads);
-        if !heads.is_multiple_of(kv_heads) {
-            let reason = format!("{heads} heads are no multiple of {kv_heads}");
-            return Err(facts.invalid("attention.head_count_kv", &reason));
-        }
         let key_width = match facts.maybe("attention.key_length")? {
             Some(width) => width,
             None if width.is_multiple_of(heads) => width / heads,
@@ -328,6 +345,11 @@ impl Sizes {
         if layers == 0 {
             return Err(facts.invalid("nextn_predict_layers", "no block is left"));
         }
+        let kv_heads = facts.each("attention.head_count_kv", layers)?.unwrap_or_else(|| vec![heads; layers]);
+        if let Some(kv_heads) = kv_heads.iter().find(|&&of| of != 0 && !heads.is_multiple_of(of)) {
+            let reason = format!("{heads} heads are no multiple of {kv_heads}");
+            return Err(facts.invalid("attention.head_count_kv", &reason));
+        }
         if facts.flag("attention.causal")? == Some(false) {
             return Err(facts
                 .invalid("attention.causal", "a model that sees what comes after a token writes no text"));
@@ -337,6 +359,7 @@ impl Sizes {
         let per_head = match architecture.query_scale {
             QueryScale::HeadWidth => key_width as f32,
             QueryScale::WidthPerHead => width as f32 / heads as f32,
+            QueryScale::One => 1.0,
         };
         // One of 0 says that there is none.
         let scale = |name: &str| facts.number(name).map(|value| value.filter(|&value| value != 0.0));
@@ -354,6 +377,7 @@ impl Sizes {
             (Some(_), Some(every)) => windowed(facts, layers, every)?,
             _ => vec![false; layers],
         };
+        let value_width = facts.maybe("attention.value_length")?.unwrap_or(key_width);
         let rope = &architecture.rope;
         let rotates = |layer: usize| {
             let is_last = rope.except_every.is_some_and(|every| (layer + 1).is_multiple_of(every));
@@ -370,7 +394,12 @@ impl Sizes {
             heads,
             kv_heads,
             key_width,
-            value_width: facts.maybe("attention.value_length")?.unwrap_or(key_width),
+            value_width,
+            windowed_widths: match facts.maybe("attention.key_length_swa")? {
+                Some(key) => (key, facts.maybe("attention.value_length_swa")?.unwrap_or(key)),
+                None => (key_width, value_width),
+            },
+            keys_of: keys_of(facts, &windowed)?,
             query_scale: scale("attention.scale")?.unwrap_or(1.0 / per_head.sqrt()),
             attention_cap: cap("attn_logit_softcapping")?,
             rotates: (0..layers).map(rotates).collect(),
@@ -396,6 +425,29 @@ impl Sizes {
     pub fn window_of(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.windowed[layer])
     }
+
+    /// Widths of a key head and of a value head in block `layer`.
+    pub fn widths_of(&self, layer: usize) -> (usize, usize) {
+        if self.window_of(layer).is_some() {
+            self.windowed_widths
+        } else {
+            (self.key_width, self.value_width)
+        }
+    }
+}
+
+/// The block whose keys and values each block looks at: the last ones may share those of the latest one before them that sees as much.
+fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
+    const NAME: &str = "attention.shared_kv_layers";
+    let (layers, shared) = (windowed.len(), facts.maybe(NAME)?.unwrap_or(0));
+    let own = layers.saturating_sub(shared);
+    let source = |layer| match layer < own {
+        true => Some(layer),
+        false => (0..own).rev().find(|&earlier| windowed[earlier] == windowed[layer]),
+    };
+    let sources = (0..layers).map(source).collect::<Option<Vec<_>>>();
+    sources
+        .ok_or_else(|| facts.invalid(NAME, "no block is left whose keys and values the last ones can share"))
 }
 
 /// Which blocks have a window: as the file says itself, by a number or for each block, else all but the last of every `every`.

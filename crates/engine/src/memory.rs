@@ -186,9 +186,11 @@ impl Parts {
         let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
         let is_table = |info: &TensorInfo| Some(info.name.as_str()) == table;
         let by_rows = |info: &TensorInfo| info.bytes.min(rows * ROW_NEIGHBOURHOOD);
+        let per_layer = |info: &TensorInfo| info.name == "per_layer_token_embd.weight";
+        let only_by_rows = |info: &TensorInfo| is_table(info) && !tied || per_layer(info);
 
         let used = || gguf.tensors().filter(|info| !facts.ignores(&info.name, &sizes));
-        let weights = used().map(|info| if is_table(info) && !tied { by_rows(info) } else { info.bytes });
+        let weights = used().map(|info| if only_by_rows(info) { by_rows(info) } else { info.bytes });
         let kept = decoder.each_keeps(room, kv);
         let mut blocks: Vec<Share> =
             kept.iter().map(|&(kv, state)| Share { kv, state, ..Share::default() }).collect();
@@ -196,15 +198,13 @@ impl Parts {
         for info in used() {
             let share = match block_of(&info.name) {
                 Some(block) => &mut blocks[block],
+                None if only_by_rows(info) => continue,
                 // A table that is the output too goes on being read by rows where it is.
-                None if is_table(info) => match tied {
-                    true => {
-                        output.weights += info.bytes - by_rows(info);
-                        output.on_gpu += on_gpu(info);
-                        continue;
-                    }
-                    false => continue,
-                },
+                None if is_table(info) => {
+                    output.weights += info.bytes - by_rows(info);
+                    output.on_gpu += on_gpu(info);
+                    continue;
+                }
                 None => &mut output,
             };
             share.weights = share.weights.saturating_add(info.bytes);
@@ -220,9 +220,11 @@ impl Parts {
         let logits = logits.saturating_add(draft::MOST as u64 * 8 * vocabulary);
         let sum = |of: fn(&(u64, u64)) -> u64| kept.iter().map(of).fold(0, u64::saturating_add);
         // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
-        let widths = (sizes.kv_heads * (sizes.key_width + sizes.value_width)) as u64;
+        let each = || (0..sizes.layers).map(|layer| (sizes.kv_heads[layer], sizes.widths_of(layer)));
+        let widths = each().map(|(heads, (key, value))| heads * (key + value)).max().unwrap_or(0) as u64;
+        let widest = each().map(|(_, (key, value))| key.max(value)).max().unwrap_or(0) as u64;
         let scores = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
-        let partial = 4 * sizes.heads as u64 * (sizes.key_width.max(sizes.value_width) as u64 + 2);
+        let partial = 4 * sizes.heads as u64 * (widest + 2);
         let partials = partial.saturating_mul(tokens.div_ceil(SPLIT));
         let outputs =
             (room.sequences as u64).saturating_add(draft::MOST as u64).saturating_mul(4 * vocabulary);

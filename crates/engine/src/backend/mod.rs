@@ -24,7 +24,7 @@ pub use operands::{
     StackShape,
 };
 pub use profiled::{Around, Profile, Profiled, Spent, limits};
-pub use routes::{Choice, Routes};
+pub use routes::{Choice, Groups, Routes};
 pub use step::{KvType, Part, Span, StateShape, Step};
 
 use crate::Result;
@@ -312,7 +312,7 @@ pub trait Backend: std::fmt::Debug {
         pairing: Pairing,
     ) -> Result<Self::Array>;
 
-    /// Writes the step's keys and values into their blocks, then attends causally to each sequence's own.
+    /// Writes the step's keys and values, if there are any, into their blocks, then attends causally to each sequence's own.
     /// Gives `[T, H * value_width]`.
     ///
     /// # Errors
@@ -477,5 +477,5 @@ fn prepare_by_parts<B: Backend + ?Sized>(
     if !factors.is_empty() {
         q = backend.scale(q, &factors)?;
     }
-    backend.append_and_attend(Queries { q: &q, k: &k, v: Some(&v), sinks }, step, kv, shape)
+    backend.append_and_attend(Queries { q: &q, k: Some(&k), v: Some(&v), sinks }, step, kv, shape)
 }

@@ -10,9 +10,9 @@ use crate::architecture::{Activation, Pairing};
 pub struct Queries<'a, A, V> {
     /// `[T, H * E]`
     pub q: &'a A,
-    /// `[T, K * E]`
-    pub k: &'a A,
-    /// `[T, K * value_width]`; `None` if values are in keys.
+    /// `[T, K * E]`; `None` if the step's keys and values are there already.
+    pub k: Option<&'a A>,
+    /// `[T, K * value_width]`; `None` if values are in keys, or there already.
     pub v: Option<&'a A>,
     /// An extra score per head, whose share of the softmax goes nowhere. `[H]`
     pub sinks: Option<&'a V>,

@@ -188,7 +188,7 @@ impl<W: Around> Backend for Profiled<W> {
         choice: &Choice<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
-        let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice));
+        let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice), &[]);
         let chosen: std::collections::BTreeSet<u32> = routes.experts.iter().copied().collect();
         let all = [stacks.gate, stacks.down].into_iter().chain(stacks.up);
         let cost = all.fold((0, 0), |(bytes, operations), w| {

@@ -310,7 +310,8 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         macro_rules! from {
             ($side:path) => {{
                 let bias = |bias: Option<_>| bias.map($side).transpose();
-                let Choice { count, used, router, scale, .. } = *choice;
+                let Choice { count, used, router, groups, scale, .. } = *choice;
+                let (of_choice, scales) = (bias(choice.bias)?, bias(choice.scales)?);
                 let stacks = ExpertStacks {
                     gate: $side(stacks.gate)?,
                     up: stacks.up.map($side).transpose()?,
@@ -320,7 +321,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
                     down_bias: bias(stacks.down_bias)?,
                     activation: stacks.activation,
                 };
-                (Choice { count, used, router, bias: bias(choice.bias)?, scale }, stacks)
+                (Choice { count, used, router, groups, bias: of_choice, scale, scales }, stacks)
             }};
         }
         match stacks.gate {
@@ -415,17 +416,19 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
     ) -> Result<Self::Array> {
         match kv {
             Side::Device(kv) => {
-                let (q, k) = (self.device(q)?, self.device(k)?);
-                let v = v.map(|v| self.device(v)).transpose()?;
+                let q = self.device(q)?;
+                let [k, v] = try_map([k, v], |x| x.map(|x| self.device(x)).transpose())?;
                 let sinks = sinks.map(Side::device).transpose()?;
-                let queries: Queries<D::Array, D::Vector> = Queries { q: &q, k: &k, v: v.as_deref(), sinks };
+                let queries: Queries<D::Array, D::Vector> =
+                    Queries { q: &q, k: k.as_deref(), v: v.as_deref(), sinks };
                 self.device.append_and_attend(queries, step, kv, shape).map(Side::Device)
             }
             Side::Host(kv) => {
-                let (q, k) = (self.host(q)?, self.host(k)?);
-                let v = v.map(|v| self.host(v)).transpose()?;
+                let q = self.host(q)?;
+                let [k, v] = try_map([k, v], |x| x.map(|x| self.host(x)).transpose())?;
                 let sinks = sinks.map(Side::host).transpose()?;
-                let queries: Queries<H::Array, H::Vector> = Queries { q: &q, k: &k, v: v.as_deref(), sinks };
+                let queries: Queries<H::Array, H::Vector> =
+                    Queries { q: &q, k: k.as_deref(), v: v.as_deref(), sinks };
                 self.host.append_and_attend(queries, step, kv, shape).map(Side::Host)
             }
         }

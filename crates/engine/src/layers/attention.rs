@@ -1,17 +1,17 @@
 //! Grouped-query attention: project, norm, rotate, append to the cache, attend, project.
 
-use super::{Linear, Norm, Rotation, Weights};
+use super::{Linear, Norm, Rotation, Weights, normed};
 use crate::Result;
 use crate::architecture::{Activation, NormKind, QkNorm};
-use crate::backend::{AttentionShape, Backend, Heads, Step};
+use crate::backend::{AttentionShape, Backend, Heads, Queries, Step};
 use crate::facts::Sizes;
 
 /// One attention layer.
 #[derive(Debug)]
 pub struct Attention<B: Backend> {
     q: Linear<B>,
-    k: Linear<B>,
-    v: Linear<B>,
+    /// To keys and values; `None`: those of another block are looked at.
+    own: Option<(Linear<B>, Values<B>)>,
     output: Linear<B>,
     q_norm: Option<Norm<B>>,
     k_norm: Option<Norm<B>>,
@@ -25,6 +25,15 @@ pub struct Attention<B: Backend> {
     sinks: Option<B::Vector>,
     temperature: Option<Temperature>,
     shape: AttentionShape,
+}
+
+/// What makes values.
+#[derive(Debug)]
+enum Values<B: Backend> {
+    /// A matrix, and a norm of each head's if there is one.
+    Own(Linear<B>, Option<Norm<B>>),
+    /// What keys are made of, normed.
+    OfKeys(Norm<B>),
 }
 
 /// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 + floor((position + offset) / step))`.
@@ -41,7 +50,13 @@ impl<B: Backend> Attention<B> {
     /// # Errors
     /// If a tensor is missing or has another shape.
     pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Self> {
-        let Sizes { width, heads, kv_heads, key_width, value_width, norm_epsilon, .. } = *sizes;
+        let Sizes { width, heads, norm_epsilon, .. } = *sizes;
+        let kv_heads = sizes.kv_heads[sizes.keys_of[layer]];
+        let (key_width, value_width) = sizes.widths_of(layer);
+        if kv_heads == 0 {
+            let reason = format!("block {layer} attends, but has none");
+            return Err(weights.facts.invalid("attention.head_count_kv", &reason));
+        }
         let prefix = format!("blk.{layer}.");
         let fused = weights.has(&format!("{prefix}attn_qkv.weight"));
         let (k_out, v_out) = (kv_heads * key_width, kv_heads * value_width);
@@ -73,10 +88,23 @@ impl<B: Backend> Attention<B> {
                 _ => Norm::maybe(weights, &name, width, norm_epsilon),
             }
         };
+        let values = || {
+            let norm = match architecture.value_norm {
+                true => Some(Norm::weightless(weights, value_width, norm_epsilon)?),
+                false => None,
+            };
+            let has = fused || key_width != value_width || weights.has(&format!("{prefix}attn_v.weight"));
+            match norm {
+                Some(norm) if !has => Ok(Values::OfKeys(norm)),
+                norm => projection("attn_v", q_out + k_out, v_out).map(|v| Values::Own(v, norm)),
+            }
+        };
         Ok(Attention {
             q: projection("attn_q", 0, q_out)?,
-            k: projection("attn_k", q_out, k_out)?,
-            v: projection("attn_v", q_out + k_out, v_out)?,
+            own: match sizes.keys_of[layer] == layer {
+                true => Some((projection("attn_k", q_out, k_out)?, values()?)),
+                false => None,
+            },
             output: Linear::load(weights, &format!("{prefix}attn_output"), width, heads * value_width)?,
             q_norm: norm("attn_q_norm", heads * key_width)?,
             k_norm: norm("attn_k_norm", k_out)?,
@@ -117,29 +145,69 @@ impl<B: Backend> Attention<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let width = self.shape.key_width;
-        let [mut q, k, v] = Linear::apply_all([&self.q, &self.k, &self.v], backend, x)?;
+        let (mut q, own) = match &self.own {
+            Some((k, Values::Own(v, norm))) => {
+                let [q, k, v] = Linear::apply_all([&self.q, k, v], backend, x)?;
+                let v = normed(backend, norm.as_ref(), &v)?.unwrap_or(v);
+                (q, Some((k, v)))
+            }
+            Some((k, Values::OfKeys(norm))) => {
+                let [q, k] = Linear::apply_all([&self.q, k], backend, x)?;
+                let v = norm.apply(backend, &k)?;
+                (q, Some((k, v)))
+            }
+            None => (self.q.apply(backend, x)?, None),
+        };
         let mut gate = None;
         if self.gated {
             let (queries, gates) = backend.split(&q, 2 * width, width)?;
             (q, gate) = (queries, Some(gates));
         }
         let factors = self.temperature.map_or_else(Vec::new, |temperature| temperature.factors(step));
-        let heads = Heads {
-            q,
-            k,
-            v,
-            sinks: self.sinks.as_ref(),
-            norms: [&self.q_norm, &self.k_norm].map(|norm| norm.as_ref().map(Norm::parts)),
-            norms_last: self.norms_last,
-            angles: self.rotates.then(|| rotation.angles()),
-            pairing: rotation.pairing(),
-            factors,
+        let sinks = self.sinks.as_ref();
+        let mut mixed = match own {
+            Some((k, v)) => {
+                let heads = Heads {
+                    q,
+                    k,
+                    v,
+                    sinks,
+                    norms: [&self.q_norm, &self.k_norm].map(|norm| norm.as_ref().map(Norm::parts)),
+                    norms_last: self.norms_last,
+                    angles: self.rotates.then(|| rotation.angles()),
+                    pairing: rotation.pairing(),
+                    factors,
+                };
+                backend.prepare_and_attend(heads, step, kv, &self.shape)?
+            }
+            None => {
+                let q = self.ready(backend, q, rotation, &factors)?;
+                let queries = Queries { q: &q, k: None, v: None, sinks };
+                backend.append_and_attend(queries, step, kv, &self.shape)?
+            }
         };
-        let mut mixed = backend.prepare_and_attend(heads, step, kv, &self.shape)?;
         if let Some(gate) = &gate {
             mixed = backend.gated(gate, mixed, Activation::Sigmoid)?;
         }
         self.output.apply(backend, &mixed)
+    }
+
+    /// Queries as they meet keys, where those are another block's.
+    fn ready(
+        &self,
+        backend: &mut B,
+        mut q: B::Array,
+        rotation: &Rotation<B>,
+        factors: &[f32],
+    ) -> Result<B::Array> {
+        for norms in [!self.norms_last, self.norms_last] {
+            match &self.q_norm {
+                Some(norm) if norms => q = norm.apply(backend, &q)?,
+                _ if !norms && self.rotates => q = rotation.apply(backend, q, self.shape.key_width)?,
+                _ => {}
+            }
+        }
+        if factors.is_empty() { Ok(q) } else { backend.scale(q, factors) }
     }
 }
 

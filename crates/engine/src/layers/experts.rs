@@ -1,19 +1,27 @@
 //! A feed-forward layer of experts, of which each token uses a few. Source: Shazeer et al. 2017,
 //! <https://arxiv.org/abs/1701.06538>.
 
-use super::{Ffn, Linear, Weights};
+use super::{Ffn, Linear, Norm, Weights, normed};
 use crate::Result;
 use crate::architecture::{Activation, Router, Score};
-use crate::backend::{Backend, Choice, ExpertStacks};
+use crate::backend::{Backend, Choice, ExpertStacks, Groups};
 use crate::facts::{Facts, Sizes};
 
 /// One layer of experts.
 #[derive(Debug)]
 pub struct Experts<B: Backend> {
     router: Linear<B>,
+    /// On what the router reads, which is then the residual stream, divided by `sqrt(D)`.
+    router_norm: Option<Norm<B>>,
     choice: Choice<B::Vector>,
     stacks: ExpertStacks<B::Stack, B::Vector>,
+    /// On what experts read, which is then the residual stream.
+    norm: Option<Norm<B>>,
+    /// On what they give together.
+    output_norm: Option<Norm<B>>,
     shared: Option<Shared<B>>,
+    /// D.
+    width: usize,
 }
 
 /// An expert that every token uses.
@@ -22,6 +30,8 @@ struct Shared<B: Backend> {
     ffn: Ffn<B>,
     /// `[1, D]`: the sigmoid of its product with a row multiplies what the expert gives.
     gate: Option<B::Matrix>,
+    /// On what it gives.
+    output_norm: Option<Norm<B>>,
 }
 
 impl<B: Backend> Experts<B> {
@@ -37,17 +47,29 @@ impl<B: Backend> Experts<B> {
         let count = facts.size("expert_count")?;
         let hidden = weights.dimension(&name("ffn_down_exps.weight"), 0)?;
         let inner = Inner::load(weights, layer, [count, hidden, width])?;
-        let shared = if weights.has(&name("ffn_down_shexp.weight")) {
-            Some(Shared {
-                ffn: Ffn::load(weights, layer, "_shexp", width, activation)?,
+        let norm = |part: &str| Norm::maybe(weights, &name(part), width, sizes.norm_epsilon);
+        // A dense layer beside experts is one that every token uses.
+        let suffix =
+            ["_shexp", ""].into_iter().find(|it| weights.has(&name(&format!("ffn_down{it}.weight"))));
+        let shared = match suffix {
+            Some(suffix) => Some(Shared {
+                ffn: Ffn::load(weights, layer, suffix, width, activation)?,
                 gate: weights.matrix(&name("ffn_gate_inp_shexp.weight"), 1, width)?,
-            })
-        } else {
-            None
+                output_norm: norm("post_ffw_norm_1")?,
+            }),
+            None => None,
         };
+        let router_norm = weights.vector(&name("ffn_gate_inp.scale"), width)?;
         Ok(Experts {
+            router_norm: router_norm.map(|weight| Norm::new(weight, sizes.norm_epsilon)),
+            norm: norm("pre_ffw_norm_2")?,
+            output_norm: norm("post_ffw_norm_2")?,
             router: Linear::load(weights, &name("ffn_gate_inp"), count, width)?,
-            choice: choice(facts, weights.vector(&name("exp_probs_b.bias"), count)?)?,
+            choice: Choice {
+                bias: weights.vector(&name("exp_probs_b.bias"), count)?,
+                scales: weights.vector(&name("ffn_down_exps.scale"), count)?,
+                ..choice(facts)?
+            },
             stacks: ExpertStacks {
                 gate: inner.gate,
                 up: inner.up,
@@ -58,22 +80,34 @@ impl<B: Backend> Experts<B> {
                 activation,
             },
             shared,
+            width,
         })
     }
 
-    /// `x: [T, D]` -> `[T, D]`
+    /// `x: [T, D]` after the block's norm, and `residual: [T, D]` before it -> `[T, D]`
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
-        let logits = self.router.apply(backend, x)?;
-        let y = backend.experts(x, &logits, &self.choice.by_ref(), &self.stacks.by_ref())?;
+    pub fn apply(&self, backend: &mut B, residual: &B::Array, x: &B::Array) -> Result<B::Array> {
+        let logits = match &self.router_norm {
+            None => self.router.apply(backend, x)?,
+            Some(norm) => {
+                let read = norm.apply(backend, residual)?;
+                let read = backend.scale(read, &[1.0 / (self.width as f32).sqrt()])?;
+                self.router.apply(backend, &read)?
+            }
+        };
+        let read = normed(backend, self.norm.as_ref(), residual)?;
+        let read = read.as_ref().unwrap_or(x);
+        let y = backend.experts(read, &logits, &self.choice.by_ref(), &self.stacks.by_ref())?;
+        let y = normed(backend, self.output_norm.as_ref(), &y)?.unwrap_or(y);
         let Some(shared) = &self.shared else { return Ok(y) };
         let mut z = shared.ffn.apply(backend, x)?;
         if let Some(gate) = &shared.gate {
             let gate = backend.matmul(x, gate)?; // [T, 1]
             z = backend.gated(&gate, z, Activation::Sigmoid)?;
         }
+        let z = normed(backend, shared.output_norm.as_ref(), &z)?.unwrap_or(z);
         backend.add(y, &z)
     }
 }
@@ -120,13 +154,10 @@ impl<B: Backend> Inner<B> {
 }
 
 /// How the file says that experts are chosen and weighed.
-fn choice<V>(facts: &Facts, bias: Option<V>) -> Result<Choice<V>> {
+fn choice<V>(facts: &Facts) -> Result<Choice<V>> {
     let (count, used) = (facts.size("expert_count")?, facts.size("expert_used_count")?);
     if used > count {
         return Err(facts.invalid("expert_used_count", &format!("there are only {count} experts")));
-    }
-    if facts.maybe("expert_group_count")?.is_some_and(|groups| groups > 1) {
-        return Err(facts.invalid("expert_group_count", "experts in groups are not supported"));
     }
     let unsaid = || {
         let reason = "neither the file nor what is known of its architecture says how experts are weighed";
@@ -147,6 +178,31 @@ fn choice<V>(facts: &Facts, bias: Option<V>) -> Result<Choice<V>> {
         None => router.ok_or_else(unsaid)?.normalise,
         Some(normalise) => normalise,
     };
+    let weigh_input = router.is_some_and(|router| router.weigh_input);
     let scale = facts.number("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
-    Ok(Choice { count, used, router: Router { score, normalise }, bias, scale })
+    Ok(Choice {
+        count,
+        used,
+        router: Router { score, normalise, weigh_input },
+        groups: groups(facts, count, used)?,
+        bias: None,
+        scale,
+        scales: None,
+    })
+}
+
+/// The groups that experts are in, if there is more than one.
+fn groups(facts: &Facts, experts: usize, used: usize) -> Result<Option<Groups>> {
+    let (count, kept) = (facts.maybe("expert_group_count")?, facts.maybe("expert_group_used_count")?);
+    let Some(count) = count.filter(|&count| count > 1) else { return Ok(None) };
+    let kept = kept.ok_or_else(|| facts.missing_key("expert_group_used_count"))?;
+    if !experts.is_multiple_of(count) {
+        let reason = format!("{experts} experts don't make {count} equal groups");
+        return Err(facts.invalid("expert_group_count", &reason));
+    }
+    if kept > count || kept * (experts / count) < used {
+        let reason = format!("{kept} of {count} groups of {} can't give {used} experts", experts / count);
+        return Err(facts.invalid("expert_group_used_count", &reason));
+    }
+    Ok(Some(Groups { count, used: kept }))
 }

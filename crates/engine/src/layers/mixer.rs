@@ -18,6 +18,8 @@ pub struct Mixer<B: Backend> {
 enum Layer<B: Backend> {
     /// Grouped-query attention.
     Attention(Attention<B>, B::Kv),
+    /// The same to the keys and values of an earlier block, which has this number.
+    Sharing(Attention<B>, usize),
     /// Multi-head latent attention.
     Mla(Mla<B>, B::Kv),
     /// Gated DeltaNet.
@@ -91,8 +93,13 @@ impl<B: Backend> Mixer<B> {
             || layers.is_empty() && !weights.facts.lacks("attention.head_count_kv", layer)?
         {
             let attention = Attention::load(weights, layer, sizes)?;
-            let kv = rows(attention.shape())?;
-            layers.push(Layer::Attention(attention, kv));
+            layers.push(match sizes.keys_of[layer] {
+                source if source != layer => Layer::Sharing(attention, source),
+                _ => {
+                    let kv = rows(attention.shape())?;
+                    Layer::Attention(attention, kv)
+                }
+            });
         }
         Ok(Mixer { layers })
     }
@@ -100,6 +107,22 @@ impl<B: Backend> Mixer<B> {
     /// Whether there are no layers.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
+    }
+
+    /// The block whose keys and values a layer looks at, if it has none.
+    pub fn source(&self) -> Option<usize> {
+        self.layers.iter().find_map(|layer| match layer {
+            Layer::Sharing(_, source) => Some(*source),
+            _ => None,
+        })
+    }
+
+    /// The keys and values of the layer that attends.
+    pub fn kv(&mut self) -> Option<&mut B::Kv> {
+        self.layers.iter_mut().find_map(|layer| match layer {
+            Layer::Attention(_, kv) => Some(kv),
+            _ => None,
+        })
     }
 
     /// Whether a layer sees a window only.
@@ -140,13 +163,13 @@ impl<B: Backend> Mixer<B> {
             Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state) => {
                 backend.copy_state(state, from, to)
             }
-            Layer::Attention(..) | Layer::Mla(..) => Ok(()),
+            Layer::Attention(..) | Layer::Sharing(..) | Layer::Mla(..) => Ok(()),
         })
     }
 
     /// What the layers keep of a sequence, in a cache of type `kv`: rows at most once, and a state at most once.
     pub fn kept(&self, kv: KvType) -> impl Iterator<Item = Kept> {
-        self.layers.iter().map(move |layer| layer.kept(kv))
+        self.layers.iter().filter_map(move |layer| layer.kept(kv))
     }
 
     /// Appends what lies at `place` to `out`.
@@ -189,7 +212,7 @@ impl<B: Backend> Mixer<B> {
         Err(misplaced())
     }
 
-    /// The sum of what the layers give; `None` if there are none. `x: [T, D]` -> `[T, D]`
+    /// The sum of what the layers give; `None` if there are none. `lent`: the keys and values of [`Mixer::source`]. `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// If the backend fails.
@@ -199,10 +222,11 @@ impl<B: Backend> Mixer<B> {
         x: &B::Array,
         step: &Step,
         rotation: &Rotation<B>,
+        mut lent: Option<&mut B::Kv>,
     ) -> Result<Option<B::Array>> {
         let mut sum = None;
         for layer in &mut self.layers {
-            let y = layer.apply(backend, x, step, rotation)?;
+            let y = layer.apply(backend, x, step, rotation, lent.as_deref_mut())?;
             sum = Some(match sum {
                 Some(sum) => backend.add(sum, &y)?,
                 None => y,
@@ -214,22 +238,26 @@ impl<B: Backend> Mixer<B> {
 
 impl<B: Backend> Layer<B> {
     fn windowed(&self) -> bool {
-        self.attention().is_some_and(|shape| shape.window.is_some())
+        let shape = match self {
+            Layer::Sharing(layer, _) => Some(layer.shape()),
+            _ => self.attention(),
+        };
+        shape.is_some_and(|shape| shape.window.is_some())
     }
 
-    /// The shape of a layer that attends.
+    /// The shape of a layer that keeps keys and values.
     fn attention(&self) -> Option<&AttentionShape> {
         match self {
             Layer::Attention(layer, _) => Some(layer.shape()),
             Layer::Mla(layer, _) => Some(layer.shape()),
-            Layer::Delta(..) | Layer::Mamba2(..) | Layer::ShortConv(..) => None,
+            Layer::Sharing(..) | Layer::Delta(..) | Layer::Mamba2(..) | Layer::ShortConv(..) => None,
         }
     }
 
     /// What a layer with recurrent state keeps.
     fn state(&self) -> Option<StateShape> {
         match self {
-            Layer::Attention(..) | Layer::Mla(..) => None,
+            Layer::Attention(..) | Layer::Sharing(..) | Layer::Mla(..) => None,
             Layer::Delta(layer, _) => Some(layer.kept()),
             Layer::Mamba2(layer, _) => Some(layer.kept()),
             Layer::ShortConv(layer, _) => Some(layer.kept()),
@@ -247,14 +275,12 @@ impl<B: Backend> Layer<B> {
         (rows, of_slot.saturating_mul(room.slots as u64))
     }
 
-    fn kept(&self, kv: KvType) -> Kept {
-        match (self.attention(), self.state()) {
-            (Some(shape), _) => {
-                let (key, value) = shape.kept();
-                Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
-            }
-            (None, kept) => Kept::State { bytes: kept.map_or(0, |kept| kept.bytes()) },
-        }
+    fn kept(&self, kv: KvType) -> Option<Kept> {
+        let rows = self.attention().map(|shape| {
+            let (key, value) = shape.kept();
+            Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
+        });
+        rows.or_else(|| self.state().map(|kept| Kept::State { bytes: kept.bytes() }))
     }
 
     fn apply(
@@ -263,9 +289,14 @@ impl<B: Backend> Layer<B> {
         x: &B::Array,
         step: &Step,
         rotation: &Rotation<B>,
+        lent: Option<&mut B::Kv>,
     ) -> Result<B::Array> {
         match self {
             Layer::Attention(layer, kv) => layer.apply(backend, x, step, rotation, kv),
+            Layer::Sharing(layer, source) => match lent {
+                Some(kv) => layer.apply(backend, x, step, rotation, kv),
+                None => Err(nothing_lent(*source)),
+            },
             Layer::Mla(layer, kv) => layer.apply(backend, x, step, rotation, kv),
             Layer::Delta(layer, state) => layer.apply(backend, x, step, state),
             Layer::Mamba2(layer, state) => layer.apply(backend, x, step, state),
@@ -280,11 +311,17 @@ impl Mixer<crate::backend::native::Native> {
     pub fn made(&self) -> (u64, u64) {
         self.layers.iter().fold((0, 0), |(rows, state), layer| match layer {
             Layer::Attention(_, kv) | Layer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
+            Layer::Sharing(..) => (rows, state),
             Layer::Delta(_, of_layer) | Layer::Mamba2(_, of_layer) | Layer::ShortConv(_, of_layer) => {
                 (rows, state + of_layer.bytes() as u64)
             }
         })
     }
+}
+
+fn nothing_lent(source: usize) -> crate::Error {
+    let message = format!("block {source} has no keys and values to share");
+    crate::Error::Backend { operation: "attend".to_owned(), message }
 }
 
 fn misplaced() -> crate::Error {

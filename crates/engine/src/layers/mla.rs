@@ -1,7 +1,7 @@
 //! Multi-head latent attention in its absorbed form: the cache holds one row a token, a compressed key that serves as
 //! value too, and a rotated part that all heads share. Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2405.04434>.
 
-use super::{Linear, Norm, Rotation, Weights, rope_width};
+use super::{Linear, Norm, Rotation, Weights, rope_width, score_factor};
 use crate::Result;
 use crate::backend::{AttentionShape, Backend, Queries, Step};
 use crate::facts::Sizes;
@@ -9,8 +9,8 @@ use crate::facts::Sizes;
 /// One latent attention layer.
 #[derive(Debug)]
 pub struct Mla<B: Backend> {
-    q_down: Linear<B>,
-    q_norm: Norm<B>,
+    /// To the compressed query, and its norm; `None`: queries are not compressed.
+    q_down: Option<(Linear<B>, Norm<B>)>,
     q_up: Linear<B>,
     /// To the compressed key and the shared rotated part.
     kv_down: Linear<B>,
@@ -38,13 +38,17 @@ impl<B: Backend> Mla<B> {
         let Sizes { width, heads, norm_epsilon, .. } = *sizes;
         let name = |part: &str| format!("blk.{layer}.{part}");
         let rope = rope_width(weights.facts, sizes.key_width)?;
-        if weights.facts.text("rope.scaling.type")?.as_deref() == Some("yarn") {
-            let reason = "YaRN in latent attention, which scales scores too, is not supported";
-            return Err(weights.facts.invalid("rope.scaling.type", reason));
-        }
-        let q_rank = weights.dimension(&name("attn_q_a_norm.weight"), 0)?;
+        let (up, q_down) = if weights.has(&name("attn_q_a.weight")) {
+            let rank = weights.dimension(&name("attn_q_a_norm.weight"), 0)?;
+            let down = Linear::load(weights, &name("attn_q_a"), rank, width)?;
+            (name("attn_q_b"), Some((down, Norm::load(weights, &name("attn_q_a_norm"), rank, norm_epsilon)?)))
+        } else {
+            (name("attn_q"), None)
+        };
+        let [q_rank, queries] = [0, 1].map(|at| weights.dimension(&format!("{up}.weight"), at));
+        let (q_rank, queries) = (q_rank?, queries?);
         let rank = weights.dimension(&name("attn_kv_a_norm.weight"), 0)?;
-        let head = weights.dimension(&name("attn_q_b.weight"), 1)? / heads;
+        let head = queries / heads;
         let value = weights.dimension(&name("attn_v_b.weight"), 1)?;
         if head <= rope {
             let reason = format!("{rope} elements rotate, but a head has {head}");
@@ -52,9 +56,8 @@ impl<B: Backend> Mla<B> {
         }
         let stack = |part, out, width| weights.stack(&name(part), heads, out, width, 0..out);
         Ok(Mla {
-            q_down: Linear::load(weights, &name("attn_q_a"), q_rank, width)?,
-            q_norm: Norm::load(weights, &name("attn_q_a_norm"), q_rank, norm_epsilon)?,
-            q_up: Linear::load(weights, &name("attn_q_b"), heads * head, q_rank)?,
+            q_up: Linear::load(weights, &up, heads * head, if q_down.is_some() { q_rank } else { width })?,
+            q_down,
             kv_down: Linear::load(weights, &name("attn_kv_a_mqa"), rank + rope, width)?,
             kv_norm: Norm::load(weights, &name("attn_kv_a_norm"), rank, norm_epsilon)?,
             keys: stack("attn_k_b.weight", rank, head - rope)?,
@@ -69,7 +72,7 @@ impl<B: Backend> Mla<B> {
                 key_width: rank + rope,
                 value_width: rank,
                 values_in_keys: true,
-                scale: 1.0 / (head as f32).sqrt(),
+                scale: score_factor(weights.facts)? / (head as f32).sqrt(),
                 softcap: sizes.attention_cap,
                 window: None,
                 chunked: false,
@@ -95,9 +98,12 @@ impl<B: Backend> Mla<B> {
         kv: &mut B::Kv,
     ) -> Result<B::Array> {
         let Mla { head, rope, rank, .. } = *self;
-        let [q, k] = Linear::apply_all([&self.q_down, &self.kv_down], backend, x)?;
-        let q = self.q_norm.apply(backend, &q)?;
-        let q = self.q_up.apply(backend, &q)?;
+        let first = self.q_down.as_ref().map_or(&self.q_up, |(down, _)| down);
+        let [mut q, k] = Linear::apply_all([first, &self.kv_down], backend, x)?;
+        if let Some((_, norm)) = &self.q_down {
+            q = norm.apply(backend, &q)?;
+            q = self.q_up.apply(backend, &q)?;
+        }
         let (plain, rotated) = backend.split(&q, head, head - rope)?;
         let rotated = rotation.apply(backend, rotated, rope)?;
         let absorbed = backend.stacked(&plain, &self.keys)?; // [T, H * rank]
@@ -108,7 +114,7 @@ impl<B: Backend> Mla<B> {
         let rotated = rotation.apply(backend, rotated, rope)?;
         let k = backend.join(&compressed, rank, &rotated, rope)?;
 
-        let queries = Queries { q: &q, k: &k, v: None, sinks: None };
+        let queries = Queries { q: &q, k: Some(&k), v: None, sinks: None };
         let mixed = backend.append_and_attend(queries, step, kv, &self.shape)?; // [T, H * rank]
         let values = backend.stacked(&mixed, &self.values)?;
         self.output.apply(backend, &values)
@@ -163,8 +169,9 @@ mod tests {
 
         let Mla { head, rope: rotated, rank, .. } = mla;
         let plain = head - rotated;
-        let q = mla.q_down.apply(&mut backend, &x).unwrap();
-        let q = mla.q_norm.apply(&mut backend, &q).unwrap();
+        let (q_down, q_norm) = mla.q_down.as_ref().unwrap();
+        let q = q_down.apply(&mut backend, &x).unwrap();
+        let q = q_norm.apply(&mut backend, &q).unwrap();
         let q = mla.q_up.apply(&mut backend, &q).unwrap();
         let (q_plain, q_rotated) = backend.split(&q, head, plain).unwrap();
         let q_rotated = rotation.apply(&mut backend, q_rotated, rotated).unwrap();

@@ -16,6 +16,11 @@ pub struct Norm<B: Backend> {
 }
 
 impl<B: Backend> Norm<B> {
+    /// A norm with these weights.
+    pub fn new(weight: B::Vector, epsilon: f32) -> Self {
+        Norm { weight, epsilon, centred: false }
+    }
+
     /// Loads `name.weight: [width]`.
     ///
     /// # Errors
@@ -79,4 +84,12 @@ impl<B: Backend> Norm<B> {
     pub fn parts(&self) -> (&B::Vector, f32) {
         (&self.weight, self.epsilon)
     }
+}
+
+/// `x` after a norm; `None` where there is no norm.
+///
+/// # Errors
+/// If the backend fails.
+pub fn normed<B: Backend>(backend: &mut B, norm: Option<&Norm<B>>, x: &B::Array) -> Result<Option<B::Array>> {
+    norm.map(|norm| norm.apply(backend, x)).transpose()
 }

@@ -4,9 +4,9 @@ use std::f64::consts::PI;
 
 use super::Weights;
 use crate::Result;
-use crate::architecture::Pairing;
+use crate::architecture::{Pairing, YarnMultiplies};
 use crate::backend::{Backend, Step};
-use crate::facts::Facts;
+use crate::facts::{Facts, Sizes};
 
 /// The angle of each pair per position, and which elements make a pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +36,7 @@ impl Rope {
     pub fn load<B: Backend>(weights: &Weights<B>, width: usize, context: usize) -> Result<Self> {
         let facts = weights.facts;
         let base = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
-        let (scaling, magnitude) = scaling(facts)?;
+        let (scaling, magnitude, _) = scaling(facts)?;
         let mut frequencies = frequencies(width, base.into(), scaling);
         for (frequency, divisor) in frequencies.iter_mut().zip(divisors(weights, width / 2, context)?) {
             *frequency /= f64::from(divisor);
@@ -109,12 +109,36 @@ impl<B: Backend> Rotation<B> {
 /// # Errors
 /// If the key makes no sense.
 pub fn rope_width(facts: &Facts, head: usize) -> Result<usize> {
-    let width = facts.maybe("rope.dimension_count")?.unwrap_or(head);
+    rotating(facts, "rope.dimension_count", head)
+}
+
+/// The same of windowed layers.
+///
+/// # Errors
+/// As [`rope_width`].
+pub fn windowed_rope_width(facts: &Facts, sizes: &Sizes) -> Result<usize> {
+    match sizes.windowed_widths.0 {
+        head if head == sizes.key_width && facts.maybe(WINDOWED)?.is_none() => rope_width(facts, head),
+        head => rotating(facts, WINDOWED, head),
+    }
+}
+
+const WINDOWED: &str = "rope.dimension_count_swa";
+
+fn rotating(facts: &Facts, name: &str, head: usize) -> Result<usize> {
+    let width = facts.maybe(name)?.unwrap_or(head);
     if width > head || !width.is_multiple_of(2) {
-        let reason = format!("{width} of {head} elements can't rotate");
-        return Err(facts.invalid("rope.dimension_count", &reason));
+        return Err(facts.invalid(name, &format!("{width} of {head} elements can't rotate")));
     }
     Ok(width)
+}
+
+/// What the file's scaling multiplies attention scores by; 1 where it only turns otherwise.
+///
+/// # Errors
+/// If a key makes no sense.
+pub fn score_factor(facts: &Facts) -> Result<f32> {
+    scaling(facts).map(|(_, _, scores)| scores as f32)
 }
 
 /// A divisor for each of `pairs` frequencies; empty if there are none. Llama 3.1 and later have one set, Phi-3 and later (longrope) one for
@@ -153,8 +177,8 @@ fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     }
 }
 
-/// What the file says of scaling, and the magnitude that goes with it.
-fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
+/// What the file says of scaling, the magnitude that goes with it, and what it multiplies attention scores by.
+fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     let number =
         |name: &str, default: f32| facts.number(name).map(|value| f64::from(value.unwrap_or(default)));
     let factor = number("rope.scaling.factor", 1.0)?;
@@ -174,11 +198,11 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
     let others = ["rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"];
     let others = [(others[0], number(others[0], 1.0)?), (others[1], number(others[1], 1.0)?)];
     match facts.text("rope.scaling.type")?.as_deref() {
-        None | Some("linear") => Ok((Scaling::Linear { factor }, attention)),
-        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention)),
+        None | Some("linear") => Ok((Scaling::Linear { factor }, attention, 1.0)),
+        Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0)),
         // All of it is in the divisors.
         Some("longrope") if facts.tensor("rope_factors_long.weight").is_some() => {
-            Ok((Scaling::Linear { factor: 1.0 }, attention))
+            Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0))
         }
         Some("yarn") => {
             // One below 0 says that it is not set.
@@ -188,9 +212,16 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64)> {
             let scaling = Scaling::Yarn { factor, context: context as f64, fast, slow };
             let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
             // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator multiply.
-            let (own, net) =
-                if multiplier == 0.0 { (1.0, 1.0) } else { (own_multiplier, growth(multiplier)) };
-            Ok((scaling, attention * growth(own) / net))
+            let scores = facts.architecture.rope.yarn_multiplies == YarnMultiplies::Scores;
+            let (own, net) = match multiplier == 0.0 {
+                true => (1.0, 1.0),
+                false if scores => (1.0, growth(1.0)),
+                false => (own_multiplier, growth(multiplier)),
+            };
+            let magnitude = attention * growth(own) / net;
+            // The key holds a tenth of it already.
+            let of_scores = if scores { (magnitude * growth(10.0 * multiplier)).powi(2) } else { 1.0 };
+            Ok((scaling, magnitude, of_scores))
         }
         Some(other) => {
             Err(facts.invalid("rope.scaling.type", &format!("`{other}` scaling is not supported")))

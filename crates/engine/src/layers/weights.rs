@@ -70,6 +70,17 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
+    /// The matrix `name` of `rows` rows of `runs * width`, as one of `rows * runs` rows of `width`.
+    ///
+    /// # Errors
+    /// If it is not there, or its shape or type is another one, or blocks of its type reach over the end of a run.
+    pub fn runs(&self, name: &str, rows: usize, runs: usize, width: usize) -> Result<B::Matrix> {
+        let info = self.find(name, &[(runs * width) as u64, rows as u64])?;
+        let info = info.ok_or_else(|| self.missing(name))?;
+        let matrix = self.backend.matrix(self.facts.gguf.data(info), info.kind, rows * runs, width)?;
+        matrix.ok_or_else(|| self.wrong_type(info))
+    }
+
     /// The matrices `names` of `out` rows of `width` each, as one, if there are all and of one type.
     ///
     /// # Errors

@@ -24,13 +24,14 @@ fn changed(gguf: &Gguf, change: impl Fn(&str, &mut Vec<u64>, &mut TensorType, &m
 
 #[test]
 fn what_is_kept_is_what_is_made() {
-    // Grouped, windowed, latent, delta, and windows with sinks beside experts.
+    // Grouped, windowed, latent, delta, windows with sinks beside experts, and blocks that keep nothing of their own.
     for case in [
         "qwen3-exact",
         "gemma3-exact",
         "deepseek2-glm47flash-exact",
         "qwen35moe-fused-gate-up-exact",
         "gpt-oss-mxfp4-f32",
+        "gemma4-tiny-exact",
     ] {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();

@@ -102,11 +102,13 @@ fn keys_that_nobody_reads_are_refused_by_name() {
         ],
     );
     assert_eq!(logits(nothing.meta("quantize.imatrix.entries_count", 7u32)), expected);
-    let error = refusal(with(
-        &case("deepseek2-glm47flash-exact"),
-        &[("rope.scaling.type", Value::String("yarn".into())), ("rope.scaling.factor", Value::F32(4.0))],
-    ));
-    assert!(error.contains("`deepseek2.rope.scaling.type`"), "{error}");
+    // Six experts make no five groups, and of two groups nobody takes three.
+    let groups = |count, used| {
+        let keys = [("expert_group_count", Value::U32(count)), ("expert_group_used_count", Value::U32(used))];
+        refusal(with(&case("deepseek2-glm47flash-exact"), &keys))
+    };
+    assert!(groups(5, 2).contains("`deepseek2.expert_group_count`"));
+    assert!(groups(2, 3).contains("`deepseek2.expert_group_used_count`"));
     // A window as long as the context hides nothing, and some files have it where the reference leaves it out.
     let phi = case("phi3-exact");
     let window = |tokens| with(&phi, &[("attention.sliding_window", Value::U32(tokens))]);
@@ -289,6 +291,18 @@ fn one_set_of_divisors_alone_is_refused() {
     let plain = logits(Writer::copy_of(&phi));
     assert_eq!(logits(with(&both, 64)), plain, "a context of 64 tokens is not beyond 64");
     assert_ne!(logits(with(&both, 63)), plain);
+}
+
+#[test]
+fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
+    let gemma = case("gemma4-tiny-exact");
+    let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(3))]));
+    // The first block that sees everything is then one of those that have none.
+    assert!(error.contains("`gemma4.attention.shared_kv_layers`"), "{error}");
+    let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(1))]));
+    assert!(error.contains("`blk.3.attn_k.weight`"), "{error}");
+    let few = Value::Array(Array::U32(vec![2, 2, 1]));
+    assert!(refusal(with(&gemma, &[("attention.head_count_kv", few)])).contains("3 blocks of 5"));
 }
 
 /// In an architecture whose reference has no experts nobody knows how they are weighed.

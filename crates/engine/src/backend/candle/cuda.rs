@@ -68,7 +68,9 @@ pub fn attend(
 ) -> Result<Tensor> {
     let (keys, values) = kv.caches();
     let plan = plans.of(step, shape, kv)?;
-    plan.append(&queries.k.contiguous()?, keys)?;
+    if let Some(k) = queries.k {
+        plan.append(&k.contiguous()?, keys)?;
+    }
     if let (Some(v), Some(values)) = (queries.v, values) {
         plan.append(&v.contiguous()?, values)?;
     }
@@ -183,21 +185,36 @@ pub fn experts<'a>(
     let (Some(gate), Some(down), None | Some(Some(_))) = (whole(stacks.gate), whole(stacks.down), up) else {
         return Ok(None);
     };
-    let Choice { count, used, router, bias, scale } = *choice;
+    let Choice { count, used, router, groups, bias, scale, scales } = *choice;
     let score = match router.score {
         Score::Softmax => alara_cuda::Score::Softmax,
         Score::Sigmoid => alara_cuda::Score::Sigmoid,
         Score::SoftmaxOfChosen => alara_cuda::Score::SoftmaxOfChosen,
+        Score::SigmoidOfChosen => alara_cuda::Score::SigmoidOfChosen,
     };
-    let router = Router { count, used, score, normalise: router.normalise, scale };
-    let (experts, weights) = tensors::route(&router, &logits.contiguous()?, bias)?;
+    let (normalise, weigh_input) = (router.normalise, router.weigh_input);
+    let groups = groups.map_or((1, 1), |groups| (groups.count, groups.used));
+    let router = Router { count, used, groups, score, normalise, scale };
+    let (experts, mut weights) = tensors::route(&router, &logits.contiguous()?, bias)?;
+    if let Some(scales) = scales {
+        let scales = scales.index_select(&experts.flatten_all()?, 0)?;
+        weights = (&weights * scales.reshape(weights.shape())?)?;
+    }
     let layer = tensors::Experts {
         gate: (gate, stacks.gate_bias),
         up: up.flatten().map(|up| (up, stacks.up_bias)),
         down: (down, stacks.down_bias),
         activation: stacks.activation.into(),
     };
-    layer.apply(&x.contiguous()?, &experts, &weights).map(Some)
+    if !weigh_input {
+        return layer.apply(&x.contiguous()?, &experts, &weights).map(Some);
+    }
+    // Each row once for each of its experts, multiplied by the weight of that.
+    let (rows, width) = x.dims2()?;
+    let each = x.unsqueeze(1)?.broadcast_mul(&weights.unsqueeze(2)?)?.reshape((rows * used, width))?;
+    let y =
+        layer.apply(&each, &experts.reshape((rows * used, 1))?, &weights.ones_like()?.reshape(((), 1))?)?;
+    y.reshape((rows, used, width))?.sum(1).map(Some)
 }
 
 /// The gated delta rule over the sequences of a step.

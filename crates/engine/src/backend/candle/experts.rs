@@ -18,8 +18,9 @@ pub fn experts(
     if let Some(y) = super::cuda::experts(x, logits, choice, stacks)? {
         return Ok(y);
     }
-    let bias = choice.bias.map_or(Ok(Vec::new()), Tensor::to_vec1)?;
-    let routes = choice.routes(&logits.flatten_all()?.to_vec1()?, &bias);
+    let numbers = |of: Option<&Tensor>| of.map_or(Ok(Vec::new()), Tensor::to_vec1);
+    let (bias, scales) = (numbers(choice.bias)?, numbers(choice.scales)?);
+    let routes = choice.routes(&logits.flatten_all()?.to_vec1()?, &bias, &scales);
     let (device, used) = (x.device(), routes.used);
     // By expert, in ascending order: the places in the routes that name it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -32,8 +33,13 @@ pub fn experts(
     for (expert, places) in &places {
         let rows: Vec<u32> = places.iter().map(|place| place / used as u32).collect();
         let weights: Vec<f32> = places.iter().map(|&place| routes.weights[place as usize]).collect();
-        let y = expert_of(&x.index_select(&Tensor::new(rows, device)?, 0)?, *expert as usize, stacks)?;
-        given.push(y.broadcast_mul(&Tensor::from_vec(weights, (places.len(), 1), device)?)?);
+        let weights = Tensor::from_vec(weights, (places.len(), 1), device)?;
+        let mut x = x.index_select(&Tensor::new(rows, device)?, 0)?;
+        if routes.weigh_input {
+            x = x.broadcast_mul(&weights)?;
+        }
+        let y = expert_of(&x, *expert as usize, stacks)?;
+        given.push(if routes.weigh_input { y } else { y.broadcast_mul(&weights)? });
         for &place in places {
             row_of[place as usize] = next;
             next += 1;

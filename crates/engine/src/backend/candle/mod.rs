@@ -274,7 +274,9 @@ impl Backend for Candle {
             for span in &step.spans {
                 let part = |x: &Tensor| x.narrow(0, row, span.rows);
                 let v = queries.v.map(part).transpose()?;
-                kv.append(&part(queries.k)?, v.as_ref(), span, span.blocks_for(shape.window))?;
+                if let Some(k) = queries.k {
+                    kv.append(&part(k)?, v.as_ref(), span, span.blocks_for(shape.window))?;
+                }
                 mixed.push(attend::attend(&part(queries.q)?, queries.sinks, kv, span, shape)?);
                 row += span.rows;
             }

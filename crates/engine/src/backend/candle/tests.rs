@@ -188,7 +188,7 @@ fn check_attention(shape: AttentionShape, with_sinks: bool) {
         let (qs, ks, vs) = (rows(&q), rows(&k), rows(&v));
         let queries = Queries {
             q: &qs,
-            k: &ks,
+            k: Some(&ks),
             v: (!shape.values_in_keys).then_some(&vs),
             sinks: sink_vector.as_ref(),
         };
@@ -351,9 +351,18 @@ fn experts_are_weighed_and_summed() {
     // The second of the first row is not the best by its logit, but by its bias.
     let logits = [[-1.0, 0.5, -2.0, -3.0, 0.9], [0.2, 0.8, -0.5, 0.1, -0.7], [1.0, -0.2, -0.4, 0.3, 0.6]];
     let bias = [0.0, 0.3, -0.1, 0.1, 0.0];
-    let router = Router { score: Score::Sigmoid, normalise: false };
-    let choice = Choice { count, used, router, bias: Some(vector(&bias)), scale: 1.5 };
-    let routes = choice.routes(logits.as_flattened(), &bias);
+    let router = Router { score: Score::Sigmoid, ..Router::default() };
+    let scales = [1.0, 0.5, 3.0, 2.0, 1.25];
+    let choice = Choice {
+        count,
+        used,
+        router,
+        groups: None,
+        bias: Some(vector(&bias)),
+        scale: 1.5,
+        scales: Some(vector(&scales)),
+    };
+    let routes = choice.routes(logits.as_flattened(), &bias, &scales);
     assert_eq!(routes.experts, [1, 4, 1, 3, 1, 0]);
     let of = |logits: &[f32]| array(logits, logits.len() / count);
     let y = candle
@@ -549,10 +558,10 @@ fn what_is_kept_has_the_native_form() {
         let (q, k, v) = (numbers(1, 7 * 64), numbers(2, 7 * 64), numbers(3, 7 * 32));
         let step = step(vec![span(7, 0, &[2, 0], 0)]);
         let [x, y, z] = [&q, &k, &v].map(|numbers| array(numbers, 7));
-        let queries = Queries { q: &x, k: &y, v: Some(&z), sinks: None };
+        let queries = Queries { q: &x, k: Some(&y), v: Some(&z), sinks: None };
         candle.append_and_attend(queries, &step, &mut here, &shape).unwrap();
         let [x, y, z] = [q, k, v].map(|numbers| native.upload(numbers, 7).unwrap());
-        let queries = Queries { q: &x, k: &y, v: Some(&z), sinks: None };
+        let queries = Queries { q: &x, k: Some(&y), v: Some(&z), sinks: None };
         native.append_and_attend(queries, &step, &mut there, &shape).unwrap();
         let (mut own, mut others) = (Vec::new(), Vec::new());
         candle.save_rows(&here, 8, 4, &mut own).unwrap();

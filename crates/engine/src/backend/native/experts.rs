@@ -76,6 +76,18 @@ impl Native {
             kernels::matmul(&self.cpu, &mut self.activations, &mut of_up);
         }
         drop(products);
+        // To multiply what comes of a row, before there is a bias, is to multiply the row.
+        let mut weights = &routes.weights;
+        let ones;
+        if routes.weigh_input {
+            let factors: Vec<f32> = grouped.places.iter().map(|&at| routes.weights[at as usize]).collect();
+            for y in [&mut gate, &mut up] {
+                let width = y.width();
+                kernels::scale_rows(&self.cpu, y.numbers_mut(), width, &factors);
+            }
+            ones = vec![1.0; count];
+            weights = &ones;
+        }
         let bias = |native: &Native, y: &mut Array, bias: Option<&Vec<f32>>| {
             if let Some(bias) = bias {
                 kernels::add_rows(&native.cpu, y.numbers_mut(), bias, &grouped.experts);
@@ -94,14 +106,7 @@ impl Native {
         bias(self, &mut each, stacks.down_bias);
 
         let mut y = self.arena.array(x.rows(), x.width());
-        kernels::weigh_rows(
-            &self.cpu,
-            each.numbers(),
-            x.width(),
-            &grouped.at,
-            &routes.weights,
-            y.numbers_mut(),
-        );
+        kernels::weigh_rows(&self.cpu, each.numbers(), x.width(), &grouped.at, weights, y.numbers_mut());
         Ok(y)
     }
 }

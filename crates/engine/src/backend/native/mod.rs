@@ -208,7 +208,8 @@ impl Backend for Native {
         choice: &Choice<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
-        let routes = choice.routes(logits.numbers(), choice.bias.map_or(&[], Vec::as_slice));
+        let [bias, scales] = [choice.bias, choice.scales].map(|of| of.map_or(&[][..], Vec::as_slice));
+        let routes = choice.routes(logits.numbers(), bias, scales);
         self.run_experts(x, &routes, stacks)
     }
 
@@ -287,7 +288,9 @@ impl Backend for Native {
         for span in &step.spans {
             let rows = |x: &'_ Array| row * x.width()..(row + span.rows) * x.width();
             let values = v.map(|v| &v.numbers()[rows(v)]);
-            kv.append(&self.cpu, span, span.blocks_for(shape.window), &k.numbers()[rows(k)], values);
+            if let Some(k) = k {
+                kv.append(&self.cpu, span, span.blocks_for(shape.window), &k.numbers()[rows(k)], values);
+            }
             row += span.rows;
         }
         let spans: SmallVec<[AttentionSpan; 8]> = step
