@@ -43,16 +43,24 @@ pub(crate) fn nibble(bytes: &[u8], i: usize) -> u8 {
     bytes[i / 2] >> (4 * (i % 2)) & 15
 }
 
-/// Scales of four bits: of each sixteen, or of each 32.
+/// Scales of sixteen each, in nibbles.
 #[inline(always)]
-fn odd_nibbles(bytes: &[u8], each: usize) -> [i8; 16] {
-    std::array::from_fn(|i| 2 * nibble(bytes, i * 16 / each) as i8 + 1)
+fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
+    let mut scales = [0; 16];
+    for (two, byte) in scales.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *two = [byte & 15, byte >> 4].map(|scale| 2 * scale as i8 + 1);
+    }
+    scales
 }
 
-/// Scales in the upper four bits of words, of 32 each.
+/// Scales of 32 each.
 #[inline(always)]
-fn odd_words(words: impl Fn(usize) -> u32) -> [i8; 16] {
-    std::array::from_fn(|i| 2 * (words(i / 2) >> 28) as i8 + 1)
+fn odd_runs(scale: impl Fn(usize) -> u8) -> [i8; 16] {
+    let mut scales = [0; 16];
+    for (run, two) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        *two = [2 * scale(run) as i8 + 1; 2];
+    }
+    scales
 }
 
 /// Seven signs, and an eighth by which their number is even.
@@ -85,7 +93,7 @@ impl Super for IQ2_XXS {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_words(|run| word(block, 2 + 8 * run + 4)), [0; 16])
+        (odd_runs(|run| block[2 + 8 * run + 7] >> 4), [0; 16])
     }
 
     /// Of each run, four numbers of patterns in a byte each, then four times seven signs.
@@ -108,7 +116,7 @@ impl Super for IQ2_XS {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_nibbles(&block[66..74], 16), [0; 16])
+        (odd_nibbles(&block[66..74]), [0; 16])
     }
 
     /// Nine bits of pattern, seven of signs.
@@ -131,7 +139,7 @@ impl Super for IQ2_S {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_nibbles(&block[74..82], 16), [0; 16])
+        (odd_nibbles(&block[74..82]), [0; 16])
     }
 
     /// Eight bits of each pattern, then all signs, then the upper two bits of each pattern.
@@ -152,7 +160,7 @@ impl Super for IQ3_XXS {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_words(|run| word(block, 66 + 4 * run)), [0; 16])
+        (odd_runs(|run| block[66 + 4 * run + 3] >> 4), [0; 16])
     }
 
     #[inline(always)]
@@ -174,7 +182,7 @@ impl Super for IQ3_S {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_nibbles(&block[106..110], 32), [0; 16])
+        (odd_runs(|run| nibble(&block[106..110], run)), [0; 16])
     }
 
     /// Eight bits of each pattern, then the ninth ones, then all signs.

@@ -65,9 +65,10 @@ fn numbers_of_many_blocks_are_those_of_llama_cpp() {
         }
         let mut y = vec![0.0; 250 * format.block_len()];
         dequantize(format, &bytes, &mut y);
-        let sum = y.iter().flat_map(|y| (y + 0.0).to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let sum =
+            y.iter().flat_map(|y| (y + 0.0).to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
         assert_eq!(sum, wanted, "{}", format.name());
     }
 }

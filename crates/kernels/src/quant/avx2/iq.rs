@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::unpack::{bytes, half, load, set_bits};
-use super::{Bias, SuperBits, each};
+use super::{Bias, SuperBits};
 use crate::quant::Super;
 use crate::quant::grids;
 use crate::quant::iq::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, nibble, short};
@@ -65,7 +65,9 @@ const fn bias<F: SuperBits>() -> i16 {
 #[inline(always)]
 unsafe fn even(sevens: __m256i) -> __m256i {
     // The top bit where a nibble has an odd number of bits.
-    let odd = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    let odd = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0,
+    ));
     let low = _mm256_shuffle_epi8(odd, _mm256_and_si256(sevens, bytes(15)));
     let high = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16::<4>(sevens), bytes(15)));
     _mm256_or_si256(sevens, _mm256_xor_si256(low, high))
@@ -76,10 +78,8 @@ unsafe fn even(sevens: __m256i) -> __m256i {
 unsafe fn signs_of_words(words: __m256i) -> [u32; 8] {
     let seven = |v: __m256i, at: i32| _mm256_and_si256(v, _mm256_set1_epi32(127 << at));
     let first = _mm256_or_si256(seven(words, 0), seven(_mm256_slli_epi32::<1>(words), 8));
-    let last = _mm256_or_si256(
-        seven(_mm256_slli_epi32::<2>(words), 16),
-        seven(_mm256_slli_epi32::<3>(words), 24),
-    );
+    let last =
+        _mm256_or_si256(seven(_mm256_slli_epi32::<2>(words), 16), seven(_mm256_slli_epi32::<3>(words), 24));
     let mut signs = [0; 8];
     _mm256_storeu_si256(signs.as_mut_ptr().cast(), even(_mm256_or_si256(first, last)));
     signs

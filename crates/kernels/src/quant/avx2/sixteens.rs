@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 use super::unpack::{look_up, set_bits};
-use super::{Bias, each, pairs};
+use super::{Bias, pairs};
 use crate::activations::Activations;
 use crate::lanes::LANES;
 use crate::quant::codebook::E2M1;
@@ -38,9 +38,8 @@ impl<F: SixteenBits> Codec for Sixteens<F> {
         let scales = F::scales(bytes);
         // The even ones first.
         let order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-        let ordered = |half: usize| {
-            _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales[8 * half..][..8].as_ptr()), order)
-        };
+        let ordered =
+            |half: usize| _mm256_permutevar8x32_ps(_mm256_loadu_ps(scales[8 * half..][..8].as_ptr()), order);
         Sixteen16 { codes: F::vectors(bytes.as_ptr()), scales: [ordered(0), ordered(1)] }
     }
 

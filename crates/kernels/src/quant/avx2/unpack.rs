@@ -359,7 +359,8 @@ impl SuperBits for TQ1_0 {
         let last = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(narrow), four);
         let narrow = _mm256_broadcastsi128_si256(narrow);
         let power = |power: i16| _mm_set1_epi16(power);
-        let both = |low: __m128i, high: __m128i| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
+        let both =
+            |low: __m128i, high: __m128i| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
         [
             digits(wide, _mm256_set1_epi16(1)),
             digits(wide, _mm256_set1_epi16(3)),
