@@ -1,6 +1,6 @@
 // Products of quantized weights with rows of activations: a few rows (decode) by integer dot products, many (prefill) by
 // tiles of halves. Dense, or each row by the expert that is meant for it.
-#include "quant.cuh"
+#include "iq.cuh"
 #ifdef __CUDACC__
 #include <mma.h>
 #endif
@@ -299,3 +299,14 @@ MATMUL(Q6_K, Q6_K)
 MATMUL(MXFP4, MXFP4)
 MATMUL(IQ4_NL, IQ4_NL)
 MATMUL(IQ4_XS, IQ4_XS)
+MATMUL(IQ1_S, IQ1_S)
+MATMUL(IQ1_M, IQ1_M)
+MATMUL(IQ2_XXS, IQ2_XXS)
+MATMUL(IQ2_XS, IQ2_XS)
+MATMUL(IQ2_S, IQ2_S)
+MATMUL(IQ3_XXS, IQ3_XXS)
+MATMUL(IQ3_S, IQ3_S)
+MATMUL(TQ1_0, TQ1_0)
+MATMUL(TQ2_0, TQ2_0)
+MATMUL(NVFP4, NVFP4)
+MATMUL(Q1_0, Q1_0)

@@ -30,6 +30,11 @@ fn weights(format: Format, rows: usize, width: usize, seed: u64) -> Vec<u8> {
                 put(82, 1);
             }
             Format::Q3_K => put(108, 0),
+            Format::TQ1_0 => put(52, 0),
+            Format::TQ2_0 => put(64, 0),
+            // The upper bits of the scale of scales, or exponents.
+            Format::IQ1_M => block[55] = block[55] & 0x8f | 0x20,
+            Format::NVFP4 => block[..4].iter_mut().for_each(|scale| *scale = *scale & 15 | 0x30),
             Format::Q6_K => put(208, 0),
             Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => {
                 put(0, 0);
@@ -117,11 +122,21 @@ fn every_format_in_both_forms() {
 }
 
 #[test]
+fn codebooks_are_the_cpus() {
+    let text = include_str!("../kernels/grids.cuh");
+    let patterns = text.split("0x").skip(1).map(|rest| u16::from_str_radix(&rest[..4], 16).unwrap());
+    let bytes: Vec<u8> = patterns.flat_map(u16::to_le_bytes).collect();
+    assert!(bytes == include_bytes!("../../kernels/src/quant/grids.bin"));
+}
+
+#[test]
 fn rows_of_any_whole_blocks() {
     for width in [32, 96, 2880] {
         check(Format::MXFP4, 5, width, 2);
         check(Format::Q5_1, 5, width, 1);
     }
+    check(Format::NVFP4, 5, 192, 2);
+    check(Format::Q1_0, 5, 384, 17);
     check(Format::MXFP4, 65, 96, 70);
 }
 

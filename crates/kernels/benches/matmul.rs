@@ -9,14 +9,29 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 const OUT: usize = 3072;
 const WIDTH: usize = 1024;
 
+/// Of each kind some.
+const FORMATS: [Format; 11] = [
+    Format::Q4_K,
+    Format::Q6_K,
+    Format::Q8_0,
+    Format::MXFP4,
+    Format::F16,
+    Format::Q2_K,
+    Format::Q3_K,
+    Format::IQ2_XS,
+    Format::IQ2_S,
+    Format::IQ3_XXS,
+    Format::IQ3_S,
+];
+
 fn products(c: &mut Criterion) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    for format in [Format::Q4_K, Format::Q6_K, Format::Q8_0, Format::MXFP4, Format::F16] {
+    for format in FORMATS {
         // Many matrices, so that one product finds none of its weights in a cache, as in a model.
         let bytes = OUT * format.row_bytes(WIDTH).unwrap_or(0);
         let matrices = (256 << 20) / bytes;
         let weights = LazyCell::new(|| -> Vec<u8> {
-            (0..matrices * bytes).map(|i| (i.wrapping_mul(2654435761) >> 7) as u8 & 0x3f).collect()
+            (0..matrices * bytes).map(|i| (i.wrapping_mul(2654435761) >> 7) as u8 & 0xbf).collect()
         });
         for tokens in [1, 4, 16, 64, 512] {
             let x: Vec<f32> = (0..tokens * WIDTH).map(|i| (i % 17) as f32 - 8.0).collect();

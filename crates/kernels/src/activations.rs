@@ -5,7 +5,7 @@
 mod blocks;
 
 use crate::elementwise::over_rows;
-use crate::quant::{FLOATS, PANEL};
+use crate::quant::{FLOATS, PANEL, RUN};
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu, Format};
@@ -13,8 +13,8 @@ use crate::{Aligned, Cpu, Format};
 pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS, WordBlock};
 
 /// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32 for float weights;
-/// 8-bit codes in runs of 32 with an f32 scale each for formats of 32; 8-bit codes in runs of 256 with an f32 scale
-/// each for formats of 256. Rows are padded with zeros to whole panels. Buffers are reused.
+/// 8-bit codes in runs of 32 with an f32 scale each for formats of less than 256; 8-bit codes in runs of 256 with an
+/// f32 scale each for formats of 256. Rows are padded with zeros to whole panels. Buffers are reused.
 #[derive(Debug, Default)]
 pub struct Activations {
     form: Form,
@@ -106,8 +106,8 @@ impl Form {
     fn of(format: Format) -> Form {
         match format.block_len() {
             1 => Form::Floats,
-            32 => Form::Runs,
-            _ => Form::Supers,
+            PANEL => Form::Supers,
+            _ => Form::Runs,
         }
     }
 }
@@ -144,7 +144,7 @@ impl Activations {
             return;
         }
         self.panels = width.div_ceil(PANEL);
-        let run = format.block_len();
+        let run = if self.form == Form::Supers { PANEL } else { RUN };
         let (padded, sums, scales) =
             (self.panels * PANEL, self.panels * PANEL / 16, self.panels * PANEL / run);
         let all = (

@@ -22,11 +22,22 @@ pub enum Format {
     MXFP4,
     IQ4_NL,
     IQ4_XS,
+    IQ1_S,
+    IQ1_M,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ3_XXS,
+    IQ3_S,
+    TQ1_0,
+    TQ2_0,
+    NVFP4,
+    Q1_0,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 16] = [
+    pub const ALL: [Format; 27] = [
         Format::F32,
         Format::F16,
         Format::BF16,
@@ -43,6 +54,17 @@ impl Format {
         Format::MXFP4,
         Format::IQ4_NL,
         Format::IQ4_XS,
+        Format::IQ1_S,
+        Format::IQ1_M,
+        Format::IQ2_XXS,
+        Format::IQ2_XS,
+        Format::IQ2_S,
+        Format::IQ3_XXS,
+        Format::IQ3_S,
+        Format::TQ1_0,
+        Format::TQ2_0,
+        Format::NVFP4,
+        Format::Q1_0,
     ];
 
     /// Name, numbers a block, bytes a block.
@@ -77,6 +99,28 @@ impl Format {
             Format::IQ4_NL => ("IQ4_NL", 32, 2 + 16),
             // scale, 6-bit scales of 8 runs, 4-bit places in a codebook
             Format::IQ4_XS => ("IQ4_XS", 256, 2 + 2 + 4 + 128),
+            // scale, lower bits of patterns; their upper bits, scales and directions of 8 runs
+            Format::IQ1_S => ("IQ1_S", 256, 2 + 32 + 16),
+            // lower bits of patterns, upper ones with directions, scales of 16 runs with their scale
+            Format::IQ1_M => ("IQ1_M", 256, 32 + 16 + 8),
+            // scale; patterns, signs and scales of 8 runs
+            Format::IQ2_XXS => ("IQ2_XXS", 256, 2 + 64),
+            // scale, patterns with signs, 4-bit scales of 16 runs
+            Format::IQ2_XS => ("IQ2_XS", 256, 2 + 64 + 8),
+            // scale, lower bits of patterns, signs, upper bits of patterns, 4-bit scales of 16 runs
+            Format::IQ2_S => ("IQ2_S", 256, 2 + 32 + 32 + 8 + 8),
+            // scale, patterns, signs with scales of 8 runs
+            Format::IQ3_XXS => ("IQ3_XXS", 256, 2 + 64 + 32),
+            // scale, lower bits of patterns, their ninth bits, signs, 4-bit scales of 8 runs
+            Format::IQ3_S => ("IQ3_S", 256, 2 + 64 + 8 + 32 + 4),
+            // bytes of five digits, bytes of four, scale
+            Format::TQ1_0 => ("TQ1_0", 256, 48 + 4 + 2),
+            // 2-bit codes, scale
+            Format::TQ2_0 => ("TQ2_0", 256, 64 + 2),
+            // 8-bit floats that scale 16 numbers each, 4-bit floats
+            Format::NVFP4 => ("NVFP4", 64, 4 + 32),
+            // scale, signs
+            Format::Q1_0 => ("Q1_0", 128, 2 + 16),
         }
     }
 

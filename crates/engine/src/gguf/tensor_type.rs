@@ -53,6 +53,7 @@ tensor_types! {
     TQ2_0 = 35, 256, 66;
     MXFP4 = 39, 32, 17;
     NVFP4 = 40, 64, 36;
+    Q1_0 = 41, 128, 18;
 }
 
 impl TensorType {

@@ -351,3 +351,12 @@ fn fixtures_round_trip() {
     }
     assert!(count > 60, "only {count} models found");
 }
+
+#[test]
+fn formats_of_the_kernels_have_the_blocks_of_their_types() {
+    for format in alara_kernels::Format::ALL {
+        let kind = (0..64).map(TensorType).find(|kind| kind.name() == format.name());
+        let sizes = Some((format.block_len() as u64, format.block_bytes() as u64));
+        assert_eq!(kind.and_then(TensorType::block), sizes, "{}", format.name());
+    }
+}

@@ -22,7 +22,7 @@ use crate::activations::{Activations, Blocks, TOKENS};
 use crate::isa::Level;
 use crate::lanes::LANES;
 use crate::quant::avx2::{Bias, RunBits, SuperBits, each};
-use crate::quant::{RUN, codebook, k, legacy};
+use crate::quant::{PANEL, RUN, codebook, iq, k, legacy, ternary};
 use crate::threads::Disjoint;
 use crate::wide::turn;
 use crate::{Aligned, Cpu, Format};
@@ -51,7 +51,7 @@ pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
         Level::Avx2 | Level::AvxVnni => 12,
         Level::Avx512 | Level::Amx => few::most(format),
     };
-    format.block_len() > 1 && rows > most
+    matches!(format.block_len(), RUN | PANEL) && rows > most
 }
 
 /// Whether codes and activations are widened to words, for [`signed_runs_avx2`].
@@ -106,7 +106,18 @@ pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
                     Format::Q8_0 => part.runs::<legacy::Q8_0>(blocks, scratch),
                     Format::IQ4_NL => part.runs::<codebook::IQ4_NL>(blocks, scratch),
                     Format::MXFP4 => part.runs::<codebook::MXFP4>(blocks, scratch),
-                    Format::F32 | Format::F16 | Format::BF16 => unreachable!("floats have no blocks"),
+                    Format::IQ1_S => part.supers::<iq::IQ1_S>(blocks, scratch),
+                    Format::IQ1_M => part.supers::<iq::IQ1_M>(blocks, scratch),
+                    Format::IQ2_XXS => part.supers::<iq::IQ2_XXS>(blocks, scratch),
+                    Format::IQ2_XS => part.supers::<iq::IQ2_XS>(blocks, scratch),
+                    Format::IQ2_S => part.supers::<iq::IQ2_S>(blocks, scratch),
+                    Format::IQ3_XXS => part.supers::<iq::IQ3_XXS>(blocks, scratch),
+                    Format::IQ3_S => part.supers::<iq::IQ3_S>(blocks, scratch),
+                    Format::TQ1_0 => part.supers::<ternary::TQ1_0>(blocks, scratch),
+                    Format::TQ2_0 => part.supers::<ternary::TQ2_0>(blocks, scratch),
+                    Format::F32 | Format::F16 | Format::BF16 | Format::NVFP4 | Format::Q1_0 => {
+                        unreachable!("neither runs nor superblocks")
+                    }
                 }
                 let lanes = if w.format.block_len() == RUN { LANES } else { panels.min(LANES) };
                 to.ask(0);
@@ -157,20 +168,30 @@ impl Part<'_> {
                 Level::Scalar => {}
                 Level::Avx2 => {
                     self.fill_supers::<F, Avx2>(index, panel);
-                    match (F::SIXTEENS, F::BIAS) {
-                        (_, Bias::Signed) => {
+                    let lowered = !matches!(F::BIAS, Bias::Unsigned(0));
+                    // Sums of so many times two products of a code and an activation are words.
+                    match (F::SIXTEENS, i16::MAX as usize / (2 * 127 * F::MOST as usize)) {
+                        _ if matches!(F::BIAS, Bias::Signed) => {
                             supers_avx2::<8, 1, true>(panel, parts, false, F::MINIMA, fresh, sums);
                         }
-                        (true, Bias::Unsigned(32)) => {
-                            supers_avx2::<4, 2, false>(panel, parts, true, F::MINIMA, fresh, sums);
+                        (true, 1) => {
+                            supers_avx2::<4, 1, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
                         }
-                        (true, Bias::Unsigned(bias)) => {
-                            supers_avx2::<4, 4, false>(panel, parts, bias != 0, F::MINIMA, fresh, sums);
+                        (true, 2..4) => {
+                            supers_avx2::<4, 2, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
-                        (false, _) if F::MOST > 15 => {
-                            supers_avx2::<8, 4, false>(panel, parts, false, F::MINIMA, fresh, sums);
+                        (true, _) => {
+                            supers_avx2::<4, 4, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
                         }
-                        (false, _) => supers_avx2::<8, 8, false>(panel, parts, false, F::MINIMA, fresh, sums),
+                        (false, ..4) => {
+                            supers_avx2::<8, 1, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
+                        }
+                        (false, 4..8) => {
+                            supers_avx2::<8, 4, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
+                        }
+                        (false, _) => {
+                            supers_avx2::<8, 8, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
+                        }
                     }
                 }
                 Level::AvxVnni => {

@@ -7,11 +7,15 @@ use crate::{Isa, Threads, dequantize};
 fn halves(format: Format) -> &'static [usize] {
     match format {
         Format::Q4_0 | Format::Q5_0 | Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::F16 => &[0],
+        Format::IQ1_S | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => &[0],
+        Format::IQ3_XXS | Format::IQ3_S | Format::Q1_0 => &[0],
+        Format::TQ1_0 => &[52],
+        Format::TQ2_0 => &[64],
         Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
         Format::Q2_K => &[80, 82],
         Format::Q3_K => &[108],
         Format::Q6_K => &[208],
-        Format::F32 | Format::BF16 | Format::MXFP4 => &[],
+        Format::F32 | Format::BF16 | Format::MXFP4 | Format::NVFP4 | Format::IQ1_M => &[],
     }
 }
 
@@ -32,6 +36,8 @@ fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed:
             Format::MXFP4 => {
                 block[0] = [0, 1, 2, 120, 121, 122, 123, 124, 125, 126][random.next() as usize % 10];
             }
+            // The upper bits of the scale of scales.
+            Format::IQ1_M => block[55] = block[55] & 15 | ((2 + random.next() % 2 * 8) << 4) as u8,
             _ => {}
         }
     }

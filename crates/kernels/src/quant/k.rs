@@ -22,7 +22,7 @@ pub(crate) struct Q6_K;
 
 /// 2-bit fields: of each 32 bytes the lowest fields are codes 0..32, the next 32..64, and so on.
 #[inline(always)]
-fn two_bits(bytes: &[u8]) -> [u8; 256] {
+pub(super) fn two_bits(bytes: &[u8]) -> [u8; 256] {
     let mut codes = [0; 256];
     for (i, code) in codes.iter_mut().enumerate() {
         *code = bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;

@@ -1,19 +1,23 @@
 //! What the bytes of each weight format mean, and their dot products.
 //!
 //! A row of weights is worked through in panels. A [`Codec`] unpacks a panel once and multiplies it with any number of
-//! rows of activations. There are three families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each, and
-//! [`Super`]blocks of 256 codes with scales of scales. A codec is written once for a family and an instruction set
-//! ([`scalar`], [`avx2`]); what is particular to a format is how its codes and scales are packed ([`legacy`], [`k`],
-//! [`codebook`], [`float`]).
+//! rows of activations. There are four families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each,
+//! [`Super`]blocks of 256 codes with scales of scales, and [`Sixteen`]s with a scale each. A codec is written once for a
+//! family and an instruction set ([`scalar`], [`avx2`]); what is particular to a format is how its codes and scales are packed
+//! ([`legacy`], [`k`], [`codebook`], [`iq`], [`ternary`], [`sixteens`], [`float`]).
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 pub(crate) mod codebook;
 pub(crate) mod float;
+pub(crate) mod grids;
+pub(crate) mod iq;
 pub(crate) mod k;
 pub(crate) mod legacy;
 pub(crate) mod scalar;
+pub(crate) mod sixteens;
+pub(crate) mod ternary;
 
 use half::f16;
 
@@ -100,6 +104,21 @@ pub(crate) trait Super {
     fn codes(block: &[u8]) -> [i8; 256];
 }
 
+/// A format of which each sixteen numbers have a scale that is no integer times another: number i is `scales[i / 16] * code[i]`.
+/// Blocks of 256 numbers are a panel; the sum of integers of sixteen i goes to lane `i % 2 * 4 + i / 2 % 4`.
+pub(crate) trait Sixteen {
+    /// The format.
+    const FORMAT: Format;
+    /// Bytes of a panel.
+    const BYTES: usize = PANEL / Self::FORMAT.block_len() * Self::FORMAT.block_bytes();
+
+    /// The scales of a panel.
+    fn scales(panel: &[u8]) -> [f32; 16];
+
+    /// The codes of a panel.
+    fn codes(panel: &[u8]) -> [i8; 256];
+}
+
 /// The numbers that `bytes` stand for.
 ///
 /// # Panics
@@ -144,7 +163,10 @@ macro_rules! with_codec {
             F32: Floats<float>, F16: Floats<float>, BF16: Floats<float>,
             Q4_0: Runs<legacy>, Q4_1: Runs<legacy>, Q5_0: Runs<legacy>, Q5_1: Runs<legacy>, Q8_0: Runs<legacy>,
             Q2_K: Supers<k>, Q3_K: Supers<k>, Q4_K: Supers<k>, Q5_K: Supers<k>, Q6_K: Supers<k>,
-            MXFP4: Runs<codebook>, IQ4_NL: Runs<codebook>, IQ4_XS: Supers<codebook>)
+            MXFP4: Runs<codebook>, IQ4_NL: Runs<codebook>, IQ4_XS: Supers<codebook>,
+            IQ1_S: Supers<iq>, IQ1_M: Supers<iq>, IQ2_XXS: Supers<iq>, IQ2_XS: Supers<iq>, IQ2_S: Supers<iq>,
+            IQ3_XXS: Supers<iq>, IQ3_S: Supers<iq>, TQ1_0: Supers<ternary>, TQ2_0: Supers<ternary>,
+            NVFP4: Sixteens<sixteens>, Q1_0: Sixteens<sixteens>)
     };
     ($format:expr, $isa:ident, $C:ident => $body:expr; $($name:ident: $codec:ident<$file:ident>),*) => {
         match $format {$(

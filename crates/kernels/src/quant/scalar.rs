@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Codec, FLOATS, Float, Numbers, PANEL, Run, Super};
+use super::{Codec, FLOATS, Float, Numbers, PANEL, Run, Sixteen, Super};
 use crate::activations::Activations;
 use crate::lanes::LANES;
 
@@ -113,6 +113,45 @@ impl<F: Super> Numbers for Supers<F> {
                     *y -= minimum;
                 }
             }
+        }
+    }
+}
+
+/// Sixteens of a format.
+pub(crate) struct Sixteens<F>(PhantomData<F>);
+
+/// Sixteen sixteens, unpacked.
+pub(crate) struct Sixteen16 {
+    codes: [i8; PANEL],
+    scales: [f32; 16],
+}
+
+impl<F: Sixteen> Codec for Sixteens<F> {
+    const LEN: usize = PANEL;
+    const BYTES: usize = F::BYTES;
+    type Panel = Sixteen16;
+
+    #[inline(always)]
+    unsafe fn unpack(bytes: &[u8]) -> Sixteen16 {
+        Sixteen16 { codes: F::codes(bytes), scales: F::scales(bytes) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(panel: &Sixteen16, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
+        let (codes, _, scales) = x.runs(row, index);
+        let sixteens = panel.codes.as_chunks::<16>().0.iter().zip(codes.as_chunks::<16>().0);
+        for (i, (w, x)) in sixteens.enumerate() {
+            let sum: i32 = w.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum();
+            let lane = &mut lanes[i % 2 * 4 + i / 2 % 4];
+            *lane = (panel.scales[i] * scales[i / 2]).mul_add(sum as f32, *lane);
+        }
+    }
+}
+
+impl<F: Sixteen> Numbers for Sixteens<F> {
+    fn numbers(panel: &Sixteen16, y: &mut [f32]) {
+        for (i, (y, &code)) in y.iter_mut().zip(&panel.codes).enumerate() {
+            *y = panel.scales[i / 16] * f32::from(code);
         }
     }
 }

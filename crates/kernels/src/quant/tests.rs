@@ -2,8 +2,8 @@ use super::dequantize;
 use crate::Format;
 use crate::quant::codebook::E2M1;
 
-/// For each format in order: 70 floats, 11 blocks of 32 or 3 of 256, of random bits with finite scales; then the f32
-/// numbers that the `gguf` Python package (0.19) makes of them.
+/// For each format in order: 70 floats, 11 blocks of 32 or 3 larger ones, of random bits with finite scales; then the f32
+/// numbers that the `gguf` Python package (0.19) makes of them, or of Q1_0, which it doesn't know, llama.cpp itself.
 const BLOCKS: &[u8] = include_bytes!("../../../../tests/fixtures/quants/blocks.bin");
 
 #[test]
@@ -27,6 +27,50 @@ fn numbers_are_those_of_the_reference() {
         }
     }
     assert!(rest.is_empty());
+}
+
+/// Enough random blocks that most patterns of a codebook occur, by a checksum (FNV-1a over the bits) of the numbers that llama.cpp
+/// makes of them (`dequantize_row_*`), zeros without a sign.
+#[test]
+fn numbers_of_many_blocks_are_those_of_llama_cpp() {
+    const SUMS: [(Format, u64); 11] = [
+        (Format::IQ1_S, 0xc2ec_ebfc_c35c_7889),
+        (Format::IQ1_M, 0xb7cd_a889_6a2f_3d2e),
+        (Format::IQ2_XXS, 0x9683_b1b7_7102_ffb3),
+        (Format::IQ2_XS, 0xe86e_d03d_5da2_a3b5),
+        (Format::IQ2_S, 0x6d57_4f0a_890f_b437),
+        (Format::IQ3_XXS, 0xf214_9bd0_55d1_854e),
+        (Format::IQ3_S, 0x1dca_f6a0_a203_dc75),
+        (Format::TQ1_0, 0x3a59_7bc0_7958_2ec5),
+        (Format::TQ2_0, 0x0284_f9aa_551b_422a),
+        (Format::NVFP4, 0x2b7b_b578_d339_4760),
+        (Format::Q1_0, 0xd69d_a67d_5b9d_a4a5),
+    ];
+    for (format, wanted) in SUMS {
+        let size = format.block_bytes();
+        let mut state = size as u64;
+        let mut bytes = vec![0; 250 * size];
+        bytes.fill_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        });
+        // Where the upper byte of a block's scale is, whose exponent becomes less than that of what is no number.
+        let upper = match format {
+            Format::NVFP4 => None,
+            Format::IQ1_M | Format::TQ1_0 | Format::TQ2_0 => Some(size - 1),
+            _ => Some(1),
+        };
+        if let Some(at) = upper {
+            bytes.chunks_exact_mut(size).for_each(|block| block[at] &= 0xbf);
+        }
+        let mut y = vec![0.0; 250 * format.block_len()];
+        dequantize(format, &bytes, &mut y);
+        let sum =
+            y.iter().flat_map(|y| (y + 0.0).to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
+                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        assert_eq!(sum, wanted, "{}", format.name());
+    }
 }
 
 #[test]

@@ -20,11 +20,14 @@ macro_rules! each {
 
 pub(crate) use each;
 
+mod iq;
+mod sixteens;
 mod unpack;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
+pub(crate) use self::sixteens::Sixteens;
 use self::unpack::FloatBits;
 pub(crate) use self::unpack::{Bias, RunBits, SuperBits, in_a_row};
 use super::{Codec, FLOATS, PANEL};
@@ -108,12 +111,13 @@ impl<F: SuperBits> Codec for Supers<F> {
     unsafe fn unpack(bytes: &[u8]) -> Super1 {
         assert!(bytes.len() == Self::BYTES);
         let (scales, minima) = F::scales(bytes);
+        let (scale, minimum) = F::factors(bytes.as_ptr());
         Super1 {
             codes: F::vectors(bytes.as_ptr()),
             scales: _mm256_broadcastsi128_si256(_mm_loadu_si128(scales.as_ptr().cast())),
             minima: _mm256_cvtepu8_epi16(_mm_loadu_si128(minima.as_ptr().cast())),
-            scale: unpack::half(bytes.as_ptr().add(F::SCALE_AT)),
-            minimum: if F::MINIMA { unpack::half(bytes.as_ptr().add(F::SCALE_AT + 2)) } else { 0.0 },
+            scale,
+            minimum,
         }
     }
 

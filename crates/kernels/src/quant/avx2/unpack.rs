@@ -6,6 +6,7 @@ use crate::quant::codebook::{E2M1, IQ4_NL, IQ4_XS, MXFP4, UNEVEN};
 use crate::quant::float::{BF16, F16, F32};
 use crate::quant::k::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
+use crate::quant::ternary::{TQ1_0, TQ2_0};
 use crate::quant::{Float, Run, Super};
 
 /// How bytes stand for codes. The instruction that multiplies bytes wants one factor without a sign, so the offset of
@@ -118,13 +119,13 @@ unsafe fn halves(at: [*const u8; 8]) -> __m256 {
 }
 
 #[inline(always)]
-unsafe fn load(at: *const u8) -> __m256i {
+pub(super) unsafe fn load(at: *const u8) -> __m256i {
     _mm256_loadu_si256(at.cast())
 }
 
 /// The same byte everywhere.
 #[inline(always)]
-unsafe fn bytes(byte: u8) -> __m256i {
+pub(super) unsafe fn bytes(byte: u8) -> __m256i {
     _mm256_set1_epi8(byte as i8)
 }
 
@@ -150,20 +151,26 @@ unsafe fn nibbles(at: *const u8) -> __m256i {
     _mm256_and_si256(shifted, bytes(15))
 }
 
-/// Fifth bits and nibbles.
+/// All bits of byte i, where bit i is set.
 #[inline(always)]
-unsafe fn five_bits(at: *const u8) -> __m256i {
-    let fifth = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
+pub(super) unsafe fn set_bits(bits: u32) -> __m256i {
+    let bits = _mm256_set1_epi32(bits as i32);
     // Byte i / 8 to place i, of which bit i % 8 counts.
     let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-    let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(fifth, spread), bit), bit);
-    _mm256_or_si256(nibbles(at.add(4)), _mm256_and_si256(set, bytes(16)))
+    _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, spread), bit), bit)
+}
+
+/// Fifth bits and nibbles.
+#[inline(always)]
+unsafe fn five_bits(at: *const u8) -> __m256i {
+    let fifth = set_bits(at.cast::<u32>().read_unaligned());
+    _mm256_or_si256(nibbles(at.add(4)), _mm256_and_si256(fifth, bytes(16)))
 }
 
 /// The numbers of a table at these places.
 #[inline(always)]
-unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
+pub(super) unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), places)
 }
 
@@ -322,6 +329,60 @@ impl SuperBits for Q6_K {
             let high = field(load(block.add(128 + run / 4 * 32)), run % 4 * 2, 3);
             _mm256_or_si256(low, _mm256_slli_epi16(high, 4))
         })
+    }
+}
+
+/// The digits, to the base of three, of 32 bytes; `powers` are words.
+#[inline(always)]
+unsafe fn digits(v: __m256i, powers: __m256i) -> __m256i {
+    let (byte, three) = (_mm256_set1_epi16(255), _mm256_set1_epi16(3));
+    // Of what was multiplied by a power, the lower byte times three, and of that the upper byte.
+    let tripled = |v: __m256i| {
+        let rest = _mm256_and_si256(_mm256_mullo_epi16(v, powers), byte);
+        _mm256_mullo_epi16(rest, three)
+    };
+    let even = _mm256_srli_epi16::<8>(tripled(_mm256_and_si256(v, byte)));
+    let odd = _mm256_andnot_si256(byte, tripled(_mm256_srli_epi16::<8>(v)));
+    _mm256_or_si256(even, odd)
+}
+
+impl SuperBits for TQ1_0 {
+    const BIAS: Bias = Bias::Unsigned(1);
+    const SCALE_AT: usize = 52;
+    const MOST: u8 = 2;
+    const SIXTEENS: bool = false;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        let (wide, narrow) = (load(block), _mm_loadu_si128(block.add(32).cast()));
+        let four = _mm_set1_epi32(block.add(48).cast::<i32>().read_unaligned());
+        let last = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(narrow), four);
+        let narrow = _mm256_broadcastsi128_si256(narrow);
+        let power = |power: i16| _mm_set1_epi16(power);
+        let both =
+            |low: __m128i, high: __m128i| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
+        [
+            digits(wide, _mm256_set1_epi16(1)),
+            digits(wide, _mm256_set1_epi16(3)),
+            digits(wide, _mm256_set1_epi16(9)),
+            digits(wide, _mm256_set1_epi16(27)),
+            digits(wide, _mm256_set1_epi16(81)),
+            digits(narrow, both(power(1), power(3))),
+            digits(narrow, both(power(9), power(27))),
+            digits(last, both(power(81), _mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27))),
+        ]
+    }
+}
+
+impl SuperBits for TQ2_0 {
+    const BIAS: Bias = Bias::Unsigned(1);
+    const SCALE_AT: usize = 64;
+    const MOST: u8 = 3;
+    const SIXTEENS: bool = false;
+
+    #[inline(always)]
+    unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
+        each!(run => field(load(block.add(run / 4 * 32)), run % 4 * 2, 3))
     }
 }
 

@@ -1,0 +1,254 @@
+//! ggml's IQ formats: superblocks of patterns out of a codebook ([`grids`]), with signs beside them, or (IQ1) moved up or down
+//! by an eighth. A scale is an odd number.
+
+use super::{Super, grids, half_at};
+use crate::Format;
+
+/// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for their number is even.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ2_XXS;
+/// Out of 512; scales of sixteen, signs as those.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ2_XS;
+/// Out of 1024; scales of sixteen, all signs.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ2_S;
+/// Patterns of four out of 256; scales of 32, signs as IQ2_XXS.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ3_XXS;
+/// Out of 512; scales of 32, all signs.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ3_S;
+/// Patterns of eight out of 2048, each number -1, 0 or 1; three bits of scale and a direction for 32.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ1_S;
+/// The same with a scale for sixteen and a direction for eight; the superblock's scale lies in the upper bits of the others.
+#[allow(non_camel_case_types)]
+pub(crate) struct IQ1_M;
+
+/// The little-endian words of some bytes.
+#[inline(always)]
+pub(crate) fn word(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+}
+
+#[inline(always)]
+pub(crate) fn short(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+/// Nibble `i` of some bytes, the lower ones first.
+#[inline(always)]
+pub(crate) fn nibble(bytes: &[u8], i: usize) -> u8 {
+    bytes[i / 2] >> (4 * (i % 2)) & 15
+}
+
+/// Scales of sixteen each, in nibbles.
+#[inline(always)]
+fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
+    let mut scales = [0; 16];
+    for (two, byte) in scales.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *two = [byte & 15, byte >> 4].map(|scale| 2 * scale as i8 + 1);
+    }
+    scales
+}
+
+/// Scales of 32 each.
+#[inline(always)]
+fn odd_runs(scale: impl Fn(usize) -> u8) -> [i8; 16] {
+    let mut scales = [0; 16];
+    for (run, two) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        *two = [2 * scale(run) as i8 + 1; 2];
+    }
+    scales
+}
+
+/// Seven signs, and an eighth by which their number is even.
+#[inline(always)]
+fn even(signs: u32) -> u8 {
+    let seven = (signs & 127) as u8;
+    seven | (seven.count_ones() as u8 & 1) << 7
+}
+
+/// Patterns with their signs, a bit each: set means below zero.
+#[inline(always)]
+fn signed<const N: usize>(patterns: impl Fn(usize) -> [u8; N], signs: impl Fn(usize) -> u8) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (i, codes) in codes.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+        let (pattern, signs) = (patterns(i), signs(i * N / 8) >> (i * N % 8));
+        for (j, (code, magnitude)) in codes.iter_mut().zip(pattern).enumerate() {
+            *code = if signs >> j & 1 == 1 { -(magnitude as i8) } else { magnitude as i8 };
+        }
+    }
+    codes
+}
+
+impl Super for IQ2_XXS {
+    const FORMAT: Format = Format::IQ2_XXS;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0) * 0.125, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        (odd_runs(|run| block[2 + 8 * run + 7] >> 4), [0; 16])
+    }
+
+    /// Of each run, four numbers of patterns in a byte each, then four times seven signs.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        signed(
+            |i| grids::IQ2_XXS[usize::from(block[2 + i / 4 * 8 + i % 4])].to_le_bytes(),
+            |i| even(word(block, 2 + i / 4 * 8 + 4) >> (7 * (i % 4))),
+        )
+    }
+}
+
+impl Super for IQ2_XS {
+    const FORMAT: Format = Format::IQ2_XS;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0) * 0.125, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        (odd_nibbles(&block[66..74]), [0; 16])
+    }
+
+    /// Nine bits of pattern, seven of signs.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        signed(
+            |i| grids::IQ2_XS[usize::from(short(block, 2 + 2 * i) & 511)].to_le_bytes(),
+            |i| even(u32::from(short(block, 2 + 2 * i) >> 9)),
+        )
+    }
+}
+
+impl Super for IQ2_S {
+    const FORMAT: Format = Format::IQ2_S;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0) * 0.125, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        (odd_nibbles(&block[74..82]), [0; 16])
+    }
+
+    /// Eight bits of each pattern, then all signs, then the upper two bits of each pattern.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        let upper = |i: usize| usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3) << 8;
+        signed(|i| grids::IQ2_S[usize::from(block[2 + i]) | upper(i)].to_le_bytes(), |i| block[34 + i])
+    }
+}
+
+impl Super for IQ3_XXS {
+    const FORMAT: Format = Format::IQ3_XXS;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0) * 0.25, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        (odd_runs(|run| block[66 + 4 * run + 3] >> 4), [0; 16])
+    }
+
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        signed(
+            |i| grids::IQ3_XXS[usize::from(block[2 + i])].to_le_bytes(),
+            |i| even(word(block, 66 + i / 4 * 4) >> (7 * (i % 4))),
+        )
+    }
+}
+
+impl Super for IQ3_S {
+    const FORMAT: Format = Format::IQ3_S;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0), 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        (odd_runs(|run| nibble(&block[106..110], run)), [0; 16])
+    }
+
+    /// Eight bits of each pattern, then the ninth ones, then all signs.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        let ninth = |i: usize| usize::from(block[66 + i / 8] >> (i % 8) & 1) << 8;
+        signed(|i| grids::IQ3_S[usize::from(block[2 + i]) | ninth(i)].to_le_bytes(), |i| block[74 + i])
+    }
+}
+
+/// Eight times patterns of -1, 0 and 1, with one taken off where `down`, else added.
+#[inline(always)]
+fn moved(patterns: impl Fn(usize) -> usize, down: impl Fn(usize) -> bool) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (i, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let by = if down(i) { -9 } else { -7 };
+        *codes = grids::IQ1[patterns(i)].to_le_bytes().map(|value| value as i8 + by);
+    }
+    codes
+}
+
+impl Super for IQ1_S {
+    const FORMAT: Format = Format::IQ1_S;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        (half_at(block, 0) * 0.125, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        let scale = |i: usize| 2 * (short(block, 34 + i / 2 * 2) >> 12 & 7) as i8 + 1;
+        (std::array::from_fn(scale), [0; 16])
+    }
+
+    /// Eight bits of each pattern; then for each run the upper three of four patterns, the scale, and the direction.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        let upper = |i: usize| short(block, 34 + i / 4 * 2);
+        moved(
+            |i| usize::from(u16::from(block[2 + i]) | (upper(i) >> (3 * (i % 4)) & 7) << 8),
+            |i| upper(i) & 0x8000 != 0,
+        )
+    }
+}
+
+impl Super for IQ1_M {
+    const FORMAT: Format = Format::IQ1_M;
+
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        let nibble = |i: usize| short(block, 48 + 2 * i) >> 12 << (4 * i);
+        let bits = nibble(0) | nibble(1) | nibble(2) | nibble(3);
+        (half_at(&bits.to_le_bytes(), 0) * 0.125, 0.0)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        let scale = |i: usize| 2 * (short(block, 48 + i / 4 * 2) >> (3 * (i % 4)) & 7) as i8 + 1;
+        (std::array::from_fn(scale), [0; 16])
+    }
+
+    /// Eight bits of each pattern; then for each its upper three and the direction.
+    #[inline(always)]
+    fn codes(block: &[u8]) -> [i8; 256] {
+        let upper = |i: usize| nibble(&block[32..48], i);
+        moved(|i| usize::from(block[i]) | usize::from(upper(i) & 7) << 8, |i| upper(i) & 8 != 0)
+    }
+}
