@@ -4,6 +4,7 @@
 //! it knows nothing of what is in them. Its submodules are the only code of alara that talks to the network for a model.
 
 pub mod cache;
+mod choice;
 mod error;
 pub mod hub;
 pub mod local;
@@ -15,6 +16,7 @@ mod transfer;
 
 use std::sync::LazyLock;
 
+use alara_engine::architecture::Architecture;
 use anyhow::Context;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,8 @@ pub struct Entry {
     /// What people call it.
     pub title: String,
     pub family: String,
+    /// The architecture file that its GGUF file is read by.
+    pub architecture: String,
     /// What Ollama's library calls the same model, where it has it.
     pub ollama: Option<String>,
     /// The hub's repository, `owner/name`.
@@ -52,6 +56,9 @@ pub struct Entry {
     pub score: Option<Score>,
     /// Whether two independent public records agree in file, size and checksum.
     pub verified: bool,
+    /// Whether it is the one to take where no larger of these fits.
+    #[serde(default)]
+    pub choice: bool,
 }
 
 /// A published score. Scores of different benchmarks don't compare.
@@ -77,21 +84,46 @@ impl Entry {
     }
 }
 
-/// All models of the catalog, family by family, small ones first.
+/// All models of the catalog that this build can run, family by family, small ones first.
 pub fn entries() -> anyhow::Result<&'static [Entry]> {
     static ENTRIES: LazyLock<Result<Vec<Entry>, String>> = LazyLock::new(|| {
-        let parse = |file: &include_dir::File<'_>| {
-            let text = file.contents_utf8().unwrap_or_default();
-            serde_saphyr::from_str(text)
-                .map_err(|error| format!("models/catalog/{}: {error}", file.path().display()))
-        };
-        let mut entries: Vec<Entry> = FILES.files().map(parse).collect::<Result<_, _>>()?;
+        let mut entries = all()?;
+        entries.retain(|entry| Architecture::is_known(&entry.architecture));
         entries.sort_by(|a, b| {
             a.family.cmp(&b.family).then(a.parameters.total_cmp(&b.parameters)).then(a.name.cmp(&b.name))
         });
         Ok(entries)
     });
     ENTRIES.as_ref().map(Vec::as_slice).map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+/// What the catalog's files say.
+fn all() -> Result<Vec<Entry>, String> {
+    let parse = |file: &include_dir::File<'_>| {
+        let text = file.contents_utf8().unwrap_or_default();
+        serde_saphyr::from_str(text)
+            .map_err(|error| format!("models/catalog/{}: {error}", file.path().display()))
+    };
+    FILES.files().map(parse).collect()
+}
+
+/// Bytes of memory that a model of that size takes beside what else a machine does: its file, a conversation and what is computed
+/// (an eighth of it), and 2.5 GB for the system and its programs.
+fn needed(size: u64) -> u64 {
+    size.saturating_add(size / 8).saturating_add(2_500_000_000)
+}
+
+impl Entry {
+    /// Whether a machine with so many bytes of memory runs it well; `None` where its size is not known.
+    pub fn fits(&self, memory: u64) -> Option<bool> {
+        Some(needed(self.size?) <= memory)
+    }
+}
+
+/// The one of `entries` to take on a machine with so many bytes of memory: the largest choice that fits.
+pub fn choice(entries: &[Entry], memory: u64) -> Option<&Entry> {
+    let fitting = entries.iter().filter(|entry| entry.choice && entry.fits(memory) == Some(true));
+    fitting.max_by_key(|entry| entry.size)
 }
 
 /// The model of that name, whether ours or Ollama's.
@@ -107,9 +139,9 @@ mod tests {
 
     #[test]
     fn the_catalog_is_whole() {
-        let entries = entries().unwrap();
-        assert_eq!(entries.len(), 22);
-        for entry in entries {
+        let entries = all().unwrap();
+        assert_eq!(entries.len(), 45);
+        for entry in &entries {
             let name = &entry.name;
             assert!(FILES.get_file(format!("{name}.yaml")).is_some(), "{name} is in a file of another name");
             let hub: name::HubName = format!("{}:{}", entry.repository, entry.file).parse().unwrap();
@@ -125,6 +157,36 @@ mod tests {
             let same = |other: &&Entry| other.name == *name || other.ollama.as_deref() == Some(name);
             assert_eq!(entries.iter().filter(same).count(), 1, "{name}");
         }
+    }
+
+    /// What people buy has so many GB, of which the system keeps some for itself.
+    #[test]
+    fn what_to_take_on_which_machine() {
+        let check = |gigabytes: u64, expected: Option<&str>| {
+            let memory = gigabytes * (1 << 30) * 97 / 100;
+            let found = choice(entries().unwrap(), memory).map(|entry| entry.name.as_str());
+            assert_eq!(found, expected, "{gigabytes} GB");
+        };
+        check(2, None);
+        check(4, Some("qwen3.5-0.8b"));
+        check(8, Some("qwen3.5-4b"));
+        check(16, Some("qwen3.5-9b"));
+        check(32, Some("qwen3.5-35b-a3b"));
+        check(64, Some("qwen3.5-35b-a3b"));
+        for gigabytes in [8, 16, 32] {
+            let fits = |entry: &&Entry| entry.fits(gigabytes << 30) == Some(true);
+            assert!(entries().unwrap().iter().filter(fits).count() >= 5, "{gigabytes} GB");
+        }
+        assert_eq!(find("olmo2-13b").unwrap().unwrap().fits(64 << 30), None, "its size is not known");
+    }
+
+    #[test]
+    fn a_model_that_can_not_run_is_not_listed() {
+        for entry in all().unwrap() {
+            let listed = find(&entry.name).unwrap().is_some();
+            assert_eq!(listed, Architecture::is_known(&entry.architecture), "{}", entry.name);
+        }
+        assert!(!Architecture::is_known("no-such"));
     }
 
     #[test]
