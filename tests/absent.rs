@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// `path` in the folder of large reference data, which `ALARA_SHARED` names; `None` if it is not there, said past the captured output.
 pub fn shared(path: &str) -> Option<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("Cargo.lock").exists());
+    let own =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("Cargo.lock").exists());
     let folder = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
     let found = folder.or_else(|| Some(own?.join("../shared")))?.join(path);
     if found.exists() {

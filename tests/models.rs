@@ -168,16 +168,24 @@ fn any_repository_of_the_hub() {
     let used = |name: &str| {
         let mut command = place.command(&["models", "show", name]);
         let output = command.env("HF_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
-        (output.status.success(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr))
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr),
+        )
     };
-    for name in ["hf:owner/tiny-GGUF", "hf:owner/tiny-GGUF:q5_k_m", "hf.co/owner/tiny-GGUF:latest", "hf://owner/tiny-GGUF"] {
+    for name in [
+        "hf:owner/tiny-GGUF",
+        "hf:owner/tiny-GGUF:q5_k_m",
+        "hf.co/owner/tiny-GGUF:latest",
+        "hf://owner/tiny-GGUF",
+    ] {
         let (works, text) = used(name);
         assert!(works && text.contains("tiny-Q5_K_M.gguf"), "{name}: {text}");
     }
     let (works, text) = used("hf:owner/tiny-GGUF:Q8_0");
     assert!(!works && text.contains("hint: alara models pull hf:owner/tiny-GGUF:Q8_0"), "{text}");
     place.hub.log();
-    let run = place.alara(&["debug", "tokenize", "-m", "hf:owner/tiny-GGUF:Q5_K_M", "x"]);
+    let run = place.alara(&["debug", "tokenize", "-m", "hf:owner/tiny-GGUF:Q5_K_M"]);
     assert!(place.hub.log().is_empty() && run.status.success(), "{run:?}");
 
     place.hub.put("owner/bare", "model.safetensors", b"{}");

@@ -34,7 +34,11 @@ fn references() -> BTreeMap<String, Reference> {
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ALARA_REAL_MODELS").map(PathBuf::from);
     if folder.is_none() {
-        crate::absent::skipped("real models", "their folder", "scripts/real-models fetches them, and runs these tests");
+        crate::absent::skipped(
+            "real models",
+            "their folder",
+            "scripts/real-models fetches them, and runs these tests",
+        );
     }
     folder
 }

@@ -6,8 +6,9 @@ use super::name::{Wanted, is_gguf, is_inside, parts, split};
 
 /// Quantizations in the order in which they are taken where none is named: about four bits to a weight first, then more, then fewer.
 const PREFERRED: [&str; 24] = [
-    "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_K", "MXFP4", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q5_K_M", "Q5_K_S", "Q5_1",
-    "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "Q2_K", "BF16", "F16", "F32",
+    "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_K", "MXFP4", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q5_K_M",
+    "Q5_K_S", "Q5_1", "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "Q2_K", "BF16", "F16",
+    "F32",
 ];
 
 /// A model among files.
@@ -46,7 +47,8 @@ pub fn choose(repository: &str, files: &[String], wanted: &Wanted) -> Result<Cho
     match found.as_slice() {
         [file] => {
             let other = quantization.filter(|name| *wanted == Wanted::Any && *name != PREFERRED[0]);
-            let instead = other.map(|name| format!("{repository} has no {} file; {name} is taken", PREFERRED[0]));
+            let instead =
+                other.map(|name| format!("{repository} has no {} file; {name} is taken", PREFERRED[0]));
             Ok(Choice { files: parts(file), instead })
         }
         [] => bail!(
@@ -70,7 +72,8 @@ fn is_first(file: &str) -> bool {
 fn is_of(file: &str, quantization: &str) -> bool {
     let upper = file.to_uppercase().replace('/', "-");
     let stem = upper.trim_end_matches(".GGUF");
-    let stem = stem.rsplit_once("-OF-").and_then(|(stem, _)| stem.rsplit_once('-')).map_or(stem, |(stem, _)| stem);
+    let stem =
+        stem.rsplit_once("-OF-").and_then(|(stem, _)| stem.rsplit_once('-')).map_or(stem, |(stem, _)| stem);
     let before = stem.strip_suffix(&quantization.to_uppercase());
     before.is_some_and(|before| before.is_empty() || before.ends_with(['-', '.', '_']))
 }
@@ -100,7 +103,10 @@ mod tests {
         .into();
         let check = |wanted: Wanted, expected: &[&str]| {
             let choice = choose("o/r", &files, &wanted).unwrap();
-            assert_eq!((choice.files, choice.instead), (expected.iter().map(ToString::to_string).collect(), None));
+            assert_eq!(
+                (choice.files, choice.instead),
+                (expected.iter().map(ToString::to_string).collect(), None)
+            );
         };
         check(Wanted::Any, &["x-14B-Q4_K_M.gguf"]);
         check(named("q4_k_m"), &["x-14B-Q4_K_M.gguf"]);

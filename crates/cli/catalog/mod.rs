@@ -17,9 +17,12 @@ mod transfer;
 use std::sync::LazyLock;
 
 use alara_engine::architecture::Architecture;
+use alara_engine::backend::default_threads;
 use anyhow::Context;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
+
+use crate::memory;
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/models/catalog");
 
@@ -50,6 +53,8 @@ pub struct Entry {
     pub context: u64,
     /// In thousands of millions: those of the language model.
     pub parameters: f64,
+    /// Those of them that a token takes, where experts make that fewer.
+    pub active: Option<f64>,
     /// Whether the model was trained to call tools, in a format of its own.
     pub tools: bool,
     /// A published score in general knowledge, where one is known.
@@ -107,23 +112,41 @@ fn all() -> Result<Vec<Entry>, String> {
     FILES.files().map(parse).collect()
 }
 
-/// Bytes of memory that a model of that size takes beside what else a machine does: its file, a conversation and what is computed
-/// (an eighth of it), and 2.5 GB for the system and its programs.
-fn needed(size: u64) -> u64 {
-    size.saturating_add(size / 8).saturating_add(2_500_000_000)
+/// Bytes that are read for a token by each thread of a machine, so that waiting for it can be borne.
+const BYTES_A_THREAD: f64 = 1.25e9;
+
+/// What of a machine says which model to take.
+pub struct Machine {
+    /// Bytes, whoever uses them now, where the system says it.
+    pub memory: Option<u64>,
+    pub threads: usize,
 }
 
-impl Entry {
-    /// Whether a machine with so many bytes of memory runs it well; `None` where its size is not known.
-    pub fn fits(&self, memory: u64) -> Option<bool> {
-        Some(needed(self.size?) <= memory)
+impl Machine {
+    /// The one that this runs on.
+    pub fn this() -> Machine {
+        Machine { memory: memory::total(), threads: default_threads() }
     }
-}
 
-/// The one of `entries` to take on a machine with so many bytes of memory: the largest choice that fits.
-pub fn choice(entries: &[Entry], memory: u64) -> Option<&Entry> {
-    let fitting = entries.iter().filter(|entry| entry.choice && entry.fits(memory) == Some(true));
-    fitting.max_by_key(|entry| entry.size)
+    /// Whether a model runs well in its memory beside what else a machine does: its file, an eighth of that for a conversation and what is
+    /// computed, and 2.5 GB for the system and its programs. `None` where its size or the memory is not known.
+    pub fn fits(&self, entry: &Entry) -> Option<bool> {
+        let size = entry.size?;
+        let needed = size.saturating_add(size / 8).saturating_add(2_500_000_000);
+        Some(needed <= self.memory?)
+    }
+
+    /// The one of `entries` to begin with: of those that are meant for it and fit, the largest that is not too slow, else the smallest.
+    pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
+        let bearable = |entry: &&Entry| {
+            let read =
+                entry.size.unwrap_or(0) as f64 * entry.active.unwrap_or(entry.parameters) / entry.parameters;
+            read <= BYTES_A_THREAD * self.threads as f64
+        };
+        let fitting = || entries.iter().filter(|entry| entry.choice && self.fits(entry) != Some(false));
+        let size = |entry: &&Entry| entry.size;
+        fitting().filter(bearable).max_by_key(size).or_else(|| fitting().min_by_key(size))
+    }
 }
 
 /// The model of that name, whether ours or Ollama's.
@@ -153,6 +176,10 @@ mod tests {
             // Four bits to a byte and a little more for every parameter; a wrong digit in either shows.
             let bits = entry.size.map_or(5.0, |size| size as f64 * 8.0 / entry.parameters / 1e9);
             assert!((4.2..9.0).contains(&bits), "{name}: {bits} bits a parameter");
+            assert!(
+                entry.active.is_none_or(|active| (0.2..entry.parameters / 2.0).contains(&active)),
+                "{name}"
+            );
             assert!(entry.score.iter().all(|score| (0.0..100.0).contains(&score.value)), "{name}");
             let same = |other: &&Entry| other.name == *name || other.ollama.as_deref() == Some(name);
             assert_eq!(entries.iter().filter(same).count(), 1, "{name}");
@@ -162,22 +189,28 @@ mod tests {
     /// What people buy has so many GB, of which the system keeps some for itself.
     #[test]
     fn what_to_take_on_which_machine() {
-        let check = |gigabytes: u64, expected: Option<&str>| {
-            let memory = gigabytes * (1 << 30) * 97 / 100;
-            let found = choice(entries().unwrap(), memory).map(|entry| entry.name.as_str());
-            assert_eq!(found, expected, "{gigabytes} GB");
+        let machine =
+            |gigabytes: u64, threads| Machine { memory: Some(gigabytes * (1 << 30) * 97 / 100), threads };
+        let entries = entries().unwrap();
+        let check = |gigabytes: u64, threads, expected: Option<&str>| {
+            let found = machine(gigabytes, threads).choice(entries).map(|entry| entry.name.as_str());
+            assert_eq!(found, expected, "{gigabytes} GB, {threads} threads");
         };
-        check(2, None);
-        check(4, Some("qwen3.5-0.8b"));
-        check(8, Some("qwen3.5-4b"));
-        check(16, Some("qwen3.5-9b"));
-        check(32, Some("qwen3.5-35b-a3b"));
-        check(64, Some("qwen3.5-35b-a3b"));
+        check(2, 8, None);
+        check(4, 8, Some("qwen3.5-0.8b"));
+        check(8, 8, Some("qwen3.5-4b"));
+        check(8, 2, Some("qwen3.5-2b"));
+        check(16, 8, Some("qwen3.5-9b"));
+        check(16, 1, Some("qwen3.5-0.8b"));
+        // Of its 36 thousand million parameters a token takes three.
+        check(32, 2, Some("qwen3.5-35b-a3b"));
+        check(64, 8, Some("qwen3.5-35b-a3b"));
         for gigabytes in [8, 16, 32] {
-            let fits = |entry: &&Entry| entry.fits(gigabytes << 30) == Some(true);
-            assert!(entries().unwrap().iter().filter(fits).count() >= 5, "{gigabytes} GB");
+            let fits = |entry: &&Entry| machine(gigabytes, 8).fits(entry) == Some(true);
+            assert!(entries.iter().filter(fits).count() >= 5, "{gigabytes} GB");
         }
-        assert_eq!(find("olmo2-13b").unwrap().unwrap().fits(64 << 30), None, "its size is not known");
+        let olmo = find("olmo2-13b").unwrap().unwrap();
+        assert_eq!(machine(64, 8).fits(olmo), None, "its size is not known");
     }
 
     #[test]

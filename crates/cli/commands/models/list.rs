@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::printable;
 use crate::catalog::local::{self, Local, Source};
-use crate::catalog::{Entry, choice, entries, hub, ollama};
-use crate::{memory, ui};
+use crate::catalog::{Entry, Machine, entries, hub, ollama};
+use crate::ui;
 
 /// List the models that alara knows by name, and those that are on this machine: in Hugging Face's cache, and Ollama's
 #[derive(clap::Args)]
@@ -24,20 +24,21 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let models = local::models()?;
     let here = |entry: &Entry| models.iter().any(|model| model.catalog.as_ref() == Some(&entry.name));
     let known: Vec<&Entry> = entries()?.iter().filter(|entry| !args.local || here(entry)).collect();
-    let memory = memory::total();
-    let choice = memory.and_then(|memory| choice(entries().ok()?, memory)).map(|entry| entry.name.as_str());
-    let fits = |entry: &Entry| memory.and_then(|memory| entry.fits(memory));
+    let machine = Machine::this();
+    let choice = machine.choice(entries()?).map(|entry| entry.name.as_str());
     let hub = hub::cache_folder()?;
     let ollama = ollama::folder();
     if args.json {
-        let known: Vec<Value> = known.iter().map(|entry| described(entry, fits(entry), choice)).collect();
-        let all = json!({"memory": memory, "catalog": known, "local": models, "hub_cache": hub, "ollama": ollama});
+        let known: Vec<Value> =
+            known.iter().map(|entry| described(entry, machine.fits(entry), choice)).collect();
+        let all = json!({"memory": machine.memory, "catalog": known, "local": models, "hub_cache": hub, "ollama": ollama});
         ui::line(&serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
     if !known.is_empty() {
-        let header = ["catalog", "parameters", "quantization", "size", "fits", "context", "tools", "score", "here"];
-        let fit = |entry: &Entry| match fits(entry) {
+        let header =
+            ["catalog", "parameters", "quantization", "size", "fits", "context", "tools", "score", "here"];
+        let fit = |entry: &Entry| match machine.fits(entry) {
             _ if choice == Some(&entry.name) => "take this",
             Some(true) => "yes",
             Some(false) => "no",
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(folder) => format!("Ollama: {}", folder.display()),
         None => "Ollama: not found".to_owned(),
     });
-    if let Some(memory) = memory.filter(|_| !args.local) {
+    if let Some(memory) = machine.memory.filter(|_| !args.local) {
         let taken = choice.map_or_else(String::new, |name| format!("; to begin with, take {name}"));
         ui::line(&format!("this machine: {} of memory{taken}", ui::bytes(memory)));
     }
@@ -101,7 +102,10 @@ fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     });
     vec![
         entry.name.clone(),
-        format!("{} B", entry.parameters),
+        match entry.active {
+            Some(active) => format!("{} B, {active} a token", entry.parameters),
+            None => format!("{} B", entry.parameters),
+        },
         entry.quantization.clone(),
         entry.size.map_or_else(|| "unknown".to_owned(), ui::bytes),
         fit.to_owned(),
