@@ -103,11 +103,11 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
 
 /// The file that is meant, if the cache has it: of the repository's files there the one that a download would take.
 pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
-    let here = || cache.files().into_iter().filter(|cached| cached.repository == name.repository);
     let files = match &name.wanted {
         Wanted::File(file) => parts(file),
         wanted => {
-            let files: Vec<String> = here().map(|cached| cached.file).collect();
+            let here = cache.files().into_iter().filter(|cached| cached.repository == name.repository);
+            let files: Vec<String> = here.map(|cached| cached.file).collect();
             choose(&name.repository, &files, wanted).ok()?.files
         }
     };

