@@ -392,7 +392,7 @@ mod tests {
         let qwen = open("qwen3-exact");
         let template = |writer: Writer| writer.meta("tokenizer.chat_template", "{{ messages }}");
         let whole = || template(Writer::copy_of(&qwen));
-        let tensor = |name: &str, kind| whole().tensor(name, &[3], kind, [0; 32]);
+        let tensor = |name: &str, kind| whole().tensor(name, &[8], kind, [0; 32]);
         check(&whole(), &[], "");
         // Nobody reads it.
         check(&tensor("v.odd", TensorType(97)), &[], "");
@@ -417,12 +417,16 @@ mod tests {
         check(&whole().meta("qwen3.odd", 3u32), &["the metadata key `qwen3.odd`"], "qwen3-0.6b");
         check(
             &whole().meta("tokenizer.ggml.pre", "qwen22"),
-            &["\"qwen22\", did you mean \"qwen2\"?"],
+            &[
+                "\"qwen22\" (tokenizer.ggml.pre), which is not among the 91 known ones, did you mean \"qwen2\"?",
+            ],
             "qwen3-0.6b",
         );
         check(
             &whole().meta("general.architecture", "qwen3vl"),
-            &["the architecture `qwen3vl` is not supported"],
+            &[
+                "the architecture `qwen3vl` is not supported; of those that are, qwen3 is most like it (supported: ",
+            ],
             "qwen3-0.6b",
         );
         check(&whole().meta("general.architecture", "nothing-like-it"), &["the architecture"], "");
