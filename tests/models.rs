@@ -151,6 +151,65 @@ fn a_model_is_pulled_used_and_removed() {
     place.fails(&["models", "show", "owner/tiny-GGUF"], "hint: alara models pull owner/tiny-GGUF");
 }
 
+/// As Ollama and llama.cpp name files of the hub.
+#[test]
+fn any_repository_of_the_hub() {
+    let place = Place::new();
+    place.hub.put(REPOSITORY, "tiny-Q5_K_M.gguf", &model());
+    place.hub.put(REPOSITORY, "tiny-Q8_0.gguf", &[&model()[..], b"x"].concat());
+    place.hub.put(REPOSITORY, "../tiny-Q4_K_M.gguf", b"GGUF");
+    place.hub.put(REPOSITORY, "mmproj-Q4_K_M.gguf", b"GGUF");
+    // There is no Q4_K_M: what is nearest is taken, and said.
+    let output = place.alara(&["models", "pull", "hf:owner/tiny-GGUF"]);
+    let (path, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(path.ends_with(&format!("{COMMIT}/tiny-Q5_K_M.gguf\n")), "{path} {told}");
+    assert!(told.contains("owner/tiny-GGUF has no Q4_K_M file; Q5_K_M is taken\n"), "{told}");
+    // From then on it needs no network.
+    let used = |name: &str| {
+        let mut command = place.command(&["models", "show", name]);
+        let output = command.env("HF_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    for name in [
+        "hf:owner/tiny-GGUF",
+        "hf:owner/tiny-GGUF:q5_k_m",
+        "hf.co/owner/tiny-GGUF:latest",
+        "hf://owner/tiny-GGUF",
+    ] {
+        let (works, text) = used(name);
+        assert!(works && text.contains("tiny-Q5_K_M.gguf"), "{name}: {text}");
+    }
+    let (works, text) = used("hf:owner/tiny-GGUF:Q8_0");
+    assert!(!works && text.contains("hint: alara models pull hf:owner/tiny-GGUF:Q8_0"), "{text}");
+    place.hub.log();
+    let run = place.alara(&["debug", "tokenize", "-m", "hf:owner/tiny-GGUF:Q5_K_M"]);
+    assert!(place.hub.log().is_empty() && run.status.success(), "{run:?}");
+
+    place.hub.put("owner/bare", "model.safetensors", b"{}");
+    place.hub.put("owner/two", "a-Q4_K_M.gguf", &model());
+    place.hub.put("owner/two", "b-Q4_K_M.gguf", &model());
+    place.hub.put("owner/gated", "a-Q4_K_M.gguf", &model());
+    place.hub.gate("owner/gated");
+    for (name, words) in [
+        ("hf:owner/none", "has no repository owner/none, or shows it to some accounts only"),
+        ("hf:owner/gated", "owner/gated is gated"),
+        ("hf:owner/gated:Q4_K_M", "set HF_TOKEN"),
+        ("hf:owner/bare", "owner/bare has no GGUF file: it can't be run as it is"),
+        ("hf:owner/tiny-GGUF:Q4_K_M", "has no Q4_K_M file; it has\n  tiny-Q5_K_M.gguf\n  tiny-Q8_0.gguf\n"),
+        ("hf:owner/two", "more than one such file:\n  a-Q4_K_M.gguf\n  b-Q4_K_M.gguf\n"),
+        ("hf:../tiny-GGUF", "is no repository"),
+        ("hf:owner/tiny-GGUF:../tiny-Q4_K_M.gguf", "is no path inside"),
+        ("hf:owner", "no repository"),
+    ] {
+        place.fails(&["models", "pull", name], words);
+    }
+    assert!(!place.root.path().join("tiny-Q4_K_M.gguf").exists());
+    assert_eq!(place.blobs().len(), 1);
+}
+
 #[test]
 fn what_broke_off_goes_on() {
     let place = Place::new();
@@ -327,9 +386,23 @@ fn all_parts_of_a_split_model() {
 fn the_catalog() {
     let place = Place::new();
     let list = place.list();
-    assert_eq!((list["catalog"].as_array().unwrap().len(), &list["local"]), (22, &json!([])));
+    let catalog = list["catalog"].as_array().unwrap();
+    assert!(catalog.len() >= 22 && list["local"] == json!([]), "{list}");
     let table = place.works(&["models", "list"]);
     assert!(table.contains("qwen3.5-35b-a3b") && table.contains("GPQA 75.2"), "{table}");
+    // What fits this machine is told, and one model to begin with.
+    let memory = list["memory"].as_u64();
+    let choices: Vec<&Value> = catalog.iter().filter(|entry| entry["choice"] == true).collect();
+    assert!(choices.len() <= 1 && choices.iter().all(|entry| entry["fits"] == true), "{choices:?}");
+    if let Some(memory) = memory.filter(|memory| *memory > 4 << 30) {
+        assert_eq!(choices.len(), 1);
+        let name = choices[0]["name"].as_str().unwrap();
+        let told = table.lines().find(|line| line.starts_with("this machine: ")).unwrap();
+        assert!(told.ends_with(&format!("to begin with, take {name}")), "{told}");
+        assert_eq!(table.lines().filter(|line| line.contains(" take this ")).count(), 1, "{table}");
+        let larger = catalog.iter().filter(|entry| entry["size"].as_u64() > Some(memory));
+        assert!(larger.clone().all(|entry| entry["fits"] == false), "{memory}");
+    }
 
     place.fails(
         &["run", "-m", "qwen3-0.6b", "x"],

@@ -3,9 +3,7 @@
 //! `tests/fixtures/real/reference.json` has what llama.cpp gives for the text beside it, and what a model says greedily.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alara_engine::backend::KvType;
 use alara_engine::gguf::Gguf;
@@ -33,22 +31,21 @@ fn references() -> BTreeMap<String, Reference> {
 }
 
 /// The folder of the models, or a note past the test's captured output that the test is skipped; the last note has the count.
-fn folder(test: &str) -> Option<PathBuf> {
-    static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ALARA_REAL_MODELS").map(PathBuf::from);
     if folder.is_none() {
-        let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-        let note = format!(
-            "\nskipped ({count} of the tests with real models): {test}; scripts/real-models runs them\n"
+        crate::absent::skipped(
+            "real models",
+            "their folder",
+            "scripts/real-models fetches them, and runs these tests",
         );
-        std::io::stderr().write_all(note.as_bytes()).unwrap();
     }
     folder
 }
 
 /// Each model that is known, opened.
-fn models(test: &str) -> impl Iterator<Item = (String, Gguf, Reference)> {
-    let folder = folder(test);
+fn models() -> impl Iterator<Item = (String, Gguf, Reference)> {
+    let folder = folder();
     let all = folder
         .into_iter()
         .flat_map(|folder| references().into_iter().map(move |known| (folder.clone(), known)));
@@ -71,7 +68,7 @@ fn probe(gguf: &Gguf, tokens: usize) -> Probe {
 
 #[test]
 fn published_files_load_as_they_are() {
-    for (name, gguf, _) in models("published_files_load_as_they_are") {
+    for (name, gguf, _) in models() {
         let options = Options { context: Some(512), ..Options::default() };
         if let Err(error) = Engine::load(&gguf, &options) {
             panic!("{name}: {error}");
@@ -81,7 +78,7 @@ fn published_files_load_as_they_are() {
 
 #[test]
 fn perplexity_is_the_reference_s() {
-    for (name, gguf, reference) in models("perplexity_is_the_reference_s") {
+    for (name, gguf, reference) in models() {
         let all = tokens(&gguf, &Tokenizer::from_gguf(&gguf).unwrap(), TEXT);
         let all = &all[..reference.tokens];
         let mut probe = probe(&gguf, all.len());
@@ -104,7 +101,7 @@ fn perplexity_is_the_reference_s() {
 
 #[test]
 fn greedy_text_is_what_it_was() {
-    for (name, gguf, reference) in models("greedy_text_is_what_it_was") {
+    for (name, gguf, reference) in models() {
         let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
         let prompt = tokens(&gguf, &tokenizer, &reference.prompt);
         let mut probe = probe(&gguf, prompt.len() + 64);
@@ -122,7 +119,7 @@ fn greedy_text_is_what_it_was() {
 #[test]
 fn forced_calls_are_valid_in_a_hundred_of_a_hundred_turns() {
     const MODEL: &str = "smollm2-135m-instruct-q4_1.gguf";
-    let Some(folder) = folder("forced_calls_are_valid_in_a_hundred_of_a_hundred_turns") else { return };
+    let Some(folder) = folder() else { return };
     let gguf = Gguf::open(&folder.join(MODEL)).unwrap();
     let engine = Engine::load(&gguf, &Options { context: Some(1024), ..Options::default() }).unwrap();
     let tool = |name: &str, description: &str, parameters: Value| Tool {

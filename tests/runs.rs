@@ -1,7 +1,7 @@
 //! Long runs from outside: kills at any moment, the original suite, sweeps and their shards.
 #![allow(clippy::print_stdout)]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -254,14 +254,7 @@ fn what_agents_make_of_their_folders_stays_theirs() {
 
 /// Large reference data, if it is there.
 fn shared(path: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("ALARA_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), Into::into);
-    let path = shared.join(path);
-    if !path.exists() {
-        println!("SKIPPED: {} is not there", path.display());
-        return None;
-    }
-    Some(path)
+    crate::absent::shared(path)
 }
 
 /// What fills the files that a task of the original suite names with something of their kind.

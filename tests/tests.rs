@@ -1,6 +1,7 @@
 //! End-to-end tests.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
+mod absent;
 mod bench;
 mod cache;
 mod cat;

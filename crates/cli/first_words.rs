@@ -3,16 +3,12 @@
 
 use std::path::Path;
 
-use alara_engine::backend::default_threads;
 use alara_harness::Team;
 use anyhow::bail;
 use rustyline::DefaultEditor;
 
-use crate::catalog::{self, Entry, local};
-use crate::{ask, memory, ui};
-
-/// Bytes of a model for each thread of this machine, so that waiting for a token can be borne.
-const BYTES_A_THREAD: u64 = 1_250_000_000;
+use crate::catalog::{self, Machine, local};
+use crate::{ask, ui};
 
 /// What is answered to a greeting, or to a question about alara itself.
 const ABOUT: &str = "\
@@ -187,8 +183,7 @@ fn plain(phrase: &str) -> String {
 /// That the model that ships is a demonstration, and which one of the catalog this machine could have instead.
 pub fn demonstration() -> String {
     let begin = "the model that ships is a small demonstration, and often wrong";
-    let Some(better) = better(catalog::entries().unwrap_or_default(), memory::available(), default_threads())
-    else {
+    let Some(better) = Machine::this().choice(catalog::entries().unwrap_or_default()) else {
         return format!("{begin}; a better one: -m MODEL, `alara models list`");
     };
     let name = &better.name;
@@ -203,17 +198,6 @@ pub fn demonstration() -> String {
             )
         }
     }
-}
-
-/// The largest model of the catalog that knows tools, leaves half of the memory, and is not too slow for so many threads; or the
-/// smallest of those that know tools.
-fn better(entries: &[Entry], memory: Option<u64>, threads: usize) -> Option<&Entry> {
-    let most =
-        memory.map_or(u64::MAX, |memory| memory / 2).min(BYTES_A_THREAD.saturating_mul(threads as u64));
-    let good = || entries.iter().filter(|entry| entry.tools && entry.verified);
-    let size = |entry: &&Entry| entry.size.unwrap_or(u64::MAX);
-    let fits = good().filter(|entry| size(entry) <= most);
-    fits.max_by(|a, b| a.parameters.total_cmp(&b.parameters)).or_else(|| good().min_by_key(size))
 }
 
 /// What a task of one word may mean beside being a task.
@@ -375,18 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_better_model_fits_the_machine() {
-        let entries = catalog::entries().unwrap();
-        let check = |memory: Option<u64>, threads, expected: &str| {
-            assert_eq!(better(entries, memory, threads).map(|entry| entry.name.as_str()), Some(expected));
-        };
-        check(Some(1 << 30), 8, "qwen3-0.6b");
-        check(Some(100), 8, "qwen3-0.6b");
-        check(Some(64 << 30), 1, "qwen3-1.7b");
-        check(Some(6 << 30), 8, "qwen3.5-4b");
-        check(Some(64 << 30), 8, "qwen3.5-9b");
-        let found = better(entries, None, 64).unwrap();
-        assert!(found.tools && found.parameters > 20.0, "{found:?}");
+    fn a_better_model_is_named() {
         assert!(demonstration().starts_with("the model that ships is a small demonstration"));
     }
 

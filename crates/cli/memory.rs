@@ -6,14 +6,23 @@ use std::path::Path;
 /// Bytes that can be had without swapping: what the system has left, or the control group where that is less. `None` where
 /// the system does not say. Pages of files count as free, since they can be given up.
 pub fn available() -> Option<u64> {
-    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| left(&text));
+    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| in_groups(&text));
     system.into_iter().chain(group).min()
 }
 
-/// `MemAvailable` of `/proc/meminfo`, in bytes.
-fn left(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// Bytes that the machine has, whoever uses them now, or that the control group allows where that is less. `None` where the system does
+/// not say.
+pub fn total() -> Option<u64> {
+    let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
+    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let group = group.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
+    system.into_iter().chain(group).min()
+}
+
+/// A field of `/proc/meminfo`, in bytes.
+fn field(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -58,8 +67,10 @@ mod tests {
 
     #[test]
     fn what_the_system_says() {
-        assert_eq!(left("MemTotal:  9 kB\nMemAvailable:   2048 kB\nBuffers: 1 kB\n"), Some(2 << 20));
-        assert_eq!(left("MemTotal: 9 kB\n"), None);
+        let text = "MemTotal:  9 kB\nMemAvailable:   2048 kB\nBuffers: 1 kB\n";
+        assert_eq!(field(text, "MemAvailable:"), Some(2 << 20));
+        assert_eq!(field(text, "MemTotal:"), Some(9 << 10));
+        assert_eq!(field("MemTotal: 9 kB\n", "MemAvailable:"), None);
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
     match error {
         Error::UnknownArchitecture { .. }
         | Error::MissingTensor { .. }
+        | Error::MissingKey { .. }
         | Error::NotUnderstood { .. }
         | Error::TensorType { .. } => Some("`alara models show FILE` tells what the file contains"),
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),

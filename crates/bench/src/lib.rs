@@ -3,6 +3,9 @@
 //! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is recorded. It knows
 //! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
 
+#[cfg(test)]
+#[path = "../../../tests/absent.rs"]
+mod absent;
 mod check;
 pub mod drafts;
 mod error;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::cache::{Cache, Cached};
+use super::choice::choose;
 use super::name::{HubName, Wanted, parts, split};
 use super::{Entry, entries, find, hub, ollama};
 
@@ -100,20 +101,17 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     Ok(of_ollama(name).or_else(cached))
 }
 
-/// The file that is meant, if the cache has it: for a quantization, or none, the one that alone fits.
+/// The file that is meant, if the cache has it: of the repository's files there the one that a download would take.
 pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
-    let wanted = match &name.wanted {
-        Wanted::File(file) => return cache.find(&name.repository, parts(file).first()?, sha256),
-        Wanted::Quantization(quantization) => quantization.to_lowercase(),
-        Wanted::Any => String::new(),
+    let files = match &name.wanted {
+        Wanted::File(file) => parts(file),
+        wanted => {
+            let here = cache.files().into_iter().filter(|cached| cached.repository == name.repository);
+            let files: Vec<String> = here.map(|cached| cached.file).collect();
+            choose(&name.repository, &files, wanted).ok()?.files
+        }
     };
-    let fits = |cached: &Cached| {
-        let file = cached.file.to_lowercase();
-        let first = parts(&cached.file).first() == Some(&cached.file);
-        cached.repository == name.repository && first && file.contains(&wanted) && !file.contains("mmproj")
-    };
-    let mut found = cache.files().into_iter().filter(fits);
-    found.next().filter(|_| found.next().is_none()).map(|cached| cached.path)
+    cache.find(&name.repository, files.first()?, sha256)
 }
 
 /// How much of a model of the catalog has been downloaded, if it is not whole.

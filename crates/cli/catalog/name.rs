@@ -21,13 +21,14 @@ pub enum Wanted {
     File(String),
     /// The one whose name has this quantization in it.
     Quantization(String),
-    /// Q4_K_M, or the only one.
+    /// Q4_K_M, the only one, or what is nearest to it.
     Any,
 }
 
 /// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`, with or without
-/// `hf.co/` or `huggingface.co/` before it, and addresses as the hub's pages have them:
-/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` in place of `resolve`.
+/// `hf:`, `hf.co/` or `huggingface.co/` before it, and addresses as the hub's pages have them:
+/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` in place of `resolve`. As with Ollama, `:latest` is
+/// as good as nothing.
 ///
 /// A name becomes a path of the cache, so nothing that could leave its folder passes.
 impl FromStr for HubName {
@@ -35,6 +36,7 @@ impl FromStr for HubName {
 
     fn from_str(text: &str) -> Result<HubName> {
         let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, rest)| (Some(s), rest));
+        let rest = if scheme.is_none() { rest.strip_prefix("hf:").unwrap_or(rest) } else { rest };
         ensure!(matches!(scheme, None | Some("https" | "hf")), "can't download from {text}");
         let hosts = ["huggingface.co/", "hf.co/", "www.huggingface.co/"];
         let stripped = hosts.iter().find_map(|host| rest.strip_prefix(host));
@@ -54,7 +56,7 @@ impl FromStr for HubName {
         };
         let mut revision = None;
         let wanted = match (parts.next(), after) {
-            (None, None) => Wanted::Any,
+            (None, None | Some("latest")) => Wanted::Any,
             (None, Some(file)) if is_gguf(file) => Wanted::File(file.to_owned()),
             (None, Some(quantization)) => Wanted::Quantization(quantization.to_owned()),
             (Some(path), None) => match path.split('/').collect::<Vec<_>>().as_slice() {
@@ -142,6 +144,9 @@ mod tests {
         check("https://huggingface.co/o/r/tree/dev", "o/r", Some("dev"), Wanted::Any);
         check("o/r-GGUF:Q4_K_M", "o/r-GGUF", None, Wanted::Quantization("Q4_K_M".into()));
         check("hf://o/r:a.gguf", "o/r", None, file("a.gguf"));
+        check("hf:o/r:q4_k_m", "o/r", None, Wanted::Quantization("q4_k_m".into()));
+        check("hf:hf.co/o/r", "o/r", None, Wanted::Any);
+        check("hf.co/o/r:latest", "o/r", None, Wanted::Any);
         check("o/r/sub/a.gguf", "o/r", None, file("sub/a.gguf"));
         check(
             "https://huggingface.co/o/r/resolve/main/Q4/a.gguf?download=true",
@@ -162,6 +167,10 @@ mod tests {
         check("https://example.org/o/r", "is not on the hub");
         check("ftp://o/r", "can't download from");
         check("../r:a.gguf", "is no repository");
+        check("hf:../r", "is no repository");
+        check("hf:o", "no name of the catalog and no repository");
+        check("hf:o/r:../../x", "is no proper name");
+        check("hf:o/r:..%2f..%2fa.gguf", "is no path inside");
         check("o/..:a.gguf", "is no repository");
         check("o/r:../../a.gguf", "is no path inside");
         check("o/r/.git/a.gguf", "is no path inside");

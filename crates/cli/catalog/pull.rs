@@ -7,14 +7,17 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Entry;
 use super::cache::Cache;
+use super::choice::choose;
 use super::error::HubError;
 use super::hub::Hub;
-use super::name::{HubName, Wanted, is_gguf, is_inside, parts, split};
+use super::name::{HubName, Wanted, parts};
 use super::transfer::{Client, Place, Remote};
 use crate::ui::bytes;
 
 /// Who wants to know how it goes.
 pub trait Watcher {
+    /// Something else is taken than what is usual.
+    fn note(&mut self, text: &str);
     /// A file begins: its name and, if the hub told it, its size.
     fn begin(&mut self, file: &str, size: Option<u64>);
     /// So many bytes of it are here.
@@ -45,10 +48,11 @@ pub fn pull(
     let revision = name.revision.as_deref().unwrap_or("main");
     let files = match &name.wanted {
         Wanted::File(file) => parts(file),
-        Wanted::Quantization(quantization) => {
-            chosen(repository, &client.list(repository, revision)?, Some(quantization))?
+        wanted => {
+            let choice = choose(repository, &client.list(repository, revision)?, wanted)?;
+            choice.instead.iter().for_each(|note| watcher.note(note));
+            choice.files
         }
-        Wanted::Any => chosen(repository, &client.list(repository, revision)?, None)?,
     };
     let mut missing = Vec::new();
     for file in &files {
@@ -109,50 +113,6 @@ fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<Path
     })
 }
 
-/// The files of the model that is meant: of that quantization, else of Q4_K_M, else the only one.
-fn chosen(repository: &str, files: &[String], quantization: Option<&str>) -> Result<Vec<String>> {
-    let model = |file: &&String| {
-        is_gguf(file) && is_inside(file) && !file.to_lowercase().contains("mmproj") && is_first(file)
-    };
-    let models: Vec<&String> = files.iter().filter(model).collect();
-    ensure!(!models.is_empty(), "{repository} has no GGUF file: it can't be run as it is");
-    let of = |wanted: &str| -> Vec<&String> {
-        // Q4_K must not be found in Q4_K_M, nor 4B in 14B.
-        let word = |file: &str| {
-            let upper = file.to_uppercase().replace('/', "-");
-            let stem = upper.trim_end_matches(".GGUF");
-            let stem =
-                stem.rsplit_once("-OF-").and_then(|(stem, _)| stem.rsplit_once('-')).map_or(stem, |s| s.0);
-            let wanted = wanted.to_uppercase();
-            stem.strip_suffix(&wanted)
-                .is_some_and(|before| before.is_empty() || before.ends_with(['-', '.', '_']))
-        };
-        models.iter().copied().filter(|file| word(file)).collect()
-    };
-    let found = match quantization {
-        Some(quantization) => of(quantization),
-        None if models.len() == 1 => models.clone(),
-        None => of("Q4_K_M"),
-    };
-    let list = || models.iter().map(|file| format!("\n  {file}")).collect::<String>();
-    match found.as_slice() {
-        [file] => Ok(parts(file)),
-        [] => bail!(
-            "{repository} has no {} file; it has{}\nhint: alara models pull {repository}:FILE",
-            quantization.unwrap_or("Q4_K_M"),
-            list()
-        ),
-        [one, other, ..] => bail!(
-            "{repository} has more than one such file: {one}, {other}\nhint: alara models pull {repository}:{one}"
-        ),
-    }
-}
-
-/// Whether it is a model in one file or the first part of one.
-fn is_first(file: &str) -> bool {
-    split(file).is_none_or(|_| parts(file).first().is_some_and(|first| first == file))
-}
-
 /// Held while a file is downloaded, so that two don't write it at once.
 fn lock(path: &Path, file: &str) -> Result<File> {
     let failed = || format!("can't write {}", path.display());
@@ -201,44 +161,5 @@ pub fn free(folder: &Path) -> Option<u64> {
     {
         let _ = folder;
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_that_is_meant() {
-        let files: Vec<String> = [
-            "README.md",
-            "mmproj-F16.gguf",
-            "x-14B-Q4_K.gguf",
-            "x-14B-Q4_K_M.gguf",
-            "x-14B.Q8_0.gguf",
-            "BF16/x-14B-BF16-00001-of-00002.gguf",
-            "BF16/x-14B-BF16-00002-of-00002.gguf",
-            "UD-Q2_K_XL/x-14B-UD-Q2_K_XL.gguf",
-        ]
-        .map(String::from)
-        .into();
-        let check = |quantization: Option<&str>, expected: &[&str]| {
-            assert_eq!(chosen("o/r", &files, quantization).unwrap(), expected, "{quantization:?}");
-        };
-        check(None, &["x-14B-Q4_K_M.gguf"]);
-        check(Some("q4_k_m"), &["x-14B-Q4_K_M.gguf"]);
-        check(Some("Q4_K"), &["x-14B-Q4_K.gguf"]);
-        check(Some("Q8_0"), &["x-14B.Q8_0.gguf"]);
-        check(Some("BF16"), &["BF16/x-14B-BF16-00001-of-00002.gguf", "BF16/x-14B-BF16-00002-of-00002.gguf"]);
-        check(Some("UD-Q2_K_XL"), &["UD-Q2_K_XL/x-14B-UD-Q2_K_XL.gguf"]);
-        let fails = |files: &[String], quantization, words: &str| {
-            let error = chosen("o/r", files, quantization).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        };
-        fails(&files, Some("Q5_K_M"), "has no Q5_K_M file; it has\n  x-14B-Q4_K.gguf\n");
-        fails(&files[..2], None, "has no GGUF file");
-        let double = ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"].map(String::from);
-        fails(&double, None, "more than one");
-        assert_eq!(chosen("o/r", &files[4..5], None).unwrap(), ["x-14B.Q8_0.gguf"]);
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::gguf::Gguf;
+use crate::nearest::nearest;
 use crate::tokenizer::TokenizerFacts;
 use crate::{Error, Result, role};
 
@@ -317,7 +318,7 @@ impl Architecture {
             role::check(gguf)?;
             return Err(Error::MissingKey { file: gguf.name().into(), key: "general.architecture".into() });
         };
-        let mut known = Vec::new();
+        let (mut known, mut others) = (Vec::new(), Vec::new());
         for (file, text) in files {
             let wrong = |message: String| Error::ArchitectureFile { name: file.clone(), message };
             let mut document: Value =
@@ -340,6 +341,7 @@ impl Architecture {
                 return architecture.over_every();
             }
             known.push(architecture.architecture);
+            others.extend(architecture.accepts);
         }
         // Files that lie beside models have architectures of their own.
         role::check(gguf)?;
@@ -347,12 +349,20 @@ impl Architecture {
         Err(Error::UnknownArchitecture {
             file: gguf.name().into(),
             name: name.into(),
+            near: nearest(name, known.iter().chain(&others).map(String::as_str))
+                .map(|near| format!("; of those that are, {near} is most like it"))
+                .unwrap_or_default(),
             known: known.join(", "),
         })
     }
 }
 
 impl Architecture {
+    /// Whether an architecture file is called so.
+    pub fn is_known(name: &str) -> bool {
+        FILES.get_file(format!("{name}.yaml")).is_some()
+    }
+
     /// Lays what holds for every architecture under this one.
     fn over_every(mut self) -> Result<Self> {
         let every: Every = serde_saphyr::from_str(EVERY).map_err(|error| Error::ArchitectureFile {

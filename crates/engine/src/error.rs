@@ -34,7 +34,7 @@ pub enum Error {
         reason: String,
     },
     /// No architecture file accepts the model.
-    #[error("{file}: the architecture `{name}` is not supported (supported: {known})")]
+    #[error("{file}: the architecture `{name}` is not supported{near} (supported: {known})")]
     UnknownArchitecture {
         /// The model file.
         file: String,
@@ -42,6 +42,8 @@ pub enum Error {
         name: String,
         /// The names that are known.
         known: String,
+        /// The one of them that is most like it, if any is, as a part of the sentence.
+        near: String,
     },
     /// An embedded architecture file is wrong.
     #[error("architecture file {name}: {message}")]

@@ -2,6 +2,9 @@
 //!
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
+#[cfg(test)]
+#[path = "../../../tests/absent.rs"]
+mod absent;
 pub mod architecture;
 pub mod backend;
 pub mod cache;

@@ -395,23 +395,14 @@ fn done(events: alara_engine::Events) -> alara_engine::Result<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
     use std::sync::Arc;
 
     fn model(case: &str) -> Option<Gguf> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
-        let shared = shared.unwrap_or_else(|| root.join("../shared")).join("fixtures/arch");
-        let own = root.join("tests/fixtures/arch");
-        let path =
-            [own, shared].iter().map(|folder| folder.join(case).join("model.gguf")).find(|it| it.is_file());
-        match path {
-            Some(path) => Some(Gguf::open(&path).expect("it is a model")),
-            None => {
-                println!("SKIPPED: no fixture {case}");
-                None
-            }
-        }
+        let own = root.join("tests/fixtures/arch").join(case).join("model.gguf");
+        let shared = || crate::absent::shared(&format!("fixtures/arch/{case}/model.gguf"));
+        let path = Some(own).filter(|own| own.is_file()).or_else(shared)?;
+        Some(Gguf::open(&path).expect("it is a model"))
     }
 
     /// Three agents that share skills get what an endless cache would give, whatever state the model has.

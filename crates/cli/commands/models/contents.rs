@@ -9,11 +9,14 @@ use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
 use alara_engine::memory::{Footprint, Parts};
+use alara_engine::nearest;
 use alara_engine::offload::Offload;
 use alara_engine::placement::Placement;
 use alara_engine::tokenizer::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
+
+use crate::catalog::{Entry, entries};
 
 /// The answer of `alara models show`; its fields are those of `--json`.
 #[derive(Serialize)]
@@ -34,6 +37,9 @@ pub struct Contents {
     pub chat_template: Template,
     /// Why alara can't run the model; empty if it can.
     pub problems: Vec<String>,
+    /// Of a model that can't run: models of the catalog that are most like it, nearest size first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nearest: Vec<String>,
     /// Where the model could be loaded.
     pub memory: Option<Memory>,
     /// What would go on the GPU that was asked for.
@@ -173,6 +179,11 @@ impl Contents {
             Some(memory) => place(gguf, memory.context, kv, offload)?,
             None => None,
         };
+        let parameters = gguf.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.values()));
+        let nearest = match &architecture {
+            Some(architecture) if !problems.is_empty() => nearest(entries()?, architecture, parameters),
+            _ => Vec::new(),
+        };
         Ok(Contents {
             file: gguf.name().to_owned(),
             parts: gguf.parts(),
@@ -180,7 +191,7 @@ impl Contents {
             name: text("general.name"),
             sizes: sizes(gguf, architecture.as_deref().unwrap_or_default()),
             architecture,
-            parameters: gguf.tensors().fold(0, |sum, tensor| sum.saturating_add(tensor.values())),
+            parameters,
             tensor_count: gguf.tensors().len(),
             memory,
             placement,
@@ -194,9 +205,21 @@ impl Contents {
                     .map(|format| format.name),
             },
             problems,
+            nearest,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },
         })
     }
+}
+
+/// Names of those of `entries` whose architecture is this one, or most like it, nearest size first; three at most.
+fn nearest(entries: &[Entry], architecture: &str, parameters: u64) -> Vec<String> {
+    let known = entries.iter().map(|entry| entry.architecture.as_str());
+    let Some(near) = nearest::nearest(architecture, known) else { return Vec::new() };
+    let mut alike: Vec<&Entry> = entries.iter().filter(|entry| entry.architecture == near).collect();
+    // Which is so many times as large or as small.
+    let far = |entry: &Entry| (entry.parameters * 1e9 / (parameters.max(1) as f64)).ln().abs();
+    alike.sort_by(|a, b| far(a).total_cmp(&far(b)));
+    alike.into_iter().take(3).map(|entry| entry.name.clone()).collect()
 }
 
 fn tensor(info: &alara_engine::gguf::TensorInfo) -> Tensor {
@@ -343,25 +366,77 @@ mod tests {
         assert!(small.gpu.is_none() && small.refusal.unwrap().contains("but 1.0 MiB can be had"));
     }
 
+    /// A file without some keys and tensors.
+    fn without(gguf: &Gguf, names: &[&str]) -> Writer {
+        let kept = |name: &str| !names.contains(&name);
+        let metadata = gguf.metadata().iter().filter(|(key, _)| kept(key));
+        let writer = metadata.fold(Writer::new(), |writer, (key, value)| writer.meta(key, value.clone()));
+        let tensors = gguf.tensors().filter(|info| kept(&info.name));
+        tensors.fold(writer, |writer, info| {
+            writer.tensor(&info.name, &info.shape, info.kind, gguf.data(info).to_vec())
+        })
+    }
+
     #[test]
     fn what_stands_against_running() {
-        fn check(writer: &Writer, expected: &[&str]) {
+        #[track_caller]
+        fn check(writer: &Writer, expected: &[&str], near: &str) {
             let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
             let contents = Contents::of(&gguf, None, KvType::F16, true, &Offload::cpu()).unwrap();
-            assert_eq!(contents.problems, expected);
+            assert_eq!(contents.problems.len(), expected.len(), "{:?}", contents.problems);
+            for (problem, words) in contents.problems.iter().zip(expected) {
+                assert!(problem.contains(words), "{problem:?} lacks {words:?}");
+            }
+            assert_eq!(contents.nearest.first().map_or("", String::as_str), near);
         }
-        let whole =
-            || Writer::copy_of(&open("qwen3-exact")).meta("tokenizer.chat_template", "{{ messages }}");
-        check(&whole(), &[]);
+        let qwen = open("qwen3-exact");
+        let template = |writer: Writer| writer.meta("tokenizer.chat_template", "{{ messages }}");
+        let whole = || template(Writer::copy_of(&qwen));
+        let tensor = |name: &str, kind| whole().tensor(name, &[8], kind, [0; 32]);
+        check(&whole(), &[], "");
         // Nobody reads it.
-        check(&whole().tensor("v.odd", &[3], TensorType(97), [0; 32]), &[]);
+        check(&tensor("v.odd", TensorType(97)), &[], "");
+        let words = "is no language model but a vocabulary without weights; name the file of a model; a vocabulary serves `alara debug \
+                     tokenize` alone";
+        check(&Writer::new(), &[words, "test.gguf has no metadata key tokenizer.ggml.model"], "");
+
+        // What is missing is told by its name, and so is what comes nearest.
+        let missing = |name: &str| template(without(&qwen, &[name]));
         check(
-            &Writer::new(),
-            &[
-                "test.gguf is no language model but a vocabulary without weights; name the file of a model; a \
-                 vocabulary serves `alara debug tokenize` alone",
-                "test.gguf has no metadata key tokenizer.ggml.model",
-            ],
+            &missing("blk.2.attn_q.weight"),
+            &["the tensor `blk.2.attn_q.weight` is missing"],
+            "qwen3-0.6b",
         );
+        check(
+            &missing("qwen3.context_length"),
+            &["the metadata key `qwen3.context_length` is missing"],
+            "qwen3-0.6b",
+        );
+        check(&missing("tokenizer.ggml.pre"), &["tokenizer.ggml.pre"], "qwen3-0.6b");
+        check(&tensor("blk.0.odd.weight", TensorType::F32), &["the tensor `blk.0.odd.weight`"], "qwen3-0.6b");
+        check(&whole().meta("qwen3.odd", 3u32), &["the metadata key `qwen3.odd`"], "qwen3-0.6b");
+        check(
+            &whole().meta("tokenizer.ggml.pre", "qwen22"),
+            &[
+                "\"qwen22\" (tokenizer.ggml.pre), which is not among the 91 known ones, did you mean \"qwen2\"?",
+            ],
+            "qwen3-0.6b",
+        );
+        check(
+            &whole().meta("general.architecture", "qwen3vl"),
+            &[
+                "the architecture `qwen3vl` is not supported; of those that are, qwen3 is most like it (supported: ",
+            ],
+            "qwen3-0.6b",
+        );
+        check(&whole().meta("general.architecture", "nothing-like-it"), &["the architecture"], "");
+    }
+
+    #[test]
+    fn the_nearest_are_of_the_same_family_and_size() {
+        let near = |architecture: &str, parameters| nearest(entries().unwrap(), architecture, parameters);
+        assert_eq!(near("qwen3", 9_000_000_000), ["qwen3-8b", "qwen3-4b", "qwen3-1.7b"]);
+        assert_eq!(near("gptoss", 120_000_000_000), ["gpt-oss-20b"]);
+        assert_eq!(near("mamba2", 1 << 30), [""; 0]);
     }
 }

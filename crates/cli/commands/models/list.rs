@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::printable;
 use crate::catalog::local::{self, Local, Source};
-use crate::catalog::{Entry, entries, hub, ollama};
+use crate::catalog::{Entry, Machine, entries, hub, ollama};
 use crate::ui;
 
 /// List the models that alara knows by name, and those that are on this machine: in Hugging Face's cache, and Ollama's
@@ -24,16 +24,27 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let models = local::models()?;
     let here = |entry: &Entry| models.iter().any(|model| model.catalog.as_ref() == Some(&entry.name));
     let known: Vec<&Entry> = entries()?.iter().filter(|entry| !args.local || here(entry)).collect();
+    let machine = Machine::this();
+    let choice = machine.choice(entries()?).map(|entry| entry.name.as_str());
     let hub = hub::cache_folder()?;
     let ollama = ollama::folder();
     if args.json {
-        let all = json!({"catalog": known, "local": models, "hub_cache": hub, "ollama": ollama});
+        let known: Vec<Value> =
+            known.iter().map(|entry| described(entry, machine.fits(entry), choice)).collect();
+        let all = json!({"memory": machine.memory, "catalog": known, "local": models, "hub_cache": hub, "ollama": ollama});
         ui::line(&serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
     if !known.is_empty() {
-        let header = ["catalog", "parameters", "quantization", "size", "context", "tools", "score", "here"];
-        ui::table(&header, known.iter().map(|entry| row(entry, &models)));
+        let header =
+            ["catalog", "parameters", "quantization", "size", "fits", "context", "tools", "score", "here"];
+        let fit = |entry: &Entry| match machine.fits(entry) {
+            _ if choice == Some(entry.name.as_str()) => "take this",
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
+        ui::table(&header, known.iter().map(|entry| row(entry, fit(entry), &models)));
         ui::line("");
     }
     let other: Vec<&Local> = models.iter().filter(|model| model.catalog.is_none()).collect();
@@ -54,6 +65,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(folder) => format!("Ollama: {}", folder.display()),
         None => "Ollama: not found".to_owned(),
     });
+    if let Some(memory) = machine.memory.filter(|_| !args.local) {
+        let taken = choice.map_or_else(String::new, |name| format!("; to begin with, take {name}"));
+        ui::line(&format!("this machine: {} of memory{taken}", ui::bytes(memory)));
+    }
     if !args.local {
         ui::line(
             "`alara models pull NAME` downloads one. Scores of different benchmarks don't compare: --json tells which.",
@@ -62,7 +77,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(entry: &Entry, models: &[Local]) -> Vec<String> {
+/// An entry as JSON: what its file says, and what that means on this machine.
+fn described(entry: &Entry, fits: Option<bool>, choice: Option<&str>) -> Value {
+    let mut described = json!(entry);
+    described["fits"] = json!(fits);
+    described["choice"] = json!(choice == Some(entry.name.as_str()));
+    described
+}
+
+fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     let own = models.iter().filter(|model| model.catalog.as_ref() == Some(&entry.name));
     let mut places: Vec<&str> = own.map(|model| place(model.source)).collect();
     places.dedup();
@@ -79,9 +102,13 @@ fn row(entry: &Entry, models: &[Local]) -> Vec<String> {
     });
     vec![
         entry.name.clone(),
-        format!("{} B", entry.parameters),
+        match entry.active {
+            Some(active) => format!("{} B, {active} a token", entry.parameters),
+            None => format!("{} B", entry.parameters),
+        },
         entry.quantization.clone(),
         entry.size.map_or_else(|| "unknown".to_owned(), ui::bytes),
+        fit.to_owned(),
         entry.context.to_string(),
         if entry.tools { "native" } else { "no" }.to_owned(),
         score,

@@ -16,7 +16,8 @@ use crate::ui;
 /// HF_TOKEN an account; HF_HUB_OFFLINE=1 forbids the network.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name of `alara models list`, or OWNER/NAME, OWNER/NAME:Q4_K_M, OWNER/NAME:FILE.gguf, or the address of a file
+    /// A name of `alara models list`, or of any repository hf:OWNER/NAME (its Q4_K_M file, or what is nearest to it), hf:OWNER/NAME:Q6_K,
+    /// hf:OWNER/NAME:FILE.gguf, or the address of a file; hf.co/ serves as hf:, and so does nothing
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
@@ -53,6 +54,10 @@ struct Display {
 }
 
 impl Watcher for Display {
+    fn note(&mut self, text: &str) {
+        ui::note(text);
+    }
+
     fn begin(&mut self, file: &str, size: Option<u64>) {
         let told = size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
         ui::note(&format!("downloading {file}{told}"));

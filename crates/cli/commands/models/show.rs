@@ -106,6 +106,13 @@ fn print(c: &Contents) {
     for problem in &c.problems {
         field("", problem);
     }
+    if !c.problems.is_empty() {
+        let known = "`alara models list` names models that run";
+        match c.nearest.is_empty() {
+            true => field("instead", known),
+            false => field("instead", &format!("the nearest that run: {}; {known}", c.nearest.join(", "))),
+        }
+    }
     if !c.tensors.is_empty() {
         ui::line("");
         ui::table(

@@ -334,18 +334,9 @@ fn tool(name: &str) -> Tool {
 fn template(name: &str) -> Option<ChatTemplate> {
     let path = match name.strip_suffix(".jinja") {
         Some(_) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates")).join(name),
-        None => {
-            let shared = std::env::var_os("ALARA_SHARED").map_or_else(
-                || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-                PathBuf::from,
-            );
-            shared.join("fixtures/chat/templates").join(format!("{name}.jinja"))
-        }
+        None => crate::absent::shared(&format!("fixtures/chat/templates/{name}.jinja"))?,
     };
-    let Ok(source) = std::fs::read_to_string(&path) else {
-        println!("SKIPPED: no template {}", path.display());
-        return None;
-    };
+    let source = std::fs::read_to_string(path).unwrap();
     let variables: Map<String, Value> = Map::from_iter([("reasoning".to_owned(), true.into())]);
     Some(ChatTemplate::new(&source, "<s>", "</s>").unwrap().with_variables(variables))
 }

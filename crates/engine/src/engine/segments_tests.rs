@@ -43,12 +43,7 @@ fn tails() -> Vec<Vec<Message>> {
 fn templates() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders = vec![root.join("models/templates")];
-    let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| root.join("../shared")).join("fixtures/chat/templates");
-    match shared.is_dir() {
-        true => folders.push(shared),
-        false => println!("SKIPPED: no templates in {} (set ALARA_SHARED)", shared.display()),
-    }
+    folders.extend(crate::absent::shared("fixtures/chat/templates"));
     let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "jinja"));

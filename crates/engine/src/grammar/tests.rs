@@ -356,13 +356,7 @@ proptest! {
 
 /// The tokenizer of a vocabulary in the shared folder.
 fn shared_vocabulary(name: &str) -> Option<Tokenizer> {
-    let shared = std::env::var("ALARA_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-    let file = std::path::PathBuf::from(shared).join(format!("fixtures/tokenizer/vocabs/{name}.gguf"));
-    if !file.exists() {
-        println!("SKIPPED: no vocabulary {}", file.display());
-        return None;
-    }
+    let file = crate::absent::shared(&format!("fixtures/tokenizer/vocabs/{name}.gguf"))?;
     Some(Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap())
 }
 

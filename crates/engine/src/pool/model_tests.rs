@@ -474,14 +474,7 @@ fn so_it_does_on_the_gpu_within_rounding() {
 
 #[test]
 fn so_it_does_for_all_models_of_the_fixtures() {
-    let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    for name in ["fixtures/arch", "fixtures/arch-more"] {
-        let cases = shared.join(name);
-        if !cases.is_dir() {
-            println!("SKIPPED: no {name} in {} (set ALARA_SHARED)", shared.display());
-            continue;
-        }
+    for cases in ["fixtures/arch", "fixtures/arch-more"].into_iter().filter_map(crate::absent::shared) {
         check_all(&cases, 20);
     }
 }

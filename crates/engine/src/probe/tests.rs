@@ -183,14 +183,7 @@ fn shared() -> Option<PathBuf> {
 }
 
 fn shared_folder(name: &str) -> Option<PathBuf> {
-    let shared = std::env::var_os("ALARA_SHARED").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"));
-    let cases = shared.join("fixtures").join(name);
-    if cases.is_dir() {
-        return Some(cases);
-    }
-    eprintln!("skipped: no cases in {} (set ALARA_SHARED)", cases.display());
-    None
+    crate::absent::shared(&format!("fixtures/{name}"))
 }
 
 fn cases(folder: &Path) -> Vec<Case> {

@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -221,23 +219,15 @@ proptest! {
 }
 
 fn records(file: &str) -> Vec<Value> {
-    let shared = std::env::var_os("ALARA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let path = shared.join("fixtures/chat").join(file);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIPPED: no fixture {}", path.display());
-        return Vec::new();
-    };
+    let Some(path) = crate::absent::shared(&format!("fixtures/chat/{file}")) else { return Vec::new() };
+    let text = std::fs::read_to_string(path).unwrap();
     text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The source of one of the fixtures' templates.
 fn template(name: &str) -> String {
-    let shared = std::env::var("ALARA_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-    std::fs::read_to_string(format!("{shared}/fixtures/chat/templates/{name}.jinja")).unwrap()
+    let path = crate::absent::shared(&format!("fixtures/chat/templates/{name}.jinja")).unwrap();
+    std::fs::read_to_string(path).unwrap()
 }
 
 fn message(pieces: Vec<Parsed>) -> Value {

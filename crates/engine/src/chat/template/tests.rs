@@ -16,16 +16,7 @@ const EXCEPTIONS: [(&str, &str); 1] = [(
 )];
 
 fn fixtures() -> Option<PathBuf> {
-    let shared = std::env::var_os("ALARA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let chat = shared.join("fixtures/chat");
-    if !chat.is_dir() {
-        println!("SKIPPED: no fixtures at {}", chat.display());
-        return None;
-    }
-    Some(chat)
+    crate::absent::shared("fixtures/chat")
 }
 
 /// What a record expects: a prompt, the template's own refusal, or any failure (whose wording is Python's).

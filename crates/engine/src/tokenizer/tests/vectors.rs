@@ -25,14 +25,7 @@ struct Case {
 
 /// The vocabularies and cases of the fixtures, if they are here.
 fn fixtures() -> Option<PathBuf> {
-    let shared = std::env::var("ALARA_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").to_owned());
-    let dir = PathBuf::from(shared).join("fixtures/tokenizer");
-    if dir.exists() {
-        return Some(dir);
-    }
-    println!("SKIPPED: no fixtures/tokenizer in $ALARA_SHARED");
-    None
+    crate::absent::shared("fixtures/tokenizer")
 }
 
 /// A vocabulary, perhaps with another splitting rule. `None` for the one that the fixtures leave out.
@@ -185,7 +178,8 @@ fn vectors_of_a_real_wordpiece_vocabulary() {
     let Some(dir) = fixtures() else { return };
     let models = std::env::var("ALARA_REAL_MODELS").unwrap_or_default();
     let Ok(json) = std::fs::read(Path::new(&models).join("all-MiniLM-L6-v2/tokenizer.json")) else {
-        return println!("SKIPPED: no all-MiniLM-L6-v2 in $ALARA_REAL_MODELS");
+        let how = "ALARA_REAL_MODELS names their folder";
+        return crate::absent::skipped("real models", "all-MiniLM-L6-v2/tokenizer.json", how);
     };
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let mut pieces: Vec<(u64, &str)> = (json["model"]["vocab"].as_object().unwrap().iter())

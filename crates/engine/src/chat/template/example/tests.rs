@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use serde_json::json;
 
 use super::*;
@@ -93,16 +91,8 @@ fn endless_schemas_have_an_end() {
 }
 
 fn shared(path: &str) -> Option<String> {
-    let shared = std::env::var_os("ALARA_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let path = shared.join("fixtures").join(path);
-    let text = std::fs::read_to_string(&path).ok();
-    if text.is_none() {
-        println!("SKIPPED: no fixture {}", path.display());
-    }
-    text
+    let path = crate::absent::shared(&format!("fixtures/{path}"))?;
+    Some(std::fs::read_to_string(path).unwrap())
 }
 
 fn is_valid(schema: &Value, example: &Value) -> Option<bool> {

@@ -5,13 +5,8 @@ use std::time::{Duration, Instant};
 use super::*;
 
 fn records(file: &str) -> Option<Vec<Value>> {
-    let shared = std::env::var("ALARA_SHARED")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-    let path = std::path::PathBuf::from(shared).join("fixtures/schema").join(file);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("SKIPPED: no {}", path.display());
-        return None;
-    };
+    let path = crate::absent::shared(&format!("fixtures/schema/{file}"))?;
+    let text = std::fs::read_to_string(path).unwrap();
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
