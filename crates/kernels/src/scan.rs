@@ -185,7 +185,7 @@ for_each_wide! {
                             }
                             (1, 2..) => pass::<W, 2, 1>(state, stride, [row(i), row(i + 1)]),
                             (1, _) => pass::<W, 1, 1>(state, stride, [row(i)]),
-                            _ => one_column(state, stride, row(i)),
+                            _ => one_column(state, stride, &mut row(i)),
                         };
                     }
                 }
@@ -249,7 +249,7 @@ unsafe fn pass<W: Wide, const T: usize, const N: usize>(
 
 /// The same for one row and one column.
 #[inline(always)]
-fn one_column(state: &mut [f32], stride: usize, row: Row) -> usize {
+fn one_column(state: &mut [f32], stride: usize, row: &mut Row) -> usize {
     let (written, mut given) = (row.step * row.x[0], 0f32);
     for ((&b, &c), held) in row.b.iter().zip(row.c).zip(state.iter_mut().step_by(stride)) {
         *held = b.mul_add(written, row.decay * *held);

@@ -175,13 +175,13 @@ impl Part<'_> {
                             supers_avx2::<8, 1, true>(panel, parts, false, F::MINIMA, fresh, sums);
                         }
                         (true, 1) => {
-                            supers_avx2::<4, 1, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
+                            supers_avx2::<4, 1, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
                         (true, 2..4) => {
                             supers_avx2::<4, 2, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
                         (true, _) => {
-                            supers_avx2::<4, 4, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
+                            supers_avx2::<4, 4, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
                         (false, ..4) => {
                             supers_avx2::<8, 1, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
@@ -190,7 +190,7 @@ impl Part<'_> {
                             supers_avx2::<8, 4, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
                         (false, _) => {
-                            supers_avx2::<8, 8, false>(panel, parts, lowered, F::MINIMA, fresh, sums)
+                            supers_avx2::<8, 8, false>(panel, parts, lowered, F::MINIMA, fresh, sums);
                         }
                     }
                 }

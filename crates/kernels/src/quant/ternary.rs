@@ -15,7 +15,7 @@ pub(crate) struct TQ2_0;
 #[inline(always)]
 fn digit(byte: u8, at: usize) -> u8 {
     let rest = byte.wrapping_mul([1, 3, 9, 27, 81][at]);
-    (u16::from(rest) * 3 >> 8) as u8
+    ((u16::from(rest) * 3) >> 8) as u8
 }
 
 impl Super for TQ1_0 {
