@@ -245,9 +245,9 @@ mod tests {
     #[test]
     fn a_temperature_grows_where_a_stretch_is_full() {
         let of = |offset, position| Temperature { scale: 0.1, step: 8192, offset }.at(position);
-        let grown = 1.0 + 0.1 * 2f32.ln();
-        assert_eq!([of(0, 0), of(0, 8191), of(0, 8192)], [1.0, 1.0, grown]);
-        assert_eq!([of(1, 0), of(1, 8190), of(1, 8191)], [1.0, 1.0, grown]);
-        assert_eq!(of(1, 16383), 1.0 + 0.1 * 3f32.ln());
+        assert_eq!([of(0, 0), of(0, 8191), of(1, 0), of(1, 8190)], [1.0; 4]);
+        for (found, stretches) in [(of(0, 8192), 2f32), (of(1, 8191), 2.0), (of(1, 16383), 3.0)] {
+            assert!((found - 1.0 - 0.1 * stretches.ln()).abs() < 1e-6, "{found}");
+        }
     }
 }
