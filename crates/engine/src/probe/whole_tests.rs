@@ -285,7 +285,7 @@ fn one_set_of_divisors_alone_is_refused() {
             .fold(writer, |writer, (name, data)| writer.tensor(name, &[pairs], TensorType::F32, data.clone()))
     };
     let [short, long] = [factors("short", 1.0), factors("long", 4.0)];
-    let error = refusal(with(&[long.clone()], 16));
+    let error = refusal(with(std::slice::from_ref(&long), 16));
     assert!(error.contains("`rope_factors_short.weight`"), "{error}");
     let both = [short, long];
     let plain = logits(Writer::copy_of(&phi));
