@@ -15,7 +15,6 @@ use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::draft::{Draft, Ground, Odds, Other};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::{Gguf, Writer};
-use crate::probe::not_yet::NOT_YET;
 
 /// Rows of a step: small, so that prompts take several.
 pub(super) const BUDGET: usize = 48;
@@ -365,10 +364,7 @@ fn operations(default: usize) -> usize {
 
 fn models(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().join("model.gguf"));
-    let not_yet = |path: &PathBuf| {
-        NOT_YET.iter().any(|name| path.parent().is_some_and(|folder| folder.ends_with(name)))
-    };
-    let mut models: Vec<PathBuf> = entries.filter(|path| path.exists() && !not_yet(path)).collect();
+    let mut models: Vec<PathBuf> = entries.filter(|path| path.exists()).collect();
     if let Some(only) = std::env::var_os("ALARA_CASE") {
         models.retain(|path| path.to_string_lossy().contains(&*only.to_string_lossy()));
     }

@@ -177,8 +177,6 @@ fn pool<B: Backend>(model: &Model, backend: B) -> Result<Pool<B>> {
 }
 
 #[cfg(test)]
-pub mod not_yet;
-#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod whole_tests;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::not_yet::NOT_YET;
 use super::{Probe, Settings};
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
@@ -203,27 +202,14 @@ fn cases(folder: &Path) -> Vec<Case> {
     found
 }
 
-/// Those of more families, which are or are not expected to agree.
-fn more_cases(agree: bool) -> Vec<Case> {
-    let all = shared_folder("arch-more").map_or_else(Vec::new, |folder| cases(&folder));
-    all.into_iter().filter(|case| NOT_YET.contains(&&*case.name) != agree).collect()
+/// Those of more families.
+fn more_cases() -> Vec<Case> {
+    shared_folder("arch-more").map_or_else(Vec::new, |folder| cases(&folder))
 }
 
 fn all_cases() -> Vec<Case> {
     let folders = [Some(own()), shared()].into_iter().flatten();
-    folders.flat_map(|folder| cases(&folder)).chain(more_cases(true)).collect()
-}
-
-/// What agrees leaves the list.
-#[test]
-fn what_is_said_not_to_agree_yet_does_not() {
-    for case in more_cases(false) {
-        let settings = Settings { kv: KvType::F32, threads: 1, ..Settings::default() };
-        let Ok(mut probe) = Probe::load(&case.gguf, 128, &settings) else { continue };
-        let logits = case.logits(&mut probe, 20);
-        let agrees = case.agrees(&logits, case.reference.tolerance.max_abs, "though it is not expected to");
-        assert!(agrees.is_err(), "{} agrees: take it off the list of those that do not yet", case.name);
-    }
+    folders.flat_map(|folder| cases(&folder)).chain(more_cases()).collect()
 }
 
 #[test]
@@ -335,7 +321,7 @@ fn greedy_continuations_are_the_reference_s() {
 #[test]
 fn the_residual_stream_agrees_after_every_block() {
     let shared = shared().map_or_else(Vec::new, |folder| cases(&folder));
-    let all = shared.into_iter().chain(more_cases(true));
+    let all = shared.into_iter().chain(more_cases());
     // Deep models have none.
     for case in all.filter(|case| case.exact() && case.folder.join("layers.f32").exists()) {
         let expected = case.floats("layers.f32");
