@@ -22,7 +22,8 @@ struct Reference {
     /// llama.cpp's perplexity over them.
     perplexity: f64,
     prompt: String,
-    /// The 64 tokens that most likely follow the prompt, one after the other, as text.
+    /// The 64 tokens that most likely follow the prompt, one after the other, as text. llama.cpp's by AVX2; where two are almost as
+    /// likely it says another by other instruction sets, which alara does not.
     greedy: String,
 }
 
