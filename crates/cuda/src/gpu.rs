@@ -142,7 +142,8 @@ impl Gpu {
         self.device.cuda_stream().context().bind_to_thread().expect("the GPU that was found");
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: it asks the driver, whose context is this thread's.
-        unsafe { result::malloc_host(bytes, flags) }.map_or(std::ptr::null_mut(), |at| at.cast())
+        unsafe { result::malloc_host(bytes, flags) }
+            .map_or(std::ptr::null_mut(), <*mut std::ffi::c_void>::cast)
     }
 
     /// Ends what [`Gpu::shared_memory`] gave.

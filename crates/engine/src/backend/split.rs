@@ -4,18 +4,22 @@
 //! where the blocks on the host end and where its logits are read; the table of embeddings stays on the host, which looks up a
 //! row as fast as anybody.
 
+mod side;
+
 use std::cell::Cell;
-use std::ops::Deref;
 use std::time::Duration;
+
+pub use side::Side;
+use side::{Carried, apart};
 
 use super::{
     AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads,
     KvType, Numbers, Part, Queries, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step, try_map,
 };
+use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
-use crate::{Error, Result};
 
 /// Computes with `D` from block number `first` on, with `H` before.
 #[derive(Debug)]
@@ -26,57 +30,6 @@ pub struct Split<D, H> {
     first: usize,
     /// Whether the part that is being loaded goes there.
     on_device: Cell<bool>,
-}
-
-/// What lies on one of the two sides.
-#[derive(Debug)]
-pub enum Side<D, H> {
-    /// On the device.
-    Device(D),
-    /// On the host.
-    Host(H),
-}
-
-/// An activation where it is wanted: it was there, or was carried over.
-#[derive(Debug)]
-enum Carried<'a, T> {
-    There(&'a T),
-    Over(T),
-}
-
-impl<T> Deref for Carried<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match self {
-            Carried::There(x) => x,
-            Carried::Over(x) => x,
-        }
-    }
-}
-
-impl<D, H> Side<D, H> {
-    /// What lies on the device.
-    fn device(&self) -> Result<&D> {
-        match self {
-            Side::Device(it) => Ok(it),
-            Side::Host(_) => Err(apart()),
-        }
-    }
-
-    /// What lies on the host.
-    fn host(&self) -> Result<&H> {
-        match self {
-            Side::Host(it) => Ok(it),
-            Side::Device(_) => Err(apart()),
-        }
-    }
-}
-
-/// A block's weights lie on one side, all of them, so this is a mistake of the loader.
-fn apart() -> Error {
-    let message = "its weights lie on both sides of a split model".to_owned();
-    Error::Backend { operation: "compute".to_owned(), message }
 }
 
 impl<D: Backend, H: Backend> Split<D, H> {

@@ -8,7 +8,7 @@ use alara_cuda::{AttentionSpan, Gpu, Router};
 use candle_core::quantized::QMatMul;
 use candle_core::{CudaDevice, Device, Result, Tensor};
 
-use super::delta::State;
+use super::state::State;
 use super::{Kv, Matrix};
 use crate::architecture::{Activation, Pairing, Score};
 use crate::backend::{
