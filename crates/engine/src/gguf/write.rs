@@ -54,6 +54,19 @@ impl Writer {
         writer
     }
 
+    /// As [`Writer::copy_of`], as a file of another architecture: keys have its prefix.
+    pub fn copy_as(gguf: &Gguf, architecture: &str) -> Writer {
+        let mut writer = Writer::copy_of(gguf);
+        let own = gguf.metadata().iter().find(|(key, _)| *key == "general.architecture");
+        let Some((_, Value::String(own))) = own else { return writer };
+        for (key, _) in &mut writer.metadata {
+            if let Some(name) = key.strip_prefix(own.as_str()).and_then(|rest| rest.strip_prefix('.')) {
+                *key = format!("{architecture}.{name}");
+            }
+        }
+        writer.meta("general.architecture", architecture)
+    }
+
     /// Another version than 3: 1 has counts of 32 bits.
     pub fn version(mut self, version: u32) -> Writer {
         self.version = version;

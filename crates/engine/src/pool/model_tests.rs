@@ -407,15 +407,7 @@ fn any_mixture_gives_what_a_fresh_computation_gives() {
 #[test]
 fn so_it_does_where_windows_are_chunks() {
     let llama = fixture("llama-exact");
-    let mut writer = Writer::new().meta("general.architecture", "llama4");
-    for (key, value) in llama.metadata().iter() {
-        if let Some(name) = key.strip_prefix("llama.") {
-            writer = writer.meta(&format!("llama4.{name}"), value.clone());
-        }
-    }
-    for info in llama.tensors() {
-        writer = writer.tensor(&info.name, &info.shape, info.kind, llama.data(info).to_vec());
-    }
+    let writer = Writer::copy_as(&llama, "llama4");
     let writer = writer.meta("llama4.attention.sliding_window", 9u32);
     let gguf = Gguf::from_vec("llama4", writer.bytes().unwrap()).unwrap();
     let tally = check("llama4", &gguf, 70, operations(120));

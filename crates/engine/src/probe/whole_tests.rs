@@ -235,15 +235,7 @@ fn scales_and_caps_are_those_of_the_file() {
 fn a_chunk_knows_nothing_of_those_before() {
     let llama = case("llama-exact");
     let blocks = llama.metadata().u64("llama.block_count").unwrap().unwrap() as usize;
-    let mut writer = Writer::new().meta("general.architecture", "llama4");
-    for (key, value) in llama.metadata().iter() {
-        if let Some(name) = key.strip_prefix("llama.") {
-            writer = writer.meta(&format!("llama4.{name}"), value.clone());
-        }
-    }
-    for info in llama.tensors() {
-        writer = writer.tensor(&info.name, &info.shape, info.kind, llama.data(info).to_vec());
-    }
+    let writer = Writer::copy_as(&llama, "llama4");
     let everywhere = Value::Array(Array::Bool(vec![true; blocks]));
     let writer = writer.meta("llama4.attention.sliding_window_pattern", everywhere);
     let gguf = writer.meta("llama4.attention.sliding_window", 5u32).bytes().unwrap();
@@ -309,15 +301,7 @@ fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
 #[test]
 fn experts_that_nobody_says_how_to_weigh_are_refused() {
     let moe = case("qwen35moe-fused-gate-up-exact");
-    let mut writer = Writer::new().meta("general.architecture", "qwen35");
-    for (key, value) in moe.metadata().iter() {
-        if let Some(name) = key.strip_prefix("qwen35moe.") {
-            writer = writer.meta(&format!("qwen35.{name}"), value.clone());
-        }
-    }
-    for info in moe.tensors() {
-        writer = writer.tensor(&info.name, &info.shape, info.kind, moe.data(info).to_vec());
-    }
+    let writer = Writer::copy_as(&moe, "qwen35");
     assert!(refusal(writer).contains("how experts are weighed"));
 }
 
