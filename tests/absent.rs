@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// `path` in the folder of large reference data, which `ALARA_SHARED` names; `None` if it is not there, said past the captured output.
+/// `path` in the folder of large reference data, which `ALARA_SHARED` names; `None` if it is not
+/// there, said past the captured output.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let own =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("Cargo.lock").exists());
@@ -21,8 +22,8 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says past the captured output that the test that runs goes without `what`, of which `missing` is not there; the last such note has
-/// the count of all.
+/// Says past the captured output that the test that runs goes without `what`, of which `missing` is
+/// not there; the last such note has the count of all.
 pub fn skipped(what: &'static str, missing: &str, how: &str) {
     static SKIPPED: Mutex<BTreeMap<&str, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
     // Tests run in threads that are called after them, unless all run in one.

@@ -1,4 +1,5 @@
-//! `alara bench tasks` from outside: feedback, a kill in the middle, private `/tmp`, and what wrong usage says.
+//! `alara bench tasks` from outside: feedback, a kill in the middle, private `/tmp`, and what wrong
+//! usage says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// A directory with task files, run files and the folders in which tasks run. Not below `/tmp`, which tasks can't see.
+/// A directory with task files, run files and the folders in which tasks run.
+/// Not below `/tmp`, which tasks can't see.
 pub struct Ground {
     root: tempfile::TempDir,
 }
@@ -165,8 +167,9 @@ fn the_requests_of_a_run_are_replayed() {
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_process_and_goes_on() {
     let ground = Ground::new(&[]);
-    // The second task hangs unless it is told to be nicer than this test, because it sees no file that it could wait for; it does so
-    // for a time of its own: another run of this test may be near.
+    // The second task hangs unless it is told to be nicer than this test, because it sees no file
+    // that it could wait for; it does so for a time of its own: another run of this test may be
+    // near.
     let time = format!("98765.{}", std::process::id());
     let niceness = words(&Command::new("nice").output().unwrap().stdout);
     let hang = format!("touch begun; [ $(nice) -gt {} ] || sleep {time}; touch done", niceness.trim());

@@ -1,4 +1,5 @@
-//! What files of teams in the wild need, a test for each thing: a team in their shapes lies in `fixtures/npc_team`.
+//! What files of teams in the wild need, a test for each thing: a team in their shapes lies in
+//! `fixtures/npc_team`.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -147,7 +148,8 @@ fn typed_schema() {
 #[test]
 fn render_at_run_time() {
     let house = House::new();
-    // Two plain lines stay two lines, a missing optional input is no error, "error" in an output neither.
+    // Two plain lines stay two lines, a missing optional input is no error, "error" in an output
+    // neither.
     let result = house.call("plank", "two_lines", json!({}));
     assert_eq!((result.ok, result.output), (true, json!("cloth found 0 errors!")));
     // Values are never templates, nor part of a program.

@@ -1,4 +1,5 @@
-//! `alara chat` and `alara trace` from outside: lines through a pipe, a model that follows a script.
+//! `alara chat` and `alara trace` from outside: lines through a pipe, a model that follows a
+//! script.
 
 use std::io::Write;
 use std::process::Stdio;

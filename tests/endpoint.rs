@@ -1,4 +1,5 @@
-//! Endpoints as models, against a server on this machine that behaves as servers do, and as they should not.
+//! Endpoints as models, against a server on this machine that behaves as servers do, and as they
+//! should not.
 
 pub mod server;
 
@@ -417,7 +418,8 @@ fn a_task_at_an_endpoint() {
     }
 }
 
-/// What a run with these answers gives: the exit code, what is printed and told, and what the endpoint was sent last.
+/// What a run with these answers gives: the exit code, what is printed and told, and what the
+/// endpoint was sent last.
 fn task(answers: &[Vec<Value>]) -> (i32, String, String, Vec<Value>) {
     let server = Server::answering(answers.iter().map(|chunks| Answer::events(chunks)));
     let place = Place::new();
@@ -508,7 +510,8 @@ fn what_people_see_of_an_endpoint_that_refuses() {
     assert!(err.contains("serves several models: a, b\nhint: -m http://127.0.0.1:"), "{err}");
 }
 
-/// A team of one NPC with these lines, that is asked for something; gives what the endpoint was told.
+/// A team of one NPC with these lines, that is asked for something; gives what the endpoint was
+/// told.
 fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, String) {
     let place = Place::new();
     std::fs::create_dir(place.0.path().join("team")).unwrap();

@@ -1,4 +1,5 @@
-//! A small hub on this machine: speaks Hugging Face's protocol as far as downloads need it, and misbehaves on demand.
+//! A small hub on this machine: speaks Hugging Face's protocol as far as downloads need it, and
+//! misbehaves on demand.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! The launcher: which of two builds it starts, and what it says of the one that does not start. The builds are scripts here.
+//! The launcher: which of two builds it starts, and what it says of the one that does not start.
+//! The builds are scripts here.
 #![cfg(unix)]
 
 use std::fs;

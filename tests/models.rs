@@ -1,4 +1,5 @@
-//! `alara models list|pull|rm`, names after `-m`, and files that are no models, with a hub on this machine.
+//! `alara models list|pull|rm`, names after `-m`, and files that are no models, with a hub on this
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,8 @@
-//! Real models, as they are published: `scripts/real-models` fetches them and names their folder in `ALARA_REAL_MODELS`.
+//! Real models, as they are published: `scripts/real-models` fetches them and names their folder in
+//! `ALARA_REAL_MODELS`.
 //!
-//! `tests/fixtures/real/reference.json` has what llama.cpp gives for the text beside it, and what a model says greedily.
+//! `tests/fixtures/real/reference.json` has what llama.cpp gives for the text beside it, and what a
+//! model says greedily.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,8 +24,9 @@ struct Reference {
     /// llama.cpp's perplexity over them.
     perplexity: f64,
     prompt: String,
-    /// The 64 tokens that most likely follow the prompt, one after the other, as text. llama.cpp's by AVX2; where two are almost as
-    /// likely it says another by other instruction sets, which alara does not.
+    /// The 64 tokens that most likely follow the prompt, one after the other, as text. llama.cpp's
+    /// by AVX2; where two are almost as likely it says another by other instruction sets, which
+    /// alara does not.
     greedy: String,
 }
 
@@ -31,7 +34,8 @@ fn references() -> BTreeMap<String, Reference> {
     serde_json::from_str(include_str!("fixtures/real/reference.json")).unwrap()
 }
 
-/// The folder of the models, or a note past the test's captured output that the test is skipped; the last note has the count.
+/// The folder of the models, or a note past the test's captured output that the test is skipped;
+/// the last note has the count.
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ALARA_REAL_MODELS").map(PathBuf::from);
     if folder.is_none() {

@@ -67,7 +67,8 @@ fn progress(ground: &Ground, name: &str) -> (usize, usize) {
     (count("attempt"), count("task"))
 }
 
-/// That a run which was broken off and went on has the records of one that was not, but for times and the names of folders.
+/// That a run which was broken off and went on has the records of one that was not, but for times
+/// and the names of folders.
 fn assert_same(ground: &Ground, parallel: &str, whole: &str, broken: &str) {
     let [mut expected, mut found] = [whole, broken].map(|name| records(ground, name));
     for record in expected.iter_mut().chain(&mut found).filter(|record| record["record"] == "attempt") {
@@ -107,7 +108,8 @@ fn twenty_kills_lose_and_repeat_nothing() {
             let before = progress(&ground, &killed).1;
             let mut child = start();
             let runs = |child: &mut std::process::Child| child.try_wait().unwrap().is_none();
-            // Every other kill comes early; the rest some moment after this process has brought a task to its end.
+            // Every other kill comes early; the rest some moment after this process has brought a
+            // task to its end.
             if number % 2 == 1 {
                 let begun = Instant::now();
                 while runs(&mut child) && progress(&ground, &killed).1 <= before {
@@ -133,8 +135,9 @@ fn twenty_kills_lose_and_repeat_nothing() {
     }
 }
 
-/// Runs `script` in bash with a file system in `disk` that holds no more than so many bytes and is gone afterwards. `None` where this
-/// machine lets nobody mount one.
+/// Runs `script` in bash with a file system in `disk` that holds no more than so many bytes and is
+/// gone afterwards.
+/// `None` where this machine lets nobody mount one.
 #[cfg(target_os = "linux")]
 fn on_small_disk(ground: &Ground, disk: &str, bytes: u64, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir_all(ground.path(disk)).unwrap();
@@ -167,14 +170,16 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
         let output =
             ground.run(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--out", &whole]].concat());
         assert!(output.status.success(), "{output:?}");
-        // Each file takes whole pages. Half of what is needed is there.
+        // Each file takes whole pages.
+        // Half of what is needed is there.
         let size = |path: PathBuf| path.metadata().unwrap().len().div_ceil(4096) * 4096;
         let traces = std::fs::read_dir(ground.path(&format!("whole{parallel}/run.traces"))).unwrap();
         let needed = size(ground.path(&whole)) + traces.map(|entry| size(entry.unwrap().path())).sum::<u64>();
         for (name, tmp, bytes) in [
             // The disk of the run file and its traces, of which there is enough for some tasks.
             ("file", "places", needed / 2),
-            // The disk on which tasks run, on which there is nothing but a few empty folders from the beginning.
+            // The disk on which tasks run, on which there is nothing but a few empty folders from
+            // the beginning.
             ("places", "disk", 40_960),
         ] {
             let place = if name == "file" { "disk" } else { "." };

@@ -1,4 +1,5 @@
-//! What nobody has said yes to does not count: teams that were found and not named, keys that a team's files send away.
+//! What nobody has said yes to does not count: teams that were found and not named, keys that a
+//! team's files send away.
 
 use alara_harness::Team;
 use alara_harness::permission::{Answer, Permissions, holder, variables};

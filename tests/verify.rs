@@ -48,7 +48,8 @@ fn random_weights_fail() {
     assert_eq!(code, 1, "{report:#}");
     let (found, detail) = outcome(&report, "perplexity");
     assert!(found == "failed" && detail.contains("random weights give 512"), "{detail}");
-    // It has no chat template, so that of its family serves. A grammar makes valid calls of random weights, too.
+    // It has no chat template, so that of its family serves.
+    // A grammar makes valid calls of random weights, too.
     assert!(outcome(&report, "template").1.contains("built-in"), "{report:#}");
     assert_eq!(outcome(&report, "tool call").0, "ok", "{report:#}");
     assert_eq!(outcome(&report, "tensors").0, "ok", "{report:#}");

@@ -1,4 +1,5 @@
-//! What commands that put an agent to work have in common: who works, with which model, where, and under which rules.
+//! What commands that put an agent to work have in common: who works, with which model, where, and
+//! under which rules.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,8 @@ pub const INTERRUPTED: u8 = 130;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team alara]
+    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
+    /// alara]
     #[arg(short, long)]
     pub team: Option<String>,
     /// The NPC [default: the team's forenpc]
@@ -40,8 +42,9 @@ pub struct Args {
     /// How daring the draws are, 0 not at all; default: what the model's file recommends, or 0
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool or `finish`, which answers, thought lets
-    /// it think in one sentence first [default: the NPC's, else forced where the prompt tells the tools, free otherwise]
+    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool or
+    /// `finish`, which answers, thought lets it think in one sentence first [default: the NPC's,
+    /// else forced where the prompt tells the tools, free otherwise]
     #[arg(long, value_name = "free|forced|thought")]
     pub calls: Option<Calls>,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
@@ -70,14 +73,16 @@ impl Args {
         self.model.source(1, self.yes)
     }
 
-    /// The sandbox of the work, in which the team's files can be read, with a warning if it is incomplete here.
+    /// The sandbox of the work, in which the team's files can be read, with a warning if it is
+    /// incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
         let sandbox = sandbox(team, &self.workdir, self.model.cache.folder(), self.yes)?;
         warn_of_sandbox();
         Ok(sandbox)
     }
 
-    /// A session with what was asked for: draws, rules, threads, trace, and a person to be asked if there is one.
+    /// A session with what was asked for: draws, rules, threads, trace, and a person to be asked if
+    /// there is one.
     pub fn equip<'a>(
         &self,
         session: Session<'a>,
@@ -101,10 +106,12 @@ impl Args {
     }
 }
 
-/// A sandbox in the directory `work`, in which the team's files can be read. What is kept in the folder `cache` can't be changed
-/// there, and what lies in `work` is guarded unless all is said `yes` to beforehand.
+/// A sandbox in the directory `work`, in which the team's files can be read.
+/// What is kept in the folder `cache` can't be changed there, and what lies in `work` is guarded
+/// unless all is said `yes` to beforehand.
 pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> Result<Sandbox, Error> {
-    // Only what is there can be protected. If it can't be made or is not fit, the model says so and goes without.
+    // Only what is there can be protected.
+    // If it can't be made or is not fit, the model says so and goes without.
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let protected = protected(team.directory.as_deref(), work, cache);
@@ -118,9 +125,9 @@ pub fn warn_of_sandbox() {
     }
 }
 
-/// What an agent must not change, since it says what the agent may do: its team, the user's answers and settings, and what models
-/// go on from. Of a
-/// team around the work directory, only its own files.
+/// What an agent must not change, since it says what the agent may do: its team, the user's answers
+/// and settings, and what models go on from.
+/// Of a team around the work directory, only its own files.
 fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<PathBuf> {
     let config = search().config_home.map(|config| config.join("alara"));
     let own = [state::directory(), config, cache::default(), kept];
@@ -142,8 +149,9 @@ fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<Pat
     protected
 }
 
-/// The team with this name, or the one that is meant without, improved; what is odd in its files is told. One that was found rather
-/// than named needs a yes, which `yes` is.
+/// The team with this name, or the one that is meant without, improved; what is odd in its files is
+/// told.
+/// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
     let mut team = search().team(name)?;
     consent::team(&team, yes)?;

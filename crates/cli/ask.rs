@@ -19,7 +19,8 @@ pub fn is_possible() -> bool {
     !LEFT.load(Ordering::Relaxed) && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// From now on nobody is asked, though there may be a terminal: what comes must not wait for an answer there.
+/// From now on nobody is asked, though there may be a terminal: what comes must not wait for an
+/// answer there.
 pub fn nobody() {
     LEFT.store(true, Ordering::Relaxed);
 }
@@ -67,7 +68,8 @@ fn about_risk(risk: Risk) -> Answer {
     }
 }
 
-/// Asks with these words until there is an answer. An interrupt or the end of the input is a no.
+/// Asks with these words until there is an answer.
+/// An interrupt or the end of the input is a no.
 pub fn answer(words: &str) -> Answer {
     let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
     loop {

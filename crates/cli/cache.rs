@@ -8,7 +8,8 @@ use alara_engine::cache::disk::{self, Log, Options, Outcome};
 
 use crate::ui;
 
-/// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free, and no more than this.
+/// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free,
+/// and no more than this.
 const MOST: u64 = 20_000_000_000;
 
 /// How long a command that ends goes on writing.
@@ -18,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Where computed static text is kept from run to run: a folder, or `off` [default: alara/prefix in XDG_CACHE_HOME or ~/.cache]
+    /// Where computed static text is kept from run to run: a folder, or `off` [default:
+    /// alara/prefix in XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "DIR|off", env = "ALARA_CACHE", hide_env_values = true)]
     cache: Option<PathBuf>,
 }

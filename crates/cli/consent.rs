@@ -1,4 +1,5 @@
-//! What a person must have said yes to before it counts: a team that was found and not named, and keys that a team's files send away.
+//! What a person must have said yes to before it counts: a team that was found and not named, and
+//! keys that a team's files send away.
 //! Answers that stay are kept where those about calls are, never in a team's files.
 
 use std::path::Path;
@@ -23,8 +24,10 @@ pub fn answers() -> Result<Permissions, Error> {
     state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
 }
 
-/// Lets a team count that was found where the user works: someone else may have put it there, an agent too. A yes that stays is about
-/// the files as they are now. `yes`: it was said beforehand.
+/// Lets a team count that was found where the user works: someone else may have put it there, an
+/// agent too.
+/// A yes that stays is about the files as they are now.
+/// `yes`: it was said beforehand.
 ///
 /// # Errors
 /// It may not count, or nobody is there to be asked.

@@ -9,7 +9,8 @@ use crate::cache;
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Who computes: auto (a GPU for what fits there, if this build can use one and there is one), cpu, cuda, cuda:N or metal
+    /// Who computes: auto (a GPU for what fits there, if this build can use one and there is one),
+    /// cpu, cuda, cuda:N or metal
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE")]
     device: Device,
     /// How many layers, counted from the last one, go on the GPU: as many as fit, or N
@@ -38,7 +39,8 @@ impl Args {
         Offload { device: self.device, layers: self.gpu_layers.0, memory: self.gpu_memory }
     }
 
-    /// For the header of a run: `None` where the CPU computes, as all runs did before there was a choice.
+    /// For the header of a run: `None` where the CPU computes, as all runs did before there was a
+    /// choice.
     pub fn record(&self) -> Option<String> {
         let gpus = cfg!(any(feature = "cuda", feature = "metal"));
         let cpu = self.device == Device::Cpu || self.device == Device::Auto && !gpus;

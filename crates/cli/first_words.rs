@@ -1,5 +1,5 @@
-//! The first words of somebody who does not know alara yet: small talk, a single word, and a model that is only there to show how
-//! things go.
+//! The first words of somebody who does not know alara yet: small talk, a single word, and a model
+//! that is only there to show how things go.
 
 use std::path::Path;
 
@@ -150,8 +150,8 @@ const THANKS: &[&str] = &[
 const ADDRESSED: &[&str] =
     &[" alara", " there", " again", " everyone", " everybody", " friend", " please", " all", " bot"];
 
-/// What is said to small talk, for which the model that ships has no words; `None` for everything else, whatever it begins with:
-/// a task must never be taken for it.
+/// What is said to small talk, for which the model that ships has no words; `None` for everything
+/// else, whatever it begins with: a task must never be taken for it.
 pub fn small_talk(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase().replace('’', "'");
     let phrases: Vec<String> =
@@ -180,7 +180,8 @@ fn plain(phrase: &str) -> String {
     words.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
 }
 
-/// That the model that ships is a demonstration, and which one of the catalog this machine could have instead.
+/// That the model that ships is a demonstration, and which one of the catalog this machine could
+/// have instead.
 pub fn demonstration() -> String {
     let begin = "the model that ships is a small demonstration, and often wrong";
     let Some(better) = Machine::this().choice(catalog::entries().unwrap_or_default()) else {

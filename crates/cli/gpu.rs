@@ -7,7 +7,8 @@ use alara_engine::device;
 
 use crate::ui;
 
-/// The oldest driver that CUDA 13 runs on. Source: NVIDIA's CUDA Toolkit release notes, table of drivers.
+/// The oldest driver that CUDA 13 runs on.
+/// Source: NVIDIA's CUDA Toolkit release notes, table of drivers.
 const DRIVER: u32 = 580;
 
 /// What is told of a GPU, or of there being none.
@@ -50,7 +51,8 @@ pub fn told(root: &Path) -> Vec<Told> {
     all
 }
 
-/// NVIDIA's GPUs, as far as files tell: those of its driver, of Windows' driver in WSL, else of the bus.
+/// NVIDIA's GPUs, as far as files tell: those of its driver, of Windows' driver in WSL, else of the
+/// bus.
 fn nvidia(root: &Path) -> Vec<Told> {
     let told = |found: String, remedy| Told { what: "NVIDIA GPU".into(), found, used: Some(false), remedy };
     let driver = root.join("proc/driver/nvidia");

@@ -13,11 +13,13 @@ use crate::ui;
 pub const DASH: &str = "-";
 /// Most bytes of it: more than any model reads of a task.
 const MOST: u64 = 1 << 20;
-/// How long a pipe that nobody asked for is waited for. Whoever starts programs often leaves them one that nobody ever writes to.
+/// How long a pipe that nobody asked for is waited for.
+/// Whoever starts programs often leaves them one that nobody ever writes to.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The text of standard input; `None` if there is none: it is a terminal, a device, closed or empty. It is waited for to its end if it
-/// was `asked` for, or if something comes soon.
+/// The text of standard input; `None` if there is none: it is a terminal, a device, closed or
+/// empty.
+/// It is waited for to its end if it was `asked` for, or if something comes soon.
 ///
 /// # Errors
 /// It is no text, or too long; it was asked for and is a terminal or empty.
@@ -93,7 +95,8 @@ fn may_have_input() -> bool {
     !std::io::stdin().is_terminal()
 }
 
-/// A task with what came through standard input behind it, in a fence that does not occur in it. Without words, that is the task.
+/// A task with what came through standard input behind it, in a fence that does not occur in it.
+/// Without words, that is the task.
 pub fn joined(task: &str, input: Option<&str>) -> String {
     match (task.trim(), input) {
         ("", Some(input)) => input.to_owned(),

@@ -1,4 +1,5 @@
-//! The `alara` binary: arguments, terminal output and exit codes. One file a command.
+//! The `alara` binary: arguments, terminal output and exit codes.
+//! One file a command.
 
 mod agent;
 mod ask;
@@ -80,8 +81,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The sandbox starts its launcher without the environment and behind the walls, where this build may not find CUDA's
-/// libraries. The CPU's build, which lies beside it, needs none.
+/// The sandbox starts its launcher without the environment and behind the walls, where this build
+/// may not find CUDA's libraries.
+/// The CPU's build, which lies beside it, needs none.
 #[cfg(feature = "cuda")]
 fn launch_with_the_other_build() {
     if let Ok(other) = std::env::current_exe().map(|own| own.with_file_name("alara"))

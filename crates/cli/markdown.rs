@@ -1,7 +1,9 @@
 //! Markdown for a terminal, piece by piece as a model writes it.
 //!
-//! What is shown never depends on how the text was cut into pieces: characters are held back only while their meaning is open, at the
-//! beginning of a line and at the marks of emphasis. Emphasis ends with its line. What is no markup is shown as it is.
+//! What is shown never depends on how the text was cut into pieces: characters are held back only
+//! while their meaning is open, at the beginning of a line and at the marks of emphasis.
+//! Emphasis ends with its line.
+//! What is no markup is shown as it is.
 
 use std::io::IsTerminal;
 
@@ -10,7 +12,8 @@ use crate::progress::printable;
 /// Renders one text.
 #[derive(Default)]
 pub struct Markdown {
-    /// Whether marks become styles; otherwise the text stays as it is, but for what could play with the terminal.
+    /// Whether marks become styles; otherwise the text stays as it is, but for what could play with
+    /// the terminal.
     styled: bool,
     out: String,
     /// The beginning of a line whose kind is open; `None` within a line.
@@ -42,7 +45,8 @@ struct Style {
 enum Kind {
     /// Not enough yet.
     Open,
-    /// This replaces the mark; then comes text of this style, of which the beginning is already there.
+    /// This replaces the mark; then comes text of this style, of which the beginning is already
+    /// there.
     Text { mark: String, style: Style, rest: String },
 }
 
@@ -164,7 +168,8 @@ impl Markdown {
         }
     }
 
-    /// Takes the run of marks, after which `next` comes, for what it is: the beginning or the end of emphasis, or text.
+    /// Takes the run of marks, after which `next` comes, for what it is: the beginning or the end
+    /// of emphasis, or text.
     fn resolve(&mut self, next: char) {
         let run = std::mem::take(&mut self.run);
         let Some(mark) = run.chars().next() else { return };

@@ -3,16 +3,19 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes that can be had without swapping: what the system has left, or the control group where that is less. `None` where
-/// the system does not say. Pages of files count as free, since they can be given up.
+/// Bytes that can be had without swapping: what the system has left, or the control group where
+/// that is less.
+/// `None` where the system does not say.
+/// Pages of files count as free, since they can be given up.
 pub fn available() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| in_groups(&text));
     system.into_iter().chain(group).min()
 }
 
-/// Bytes that the machine has, whoever uses them now, or that the control group allows where that is less. `None` where the system does
-/// not say.
+/// Bytes that the machine has, whoever uses them now, or that the control group allows where that
+/// is less.
+/// `None` where the system does not say.
 pub fn total() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
     let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];

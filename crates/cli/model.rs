@@ -23,12 +23,14 @@ use crate::{cache, compute, consent, device, ui};
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as http://127.0.0.1:PORT/v1#NAME or
-    /// https://HOST/v1#NAME, with its key in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY) [default: the NPC's,
-    /// the team's, the one that ships]
+    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
+    /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME, with its key in ALARA_API_KEY (that
+    /// of api.openai.com may be in OPENAI_API_KEY) [default: the NPC's, the team's, the one that
+    /// ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an endpoint: what it allows]
+    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
+    /// endpoint: what it allows]
     #[arg(long, value_name = "N")]
     ctx: Option<usize>,
     #[command(flatten)]
@@ -36,16 +38,16 @@ pub struct Args {
     /// How keys and values are kept: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Most GB of memory for keys and values: with less than all conversations call for, some wait for others, and the longest one is
-    /// shorter [default: what they call for]
+    /// Most GB of memory for keys and values: with less than all conversations call for, some wait
+    /// for others, and the longest one is shorter [default: what they call for]
     #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
     kv_size: Option<u64>,
     /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls; `house` (JSON in tags), `code` (a block of bash or Python runs) and `json` are described in the prompt, of an
-    /// endpoint too [default: as its chat template or
-    /// the endpoint does, else described in the prompt]
+    /// How the model writes tool calls; `house` (JSON in tags), `code` (a block of bash or Python
+    /// runs) and `json` are described in the prompt, of an endpoint too [default: as its chat
+    /// template or the endpoint does, else described in the prompt]
     #[arg(long, value_name = "NAME", value_parser = tool_format())]
     tool_format: Option<&'static Format>,
     /// A chat template to use instead of the model file's, a Jinja file
@@ -54,8 +56,8 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
-    /// Whether tokens that the grammar forces and guesses from the conversation are computed together, which changes no answer: on,
-    /// or off for one token a step
+    /// Whether tokens that the grammar forces and guesses from the conversation are computed
+    /// together, which changes no answer: on, or off for one token a step
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     drafts: bool,
     /// Where computed static text is kept.
@@ -68,8 +70,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Loads the model that was asked for, else `default`, else the one that ships, with room for `parallel`
-    /// conversations.
+    /// Loads the model that was asked for, else `default`, else the one that ships, with room for
+    /// `parallel` conversations.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
         let memory = crate::memory::available();
         let (name, key) = match &self.model {
@@ -108,8 +110,9 @@ impl Args {
         Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
     }
 
-    /// Where agents get their models from, each with room for `parallel` conversations, all within the memory that is free now. `yes`:
-    /// keys that a team's files send away are allowed beforehand.
+    /// Where agents get their models from, each with room for `parallel` conversations, all within
+    /// the memory that is free now.
+    /// `yes`: keys that a team's files send away are allowed beforehand.
     pub fn source(&self, parallel: usize, yes: bool) -> Source {
         let (args, memory) = (self.clone(), crate::memory::available());
         let own = Arc::new(Mutex::new(self.model.clone()));
@@ -122,9 +125,10 @@ impl Args {
         Source { own, models: Models::new(memory, find) }
     }
 
-    /// The model that `spec` means. `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
-    /// `{"text": …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn. `key` is for an endpoint that stands in place of
-    /// the model's name.
+    /// The model that `spec` means.
+    /// `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
+    /// `{"text": …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn.
+    /// `key` is for an endpoint that stands in place of the model's name.
     fn find(
         &self,
         spec: &ModelSpec,
@@ -249,8 +253,9 @@ impl Args {
     }
 }
 
-/// The models of a run: the one that the user asked for whatever the team says, else those that the team names. Loaded when
-/// they are first needed.
+/// The models of a run: the one that the user asked for whatever the team says, else those that the
+/// team names.
+/// Loaded when they are first needed.
 pub struct Source {
     own: Arc<Mutex<Option<String>>>,
     models: Models,
@@ -260,7 +265,8 @@ impl Source {
     /// Uses the model `name` from now on, whatever the team says.
     ///
     /// # Errors
-    /// It can't be loaded. Then all is as before.
+    /// It can't be loaded.
+    /// Then all is as before.
     pub fn choose(&self, name: &str) -> Result<(), ModelError> {
         let before = lock(&self.own).replace(name.to_owned());
         self.models.get(&ModelSpec::named(name)).map(drop).inspect_err(|_| *lock(&self.own) = before)
@@ -317,8 +323,9 @@ fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
     Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
 }
 
-/// The user's key for the endpoint that the user names. One that a team names gets only what the team says: else a team could
-/// have keys sent to whom it likes.
+/// The user's key for the endpoint that the user names.
+/// One that a team names gets only what the team says: else a team could have keys sent to whom it
+/// likes.
 fn own_key(name: &str) -> anyhow::Result<Option<Key>> {
     if !Address::is_meant_by(name) {
         return Ok(None);
@@ -373,8 +380,9 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     }
 }
 
-/// The file that `name` means: a path, a name of the catalog or of Ollama's for a model that is on this machine, or
-/// `OWNER/NAME:FILE` of the hub's cache. A file of the work directory goes before a name.
+/// The file that `name` means: a path, a name of the catalog or of Ollama's for a model that is on
+/// this machine, or `OWNER/NAME:FILE` of the hub's cache.
+/// A file of the work directory goes before a name.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     if Address::is_meant_by(name) {
         bail!("{name} is an endpoint; this takes a model file");

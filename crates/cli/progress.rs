@@ -203,8 +203,8 @@ pub fn shorten(line: &str) -> String {
     text
 }
 
-/// Text without characters that could play with the terminal: control characters but newline and tab, and those that turn the
-/// direction of writing.
+/// Text without characters that could play with the terminal: control characters but newline and
+/// tab, and those that turn the direction of writing.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let plays = |c: char| {
         (c.is_control() && c != '\t' && c != '\n')

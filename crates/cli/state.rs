@@ -1,4 +1,5 @@
-//! What alara keeps between runs: traces, their index, the history of what was typed, answers about permissions.
+//! What alara keeps between runs: traces, their index, the history of what was typed, answers about
+//! permissions.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +9,8 @@ use alara_harness::Trace;
 
 use crate::ui;
 
-/// The user's state directory for alara, `$XDG_STATE_HOME/alara` or `~/.local/state/alara`; `None` if there is no home.
+/// The user's state directory for alara, `$XDG_STATE_HOME/alara` or `~/.local/state/alara`; `None`
+/// if there is no home.
 pub fn directory() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)

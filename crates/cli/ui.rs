@@ -9,14 +9,16 @@ use alara_harness::ModelError;
 use alara_harness::model::endpoint::EndpointError;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Prints a line of the answer to stdout. Whoever closed it, as `head` does, wants no more of the answer.
+/// Prints a line of the answer to stdout.
+/// Whoever closed it, as `head` does, wants no more of the answer.
 pub fn line(text: &str) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(0);
     }
 }
 
-/// Prints a piece of the answer to stdout, at once. As for [`fn@line`], whoever closed it wants no more.
+/// Prints a piece of the answer to stdout, at once.
+/// As for [`fn@line`], whoever closed it wants no more.
 pub fn text(text: &str) {
     let mut stdout = std::io::stdout();
     if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
@@ -63,7 +65,8 @@ fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<
         .collect()
 }
 
-/// A turning mark with a message on stderr, while something takes its time. Silent where stderr is no terminal.
+/// A turning mark with a message on stderr, while something takes its time.
+/// Silent where stderr is no terminal.
 pub fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
@@ -73,7 +76,8 @@ pub fn spinner() -> ProgressBar {
     spinner
 }
 
-/// A bar on stderr for bytes that come, of `size` if that is known. Silent where stderr is no terminal.
+/// A bar on stderr for bytes that come, of `size` if that is known.
+/// Silent where stderr is no terminal.
 pub fn bar(size: Option<u64>) -> ProgressBar {
     let (bar, template) = match size {
         Some(size) => (
@@ -88,7 +92,8 @@ pub fn bar(size: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// A bar from 0 to `length` on stderr. Silent where stderr is no terminal.
+/// A bar from 0 to `length` on stderr.
+/// Silent where stderr is no terminal.
 pub fn progress(length: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(length).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent}% {eta}") {
@@ -107,7 +112,8 @@ pub fn bytes(bytes: u64) -> String {
     format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
 }
 
-/// Prints the chain of causes, and a hint where there is one. Exit code 2: usage or environment.
+/// Prints the chain of causes, and a hint where there is one.
+/// Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {error:#}"));
     // A model's error passes through the harness as it is.

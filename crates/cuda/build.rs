@@ -16,7 +16,8 @@ fn main() {
 /// PTX as well, which drivers compile for those between (10 and 11) and for what comes later. `ALARA_CUDA_ARCHS` names others.
 const CAPABILITIES: &str = "75 80 90 120";
 
-/// All kernels, for all capabilities, in one file. Errors are the compiler's own words.
+/// All kernels, for all capabilities, in one file.
+/// Errors are the compiler's own words.
 fn gpu() {
     println!("cargo::rerun-if-env-changed=NVCC");
     println!("cargo::rerun-if-env-changed=ALARA_CUDA_ARCHS");
@@ -42,7 +43,8 @@ fn gpu() {
     }
 }
 
-/// Sets `cfg(twin)` if there is a C++ compiler. Fibers are made with `ucontext`, which Linux has.
+/// Sets `cfg(twin)` if there is a C++ compiler.
+/// Fibers are made with `ucontext`, which Linux has.
 #[cfg(feature = "twin")]
 fn twin() {
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
@@ -50,8 +52,8 @@ fn twin() {
     }
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").file("twin/emulate.cpp").opt_level(1).warnings(true);
-    // Jumps between stacks are what fibers are made of; fortified ones refuse them. No fused multiply-add unless the
-    // source says so.
+    // Jumps between stacks are what fibers are made of; fortified ones refuse them.
+    // No fused multiply-add unless the source says so.
     build.flag("-U_FORTIFY_SOURCE").flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
     build.flag_if_supported("-ffp-contract=off").cargo_warnings(false);
     if build.try_compile("alara_twin").is_ok() {

@@ -1,5 +1,6 @@
-//! Rebuilds when an architecture file or a template comes or goes: they are embedded. And tells the program what it was built from: files
-//! of the prefix cache hold numbers that another build may compute otherwise.
+//! Rebuilds when an architecture file or a template comes or goes: they are embedded.
+//! And tells the program what it was built from: files of the prefix cache hold numbers that
+//! another build may compute otherwise.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

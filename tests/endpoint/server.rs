@@ -1,5 +1,5 @@
-//! A small OpenAI-compatible server on this machine: gives the answers that it is told, one after the other, and misbehaves on
-//! demand.
+//! A small OpenAI-compatible server on this machine: gives the answers that it is told, one after
+//! the other, and misbehaves on demand.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

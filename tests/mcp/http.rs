@@ -1,4 +1,5 @@
-//! A server of the Model Context Protocol over HTTP, for tests: both transports, with the tools `a` and `b`.
+//! A server of the Model Context Protocol over HTTP, for tests: both transports, with the tools `a`
+//! and `b`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

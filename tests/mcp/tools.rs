@@ -1,4 +1,5 @@
-//! What a server offers: which of its tools an NPC gets, what calls of them give, which rules hold for them.
+//! What a server offers: which of its tools an NPC gets, what calls of them give, which rules hold
+//! for them.
 
 use alara_harness::model::Reply;
 use alara_harness::permission::{self, Answer, Permissions};

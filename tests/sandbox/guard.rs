@@ -1,4 +1,5 @@
-//! What guards the files of a work directory: programs that take something away, and who says yes to that.
+//! What guards the files of a work directory: programs that take something away, and who says yes
+//! to that.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,8 @@ struct Ground {
     sandbox: Sandbox,
 }
 
-/// What a guarded program came to: its exit status and whether its work was undone; and what was asked about.
+/// What a guarded program came to: its exit status and whether its work was undone; and what was
+/// asked about.
 type Came = (Option<i32>, bool, Vec<String>);
 
 impl Ground {

@@ -50,8 +50,8 @@ fn programs_are_killed_at_their_limits() {
     }
 }
 
-/// Where namespaces are refused, as in most containers, the limits are watched all the same. Such a place is behind the
-/// walls themselves, so this test runs itself there.
+/// Where namespaces are refused, as in most containers, the limits are watched all the same.
+/// Such a place is behind the walls themselves, so this test runs itself there.
 #[test]
 fn limits_hold_without_namespaces() {
     launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
@@ -79,7 +79,8 @@ fn limits_hold_without_namespaces() {
         let output = ground.bash(code);
         assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
     };
-    // One by one: a fork bomb may starve the watch, so that the walls around this test end it first.
+    // One by one: a fork bomb may starve the watch, so that the walls around this test end it
+    // first.
     killed("for i in {1..999}; do sleep 7533 & done; wait", "killed: more than 64 processes");
     killed(
         &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 7533"),

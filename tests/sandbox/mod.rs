@@ -1,5 +1,7 @@
-//! The walls around steps, from inside: programs that try what they must not, and what becomes of them. All of it as the
-//! user who runs the tests, and once more as an ordinary one where that is the superuser.
+//! The walls around steps, from inside: programs that try what they must not, and what becomes of
+//! them.
+//! All of it as the user who runs the tests, and once more as an ordinary one where that is the
+//! superuser.
 #![cfg(target_os = "linux")]
 
 mod guard;
@@ -449,8 +451,8 @@ fn many_run_at_a_time() {
     });
 }
 
-/// A program behind all walls against the same program alone. Generous, since other tests run meanwhile; the benchmark
-/// `sandbox` measures it.
+/// A program behind all walls against the same program alone.
+/// Generous, since other tests run meanwhile; the benchmark `sandbox` measures it.
 #[test]
 fn the_walls_are_quickly_up() {
     let Some(_) = needs("the_walls_are_quickly_up", all) else { return };

@@ -26,7 +26,8 @@ impl Place {
         place
     }
 
-    /// Starts a server for the team, with a model that follows the script unless `arguments` name another.
+    /// Starts a server for the team, with a model that follows the script unless `arguments` name
+    /// another.
     fn serve(self, arguments: &[&str]) -> Served {
         let all = ["serve", "--port", "0", "--json", "-t", "./team", "--workdir", "work"];
         let model: &[&str] = if arguments.contains(&"-m") { &[] } else { &["-m", "script:script.json"] };

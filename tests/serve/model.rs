@@ -216,7 +216,8 @@ fn shipped() -> String {
     format!("{}/models/alara-tiny.gguf", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The file is a copy, which is cut short between two requests: every one from then on fails, and the server goes on.
+/// The file is a copy, which is cut short between two requests: every one from then on fails, and
+/// the server goes on.
 #[test]
 fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
     let place = Place::house(&json!([]));

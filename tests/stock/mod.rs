@@ -19,8 +19,8 @@ impl Ground {
         Ground::with(Team::stock("alara").unwrap())
     }
 
-    /// Calls made one after the other by an NPC (`lead`, or `research/scout`), as its model would make them; a jinx that it does not
-    /// list is called as a step would do it.
+    /// Calls made one after the other by an NPC (`lead`, or `research/scout`), as its model would
+    /// make them; a jinx that it does not list is called as a step would do it.
     fn calls(&self, npc: &str, script: Vec<Reply>, calls: &[(&str, Value)]) -> (Vec<ToolResult>, Scripted) {
         let script = Scripted::new(script);
         let source = Single(&script);
@@ -89,7 +89,8 @@ fn every_team_is_whole() {
     assert!(skills >= 6, "{skills} skills");
 }
 
-/// What a team's files come to, with long texts in short, and with the jinxes of sub-teams by name: they are the team's own.
+/// What a team's files come to, with long texts in short, and with the jinxes of sub-teams by name:
+/// they are the team's own.
 fn compiled(team: &Team) -> Value {
     fn shorten(value: &mut Value) {
         match value {

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::failed;
 use crate::place::{Ground, Place};
 
-/// Answers each request for a path that begins with one of these with its text, as many times as it is asked.
+/// Answers each request for a path that begins with one of these with its text, as many times as it
+/// is asked.
 fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

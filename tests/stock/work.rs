@@ -1,4 +1,5 @@
-//! What members of a team do together, and what ends their work: delegate, convene, plan, notes, skills, chat and stop.
+//! What members of a team do together, and what ends their work: delegate, convene, plan, notes,
+//! skills, chat and stop.
 
 use alara_harness::model::Reply;
 use alara_harness::trace::Record;

@@ -1,4 +1,5 @@
-//! The scripts of a task, setup and verification: run behind the sandbox, with an end, whatever the agent did.
+//! The scripts of a task, setup and verification: run behind the sandbox, with an end, whatever the
+//! agent did.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ const SETUP: Duration = Duration::from_secs(60);
 const VERIFY: Duration = Duration::from_secs(30);
 /// Most bytes that are kept of what a script prints.
 const OUTPUT_BYTES: usize = 16 * 1024;
-/// Git's identity and default branch; what it writes need not outlive the machine. `HOME` is the task's own, so nobody's own settings come in.
+/// Git's identity and default branch; what it writes need not outlive the machine.
+/// `HOME` is the task's own, so nobody's own settings come in.
 const GIT_CONFIG: &str = "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n[core]\n\tfsync = none\n";
 
 /// Something that is not the agent's fault, as a person should read it.
@@ -67,7 +69,8 @@ pub fn set_up(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<(), Infra
     }
 }
 
-/// Runs the verification. That there is no place for it any more is the agent's fault.
+/// Runs the verification.
+/// That there is no place for it any more is the agent's fault.
 pub fn verify(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<Check, Infrastructure> {
     if let Err(error) = place.open() {
         return Ok(Check::Failed(error.to_string()));
@@ -75,7 +78,8 @@ pub fn verify(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<Check, In
     script(sandbox, &task.verify, VERIFY)
 }
 
-/// Runs bash. What it said is what it printed on stdout, or else on stderr.
+/// Runs bash.
+/// What it said is what it printed on stdout, or else on stderr.
 fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
     if text.trim().is_empty() {
         return Ok(Check::Passed);

@@ -1,7 +1,8 @@
-//! `bench drafts`: what guessing the next tokens, and computing forced ones together, is worth, and that it changes nothing.
+//! `bench drafts`: what guessing the next tokens, and computing forced ones together, is worth, and
+//! that it changes nothing.
 //!
-//! Every request is made by two engines that differ in that alone, in turns: the turns of traces that were recorded, in which models
-//! call tools, and free text of a fixed seed.
+//! Every request is made by two engines that differ in that alone, in turns: the turns of traces
+//! that were recorded, in which models call tools, and free text of a fixed seed.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use serde::Serialize;
 
 use crate::report::math::median;
 
-/// Turns of the model that ships, in the first task of each category of the suite whose trace takes less than 20 kB.
+/// Turns of the model that ships, in the first task of each category of the suite whose trace takes
+/// less than 20 kB.
 const RECORDED: &str = include_str!("../../../benches/drafts.jsonl");
 
 /// What free text is asked for.
@@ -119,7 +121,8 @@ fn free() -> Vec<Request> {
     free.collect()
 }
 
-/// Measures the model in `gguf` on the turns `with_tools` and on free text; `note` is told what is being done.
+/// Measures the model in `gguf` on the turns `with_tools` and on free text; `note` is told what is
+/// being done.
 ///
 /// # Errors
 /// The engine's.
@@ -165,7 +168,8 @@ fn compare(
     pairs: usize,
     note: &mut dyn FnMut(&str),
 ) -> alara_engine::Result<Set> {
-    // What is computed first is not measured. Each pass has salts of its own, so that nobody remembers the answers of the one before.
+    // What is computed first is not measured.
+    // Each pass has salts of its own, so that nobody remembers the answers of the one before.
     let expected = pass(&engines[0], requests, 0)?;
     let mut last = pass(&engines[1], requests, 0)?;
     let mut same: Vec<bool> = expected.said.iter().zip(&last.said).map(|(a, b)| a == b).collect();
@@ -226,7 +230,8 @@ fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::R
 mod tests {
     use super::*;
 
-    /// The recorded turns are whole, and the shipped model says the same to them with and without drafts, some of which come.
+    /// The recorded turns are whole, and the shipped model says the same to them with and without
+    /// drafts, some of which come.
     #[test]
     fn answers_to_recorded_turns_are_the_same() {
         let all = turns(RECORDED).expect("it is a trace");

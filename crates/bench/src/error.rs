@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// An error of the benchmark. A task that is not solved is none: that is a result.
+/// An error of the benchmark.
+/// A task that is not solved is none: that is a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A suite that can't be read from the disk.
@@ -25,7 +26,8 @@ pub enum Error {
         /// The folder or file.
         path: PathBuf,
     },
-    /// A task file that is not YAML, has unknown keys or lacks some. The message shows the place.
+    /// A task file that is not YAML, has unknown keys or lacks some.
+    /// The message shows the place.
     #[error("{place}: {message}")]
     Yaml {
         /// The file.

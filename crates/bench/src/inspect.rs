@@ -1,4 +1,5 @@
-//! What is wrong with suites and sweeps, every problem with its place. Nothing runs.
+//! What is wrong with suites and sweeps, every problem with its place.
+//! Nothing runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,8 +36,8 @@ fn tells_a_task(file: &Path) -> bool {
     std::fs::read_to_string(file).is_ok_and(|text| text.contains("instruction"))
 }
 
-/// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file. Of a file that can't be read as what
-/// it is, the first problem.
+/// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file.
+/// Of a file that can't be read as what it is, the first problem.
 ///
 /// # Errors
 /// There is nothing at `path`, or no task.
@@ -75,7 +76,8 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
     Ok(problems)
 }
 
-/// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that the built-in team lacks.
+/// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that
+/// the built-in team lacks.
 fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic>) {
     let team = Team::stock("alara").ok();
     let mut ids: BTreeMap<&str, &Source> = BTreeMap::new();

@@ -1,7 +1,10 @@
 //! Task suites, the runner that lets an agent work through them, the run file, and tables over it.
 //!
-//! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is recorded. It knows
-//! the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks to. It prints nothing.
+//! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is
+//! recorded.
+//! It knows the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks
+//! to.
+//! It prints nothing.
 
 #[cfg(test)]
 #[path = "../../../tests/absent.rs"]

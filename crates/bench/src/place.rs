@@ -8,7 +8,8 @@ use alara_harness::scratch::{self, Scratch};
 
 use crate::Error;
 
-/// The folder of this process. What a killed process has left is removed by the next one.
+/// The folder of this process.
+/// What a killed process has left is removed by the next one.
 #[derive(Debug)]
 pub struct Ground(Scratch);
 
@@ -48,8 +49,10 @@ pub fn probe_disk(folder: &Path) -> io::Result<()> {
     file.write_all(&[1; 64 * 1024]).and_then(|()| file.as_file().sync_all())
 }
 
-/// The folders of one task. They are removed when this is dropped. Work and home lie in what becomes `/tmp`, so that
-/// programs see the same paths in every run: `/tmp/work` and `/tmp/.home`.
+/// The folders of one task.
+/// They are removed when this is dropped.
+/// Work and home lie in what becomes `/tmp`, so that programs see the same paths in every run:
+/// `/tmp/work` and `/tmp/.home`.
 #[derive(Debug)]
 pub struct Place {
     root: PathBuf,

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use alara_harness::trace::{Entry, Record};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the check's words, and of one tool's result, that an agent gets to read in a later attempt.
+/// Most bytes of the check's words, and of one tool's result, that an agent gets to read in a later
+/// attempt.
 pub const FEEDBACK_BYTES: usize = 2000;
 /// Most bytes of one result, and of all earlier calls together, in the message of [`Retry::Paper`].
 const RESULT_BYTES: usize = 500;
@@ -21,10 +22,12 @@ pub enum Retry {
     /// The conversation goes on with what the verification said; all files stay.
     #[default]
     Feedback,
-    /// A new conversation about the task as it was at the beginning: nothing is left of the attempt before.
+    /// A new conversation about the task as it was at the beginning: nothing is left of the attempt
+    /// before.
     Fresh,
-    /// As the published study did it: the same conversation, the files as they were at the beginning, and the instruction once more with
-    /// all earlier calls and their results. What the verification said is kept from the agent.
+    /// As the published study did it: the same conversation, the files as they were at the
+    /// beginning, and the instruction once more with all earlier calls and their results.
+    /// What the verification said is kept from the agent.
     Paper,
 }
 
@@ -32,7 +35,8 @@ impl Retry {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["feedback", "fresh", "paper"];
 
-    /// What the agent is told next, after a verification that said `said`. `entries`: what has happened so far.
+    /// What the agent is told next, after a verification that said `said`.
+    /// `entries`: what has happened so far.
     pub fn message(self, instruction: &str, said: &str, entries: &[Entry]) -> String {
         match self {
             Retry::Feedback => feedback(said),
@@ -152,7 +156,8 @@ pub fn feedback(said: &str) -> String {
     }
 }
 
-/// The calls of the agent's own conversation and their results, a line each; the oldest go first where that is too long.
+/// The calls of the agent's own conversation and their results, a line each; the oldest go first
+/// where that is too long.
 fn history(entries: &[Entry]) -> String {
     let mut lines = Vec::new();
     let mut length = 0;
@@ -175,7 +180,8 @@ fn history(entries: &[Entry]) -> String {
     lines.concat()
 }
 
-/// The longest part of `text` from its start that has at most `limit` bytes and splits no character.
+/// The longest part of `text` from its start that has at most `limit` bytes and splits no
+/// character.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }

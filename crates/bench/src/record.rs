@@ -31,7 +31,8 @@ pub enum Record {
 pub struct Header {
     /// The suite.
     pub suite: Named,
-    /// The model file or endpoint. `gold` when the gold solutions ran.
+    /// The model file or endpoint.
+    /// `gold` when the gold solutions ran.
     pub model: Named,
     /// How the model runs: context, KV type and so on, as the binary's options have it.
     pub engine: Value,
@@ -67,7 +68,8 @@ pub struct Header {
     pub machine: Machine,
     /// The ids of the tasks of this run.
     pub tasks: Vec<String>,
-    /// When it started, RFC 3339. May differ when a run is resumed.
+    /// When it started, RFC 3339.
+    /// May differ when a run is resumed.
     pub started: String,
 }
 
@@ -147,8 +149,8 @@ pub enum Verdict {
     Solved,
     /// The verification did not pass.
     Failed,
-    /// It could not be told, for a reason that is not the agent's: a program is missing, the setup failed, the disk is
-    /// full, the model can't be reached.
+    /// It could not be told, for a reason that is not the agent's: a program is missing, the setup
+    /// failed, the disk is full, the model can't be reached.
     Error,
 }
 
@@ -252,7 +254,8 @@ pub struct Attempt {
     pub seed: u64,
     /// How it ended.
     pub verdict: Verdict,
-    /// Why it was not solved: what the verification said, and what else stopped the agent. Empty if solved.
+    /// Why it was not solved: what the verification said, and what else stopped the agent.
+    /// Empty if solved.
     pub reason: String,
     /// Wall-clock time with verification.
     pub seconds: f64,
@@ -263,7 +266,8 @@ pub struct Attempt {
     pub ttft: Option<f64>,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// The trace, relative to the run file; empty if there is none. Attempts that are one conversation share it.
+    /// The trace, relative to the run file; empty if there is none.
+    /// Attempts that are one conversation share it.
     pub trace: String,
     /// The turns of models, in order: the agent's, and those of whom it gave work to.
     #[serde(default)]
@@ -302,7 +306,8 @@ pub fn now() -> String {
     jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string()
 }
 
-/// The first field in which two headers describe different runs, as path, first value, second value.
+/// The first field in which two headers describe different runs, as path, first value, second
+/// value.
 pub fn difference(first: &Header, second: &Header) -> Option<(String, String, String)> {
     // A header is made of texts, numbers and lists, which always become JSON.
     let value = |header| serde_json::to_value(header).unwrap_or_default();

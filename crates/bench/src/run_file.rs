@@ -1,7 +1,9 @@
-//! The run file: JSONL, appended and synced a record at a time, so that a run that was killed at any moment can go on.
+//! The run file: JSONL, appended and synced a record at a time, so that a run that was killed at
+//! any moment can go on.
 //!
-//! A record counts when its line has ended. What was begun and not finished is dropped when the run is resumed: the
-//! half-written line, and the attempts of a task that has no end.
+//! A record counts when its line has ended.
+//! What was begun and not finished is dropped when the run is resumed: the half-written line, and
+//! the attempts of a task that has no end.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -22,7 +24,8 @@ pub struct Run {
     pub finished: Vec<Finished>,
 }
 
-/// A run file that is being written. No other process can write it meanwhile.
+/// A run file that is being written.
+/// No other process can write it meanwhile.
 #[derive(Debug)]
 pub struct RunFile {
     file: File,
@@ -30,7 +33,8 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// Starts a new file with `header`, which is in it as soon as it is there; missing folders are made.
+    /// Starts a new file with `header`, which is in it as soon as it is there; missing folders are
+    /// made.
     ///
     /// # Errors
     /// The file is there already, or can't be written.
@@ -51,7 +55,8 @@ impl RunFile {
         Ok(file)
     }
 
-    /// Opens a file to go on with it, and returns what is finished. What was begun and not finished is cut out.
+    /// Opens a file to go on with it, and returns what is finished.
+    /// What was begun and not finished is cut out.
     ///
     /// # Errors
     /// The file is no run file, is in use, or its header describes another run than `header`.
@@ -89,7 +94,8 @@ impl RunFile {
     /// Adds a record; it is on the disk when this returns.
     ///
     /// # Errors
-    /// The file can't be written, for example because the disk is full. Then it is as before.
+    /// The file can't be written, for example because the disk is full.
+    /// Then it is as before.
     pub fn append(&mut self, record: &Record) -> Result<(), Error> {
         let error = |source| Error::RunFile { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(record).map_err(|source| error(source.into()))?;
@@ -122,7 +128,8 @@ impl RunFile {
         loop {
             match self.file.try_lock() {
                 Ok(()) => return Ok(()),
-                // A process that another thread is just starting holds our descriptors for a moment.
+                // A process that another thread is just starting holds our descriptors for a
+                // moment.
                 Err(TryLockError::WouldBlock) if Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -165,7 +172,8 @@ impl RunFile {
     }
 }
 
-/// Where a run is written if nobody says where: a file `runs/DATE-TIME.jsonl`, in local time, that is not there yet.
+/// Where a run is written if nobody says where: a file `runs/DATE-TIME.jsonl`, in local time, that
+/// is not there yet.
 pub fn default_path() -> PathBuf {
     let stem = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let mut path = Path::new("runs").join(format!("{stem}.jsonl"));

@@ -24,8 +24,8 @@ pub struct Solver<'a> {
     pub team: &'a Team,
     /// Its role in the team.
     pub npc: &'a Npc,
-    /// The model, shared by all threads; `None` = a script that plays the tasks' own gold solutions, which [`require_gold`] looks
-    /// for: a test of the suite.
+    /// The model, shared by all threads; `None` = a script that plays the tasks' own gold
+    /// solutions, which [`require_gold`] looks for: a test of the suite.
     pub model: Option<&'a dyn ChatModel>,
     /// What the model is called, and its file's hash.
     pub named: Named,
@@ -55,11 +55,13 @@ pub enum Progress<'a> {
 pub struct Options<'a> {
     /// How often a task is tried, and how.
     pub policy: Policy,
-    /// Wall-clock time of a task with all its attempts, unless it has its own. Verifications run even after it.
+    /// Wall-clock time of a task with all its attempts, unless it has its own.
+    /// Verifications run even after it.
     pub timeout: Duration,
     /// From which the seeds of the attempts are derived.
     pub seed: u64,
-    /// What the temperature is raised to from the second attempt on: the most likely mistake would only be repeated.
+    /// What the temperature is raised to from the second attempt on: the most likely mistake would
+    /// only be repeated.
     pub retry_temperature: f32,
     /// How many tasks run at a time, at least 1.
     pub parallel: usize,
@@ -73,12 +75,13 @@ pub struct Options<'a> {
     pub observer: &'a (dyn Fn(Progress) + Sync),
 }
 
-/// Runs `tasks` in folders on `ground` and writes what happens to `file`. Whether all came to their end: not if the run
-/// was cancelled.
+/// Runs `tasks` in folders on `ground` and writes what happens to `file`.
+/// Whether all came to their end: not if the run was cancelled.
 ///
 /// # Errors
-/// The run file can't be written, or the disk is full and no single task is to blame: it has gone, and there is still no room. What was
-/// under way then is not recorded, so that the run can go on.
+/// The run file can't be written, or the disk is full and no single task is to blame: it has gone,
+/// and there is still no room.
+/// What was under way then is not recorded, so that the run can go on.
 pub fn run(
     tasks: &[&Task],
     solver: &Solver,
@@ -154,8 +157,8 @@ const PROGRAMS: &str = r#"for name in bash python3 git; do
   printf '%s\t%s\n' "$name" "${said%%$'\n'*}"
 done"#;
 
-/// Which of the programs that tasks use this machine has, and the version that each tells. Without bash nothing can be said about
-/// any, so that is found out by the tasks themselves.
+/// Which of the programs that tasks use this machine has, and the version that each tells.
+/// Without bash nothing can be said about any, so that is found out by the tasks themselves.
 ///
 /// # Errors
 /// There is no room on `ground`.

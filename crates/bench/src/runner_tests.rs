@@ -124,7 +124,8 @@ fn the_stock_suite_accepts_gold_and_nothing_else() {
     }
 }
 
-/// Makes the files that a task speaks of, as far as they aren't there, with a filler that depends on their ending.
+/// Makes the files that a task speaks of, as far as they aren't there, with a filler that depends
+/// on their ending.
 fn junk(task: &Task) -> String {
     let mut text = String::from(
         r#"make() {

@@ -1,5 +1,6 @@
-//! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no meaning, one warm-up,
-//! then repetitions from an empty cache. And what a grammar adds to decoding.
+//! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no
+//! meaning, one warm-up, then repetitions from an empty cache.
+//! And what a grammar adds to decoding.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ pub struct Config {
     pub generate: usize,
     /// Tokens in the cache before either begins.
     pub depth: usize,
-    /// Tools between which a decoding model has to choose, under their grammar; 0 = it decodes without one.
+    /// Tools between which a decoding model has to choose, under their grammar; 0 = it decodes
+    /// without one.
     pub tools: usize,
     /// Measured repetitions.
     pub repetitions: usize,

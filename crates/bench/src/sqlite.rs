@@ -1,4 +1,5 @@
-//! Runs as a database, for analysis: `runs`, `tasks`, `attempts` and `messages`, with the fields of their records as columns.
+//! Runs as a database, for analysis: `runs`, `tasks`, `attempts` and `messages`, with the fields of
+//! their records as columns.
 //!
 //! The run files are the truth; the database is made anew from them each time.
 
@@ -10,7 +11,8 @@ use crate::Error;
 use crate::record::{Attempt, Message};
 use crate::run_file::Run;
 
-/// `header` is the whole header as JSON. `run` refers to `runs.number`, `(run, task, attempt)` to an attempt.
+/// `header` is the whole header as JSON.
+/// `run` refers to `runs.number`, `(run, task, attempt)` to an attempt.
 const TABLES: &str = "
     CREATE TABLE runs (
         number INTEGER PRIMARY KEY, file TEXT NOT NULL, suite TEXT NOT NULL, suite_hash TEXT NOT NULL,

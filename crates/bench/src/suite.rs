@@ -1,4 +1,5 @@
-//! Suites: sets of tasks from the binary, a folder or a file, and the hash that names their content.
+//! Suites: sets of tasks from the binary, a folder or a file, and the hash that names their
+//! content.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +26,8 @@ pub struct Suite {
     pub tasks: Vec<Task>,
     /// Jinxes that it brings along: they take the place of those of the team.
     pub jinxes: Vec<Jinx>,
-    /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and over the files of the jinxes.
+    /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and
+    /// over the files of the jinxes.
     pub hash: String,
 }
 
@@ -43,10 +45,12 @@ impl Suite {
         Suite::of("alara".into(), Path::new("alara"), sources)
     }
 
-    /// The suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml` file, or a `.csv` file.
+    /// The suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml` file,
+    /// or a `.csv` file.
     ///
     /// # Errors
-    /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and place.
+    /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and
+    /// place.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let read_error = |source| Error::Read { path: path.to_owned(), source };
         let folder = std::fs::metadata(path).map_err(read_error)?.is_dir();
@@ -122,7 +126,8 @@ impl Suite {
         Ok(Suite { name, tasks, jinxes, hash: format!("{:x}", hash.finalize()) })
     }
 
-    /// Gives its jinxes to a team and its sub-teams. If it brings a web along, that is the one that they search.
+    /// Gives its jinxes to a team and its sub-teams.
+    /// If it brings a web along, that is the one that they search.
     pub fn furnish(&self, team: &mut Team) {
         for jinx in &self.jinxes {
             match team.jinxes.iter_mut().find(|other| other.name == jinx.name) {

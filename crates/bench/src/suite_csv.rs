@@ -1,11 +1,13 @@
-//! Suites as CSV files with the columns of the npcsh benchmark. Their tasks use absolute `/tmp` paths.
+//! Suites as CSV files with the columns of the npcsh benchmark.
+//! Their tasks use absolute `/tmp` paths.
 
 use std::path::Path;
 
 use crate::Error;
 use crate::task::{Difficulty, Task};
 
-/// The columns, in any order. `setup_cmd` and `description` may be blank; the description is not used.
+/// The columns, in any order.
+/// `setup_cmd` and `description` may be blank; the description is not used.
 pub const COLUMNS: [&str; 7] =
     ["id", "category", "difficulty", "setup_cmd", "instruction", "verify_cmd", "description"];
 

@@ -1,6 +1,8 @@
-//! Sweeps: models × conditions × trials over a suite, as a `.bench` file says it, and how they are shared out.
+//! Sweeps: models × conditions × trials over a suite, as a `.bench` file says it, and how they are
+//! shared out.
 //!
-//! Each combination is one run with a file of its own. An A/B test is a sweep with two conditions.
+//! Each combination is one run with a file of its own.
+//! An A/B test is a sweep with two conditions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +18,8 @@ use crate::Error;
 use crate::policy::{Exception, Policy, Retry, Rule};
 use crate::record::DEFAULT_CONDITION;
 
-/// What a `.bench` file says. All of it may be left out.
+/// What a `.bench` file says.
+/// All of it may be left out.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sweep {
@@ -24,7 +27,8 @@ pub struct Sweep {
     pub suite: Option<PathBuf>,
     /// The models, each as after `-m`; none = the one that would run without.
     pub models: Vec<String>,
-    /// What is compared; the first is the A of an A/B test. None = one condition, which the command line describes.
+    /// What is compared; the first is the A of an A/B test.
+    /// None = one condition, which the command line describes.
     pub conditions: Vec<Condition>,
     /// How often each is repeated: trial n has the seed `seed` + n - 1.
     pub trials: Option<NonZeroU32>,
@@ -153,7 +157,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// The runs of this sweep, model by model, so that each model is loaded once. `default` is what the command line says.
+    /// The runs of this sweep, model by model, so that each model is loaded once.
+    /// `default` is what the command line says.
     pub fn runs(&self, default: &Condition) -> Vec<Cell> {
         let models: Vec<Option<&String>> = match self.models.is_empty() {
             true => vec![None],
@@ -202,7 +207,8 @@ impl Condition {
         }
     }
 
-    /// How often tasks are tried, and how. Five attempts with feedback where nobody says otherwise.
+    /// How often tasks are tried, and how.
+    /// Five attempts with feedback where nobody says otherwise.
     pub fn policy(&self) -> Policy {
         const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
         let rule = Rule { retry: self.retry.unwrap_or_default(), attempts: self.attempts.unwrap_or(FIVE) };
@@ -256,7 +262,8 @@ impl Shard {
     /// All of the work.
     pub const ALL: Shard = Shard { number: 1, of: 1 };
 
-    /// Which of `count` pieces of work, in their order, are this part: neighbours, so that few models are loaded.
+    /// Which of `count` pieces of work, in their order, are this part: neighbours, so that few
+    /// models are loaded.
     pub fn range(self, count: usize) -> Range<usize> {
         let at = |number: usize| (count as u128 * number as u128 / self.of as u128) as usize;
         at(self.number - 1)..at(self.number)

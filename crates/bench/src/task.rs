@@ -27,8 +27,8 @@ pub struct Task {
     /// Bash that runs in the work directory before the agent; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub setup: String,
-    /// Bash that runs in the work directory after each attempt. Exit code 0 means solved; what it prints otherwise is
-    /// the feedback for the next attempt.
+    /// Bash that runs in the work directory after each attempt.
+    /// Exit code 0 means solved; what it prints otherwise is the feedback for the next attempt.
     pub verify: String,
     /// Jinxes that the agent gets beside its own, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,8 @@ pub struct Task {
 pub enum Solution {
     /// It calls the jinx `shell` with this.
     Bash(String),
-    /// These are its turns, and those of whom it gives work to, in the order in which they are taken.
+    /// These are its turns, and those of whom it gives work to, in the order in which they are
+    /// taken.
     Turns(Vec<Reply>),
 }
 
@@ -108,7 +109,8 @@ impl fmt::Display for Difficulty {
 }
 
 impl Task {
-    /// Whether a text of the task names an absolute path below `/tmp`, so that it can run only with a private one.
+    /// Whether a text of the task names an absolute path below `/tmp`, so that it can run only with
+    /// a private one.
     pub fn uses_tmp(&self) -> bool {
         let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
         [&self.instruction, &self.setup, &self.verify, &*gold].iter().any(|text| text.contains("/tmp/"))
@@ -124,7 +126,8 @@ impl Task {
         ["python3", "git"].into_iter().filter(|name| scripts.iter().any(|text| names(text, name))).collect()
     }
 
-    /// Checks what the types don't say. `place` gives file and line of a field.
+    /// Checks what the types don't say.
+    /// `place` gives file and line of a field.
     pub(crate) fn check(&self, place: impl Fn(&'static str) -> String) -> Result<(), Error> {
         let texts = [
             ("id", &self.id),

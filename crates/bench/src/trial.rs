@@ -1,4 +1,5 @@
-//! One task from its setup to its end: attempts, each followed by the verification, and what lies between them.
+//! One task from its setup to its end: attempts, each followed by the verification, and what lies
+//! between them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -38,11 +39,13 @@ struct Did {
 /// Works on the task once, given what to say to the agent.
 type Work<'a> = Box<dyn FnMut(&str) -> Result<Did, Infrastructure> + 'a>;
 
-/// Runs `task` in `place`. Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
+/// Runs `task` in `place`.
+/// Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
 /// `None` if the run was cancelled meanwhile.
 ///
 /// # Errors
-/// Those of `record`. Whatever else goes wrong is a verdict.
+/// Those of `record`.
+/// Whatever else goes wrong is a verdict.
 pub fn run(
     task: &Task,
     solver: &Solver,
@@ -172,7 +175,8 @@ pub fn run(
     }
 }
 
-/// The seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed, the task and the number.
+/// The seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed, the
+/// task and the number.
 pub fn seed(run: u64, task: &str, number: u32) -> u64 {
     let hash = Sha256::digest(format!("{run}\n{task}\n{number}"));
     hash.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
@@ -206,7 +210,8 @@ fn relative(trace: &Path) -> String {
     })
 }
 
-/// The agent's NPC, with the jinxes of the task beside its own. That the team lacks whom or what the task needs is not the agent's fault.
+/// The agent's NPC, with the jinxes of the task beside its own.
+/// That the team lacks whom or what the task needs is not the agent's fault.
 fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
     let team = solver.team;
     if let Some(name) = task.jinxes.iter().find(|name| team.jinx(name).is_none()) {
@@ -221,7 +226,8 @@ fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
     Ok(npc)
 }
 
-/// Whether each member that the task names has worked: in a conversation that was begun for it, one of its calls succeeded.
+/// Whether each member that the task names has worked: in a conversation that was begun for it, one
+/// of its calls succeeded.
 fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> Check {
     let has_worked = |name: &str| {
         let meant = |record: &Record| match record {
@@ -265,7 +271,8 @@ fn worker<'a, 's: 'a>(
             Ok(Outcome::Repetition { call: Some(call) }) => format!("it called {call} again and again"),
             Ok(Outcome::Repetition { call: None }) => "it went round in circles".to_owned(),
             Ok(Outcome::Failed { error }) => error,
-            // A model that has worked so far and does not go on: most likely the conversation outgrew its context.
+            // A model that has worked so far and does not go on: most likely the conversation
+            // outgrew its context.
             Err(alara_harness::Error::Model(error)) if error.is_outage() => {
                 return Err(alara_harness::Error::Model(error).into());
             }
@@ -281,8 +288,8 @@ fn worker<'a, 's: 'a>(
     }))
 }
 
-/// What models said in an attempt, which begins after `before` of the entries: whose turn each was, what it cost, and the model that its
-/// conversation had then.
+/// What models said in an attempt, which begins after `before` of the entries: whose turn each was,
+/// what it cost, and the model that its conversation had then.
 fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
     let mut messages = Vec::new();
     for (index, entry) in entries.iter().enumerate().skip(before) {

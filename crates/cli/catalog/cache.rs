@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use super::hub::{is_commit, is_sha256};
 use super::name::{is_gguf, is_inside};
 
-/// What stands after the name of a file that is not whole yet. Hugging Face's tools go on with it too.
+/// What stands after the name of a file that is not whole yet.
+/// Hugging Face's tools go on with it too.
 pub const INCOMPLETE: &str = "incomplete";
 
 /// Folders in folders that a snapshot may have.
@@ -59,8 +60,9 @@ impl Cache {
         self.root.join(".locks").join(folder_name(repository)).join(format!("{etag}.lock"))
     }
 
-    /// The path of a file that is here whole. `sha256`, where known, must be that of the file; of several commits the one
-    /// that `main` was last at is preferred.
+    /// The path of a file that is here whole.
+    /// `sha256`, where known, must be that of the file; of several commits the one that `main` was
+    /// last at is preferred.
     pub fn find(&self, repository: &str, file: &str, sha256: Option<&str>) -> Option<PathBuf> {
         let folder = self.folder(repository);
         let main = fs::read_to_string(folder.join("refs/main")).unwrap_or_default();
@@ -122,8 +124,8 @@ impl Cache {
         Ok(path)
     }
 
-    /// What belongs to these files: links and blobs in all snapshots, and what is left of downloads of the repository that
-    /// were not finished.
+    /// What belongs to these files: links and blobs in all snapshots, and what is left of downloads
+    /// of the repository that were not finished.
     pub fn belongings(&self, repository: &str, files: &[String]) -> Vec<PathBuf> {
         let folder = self.folder(repository);
         let mut links = Vec::new();
@@ -181,7 +183,8 @@ fn folder_name(repository: &str) -> String {
     format!("models--{}", repository.replace('/', "--"))
 }
 
-/// The repository of a folder of the cache. An owner has no `--` in its name; a repository may.
+/// The repository of a folder of the cache.
+/// An owner has no `--` in its name; a repository may.
 fn repository(folder: &str) -> Option<String> {
     let (owner, name) = folder.strip_prefix("models--")?.split_once("--")?;
     Some(format!("{owner}/{name}"))
@@ -199,7 +202,8 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The folders in a folder. Links are none: nothing is followed out of the cache.
+/// The folders in a folder.
+/// Links are none: nothing is followed out of the cache.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let real = |path: &PathBuf| path.symlink_metadata().is_ok_and(|about| about.is_dir());
     entries(folder).into_iter().filter(real).collect()

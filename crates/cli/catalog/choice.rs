@@ -4,7 +4,8 @@ use anyhow::{Result, bail, ensure};
 
 use super::name::{Wanted, is_gguf, is_inside, parts, split};
 
-/// Quantizations in the order in which they are taken where none is named: about four bits to a weight first, then more, then fewer.
+/// Quantizations in the order in which they are taken where none is named: about four bits to a
+/// weight first, then more, then fewer.
 const PREFERRED: [&str; 24] = [
     "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_K", "MXFP4", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q5_K_M",
     "Q5_K_S", "Q5_1", "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "Q2_K", "BF16", "F16",
@@ -20,7 +21,8 @@ pub struct Choice {
     pub instead: Option<String>,
 }
 
-/// The model that is meant: of the quantization that is named, else the only one, else that of Q4_K_M or what comes nearest.
+/// The model that is meant: of the quantization that is named, else the only one, else that of
+/// Q4_K_M or what comes nearest.
 ///
 /// # Errors
 /// If there is none or more than one: the error lists what there is.
@@ -68,7 +70,8 @@ fn is_first(file: &str) -> bool {
     split(file).is_none_or(|_| parts(file).first().is_some_and(|first| first == file))
 }
 
-/// Whether a file's name ends in that quantization: Q4_K must not be found in Q4_K_M, nor 4B in 14B.
+/// Whether a file's name ends in that quantization: Q4_K must not be found in Q4_K_M, nor 4B in
+/// 14B.
 fn is_of(file: &str, quantization: &str) -> bool {
     let upper = file.to_uppercase().replace('/', "-");
     let stem = upper.trim_end_matches(".GGUF");

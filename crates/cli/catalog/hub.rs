@@ -1,4 +1,5 @@
-//! Where the hub is, and what the environment says of it. Variables as Hugging Face's own tools have them.
+//! Where the hub is, and what the environment says of it.
+//! Variables as Hugging Face's own tools have them.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,7 +10,8 @@ use anyhow::{Context, ensure};
 pub struct Hub {
     /// `HF_ENDPOINT`, without a slash at its end.
     pub endpoint: String,
-    /// `HF_TOKEN`, or what `hf auth login` has stored. It is sent to the endpoint and nowhere else.
+    /// `HF_TOKEN`, or what `hf auth login` has stored.
+    /// It is sent to the endpoint and nowhere else.
     pub token: Option<String>,
     /// `HF_HUB_OFFLINE`: nothing is asked over the network.
     pub offline: bool,
@@ -28,8 +30,8 @@ impl Hub {
     }
 }
 
-/// The folder with the hub's files, which other tools share: `HF_HUB_CACHE`, else `hub` in `HF_HOME`, else in
-/// `~/.cache/huggingface`.
+/// The folder with the hub's files, which other tools share: `HF_HUB_CACHE`, else `hub` in
+/// `HF_HOME`, else in `~/.cache/huggingface`.
 ///
 /// # Errors
 /// If none of these is known.

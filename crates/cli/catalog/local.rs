@@ -44,7 +44,8 @@ pub fn cache() -> Result<Cache> {
     Ok(Cache { root: hub::cache_folder()? })
 }
 
-/// All models on this machine, projectors and adapters of the cache among them: a file must be opened to tell.
+/// All models on this machine, projectors and adapters of the cache among them: a file must be
+/// opened to tell.
 pub fn models() -> Result<Vec<Local>> {
     let cached = cache()?.files();
     let mut models = Vec::new();
@@ -101,7 +102,8 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     Ok(of_ollama(name).or_else(cached))
 }
 
-/// The file that is meant, if the cache has it: of the repository's files there the one that a download would take.
+/// The file that is meant, if the cache has it: of the repository's files there the one that a
+/// download would take.
 pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
     let files = match &name.wanted {
         Wanted::File(file) => parts(file),

@@ -1,7 +1,8 @@
 //! The models that alara knows by name, and where their files are: on this machine or on the hub.
 //!
-//! The catalog is data: one file a model in `models/catalog`, embedded. This module owns names and places of model files;
-//! it knows nothing of what is in them. Its submodules are the only code of alara that talks to the network for a model.
+//! The catalog is data: one file a model in `models/catalog`, embedded.
+//! This module owns names and places of model files; it knows nothing of what is in them.
+//! Its submodules are the only code of alara that talks to the network for a model.
 
 pub mod cache;
 mod choice;
@@ -44,7 +45,8 @@ pub struct Entry {
     /// The commit that holds the file as described here; without it the newest is taken.
     pub revision: Option<String>,
     pub file: String,
-    /// Of the file, in hexadecimal. Without it a download is held against the hub's own.
+    /// Of the file, in hexadecimal.
+    /// Without it a download is held against the hub's own.
     pub sha256: Option<String>,
     /// Bytes.
     pub size: Option<u64>,
@@ -66,7 +68,8 @@ pub struct Entry {
     pub choice: bool,
 }
 
-/// A published score. Scores of different benchmarks don't compare.
+/// A published score.
+/// Scores of different benchmarks don't compare.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
@@ -112,7 +115,8 @@ fn all() -> Result<Vec<Entry>, String> {
     FILES.files().map(parse).collect()
 }
 
-/// Bytes that are read for a token by each thread of a machine, so that waiting for it can be borne.
+/// Bytes that are read for a token by each thread of a machine, so that waiting for it can be
+/// borne.
 const BYTES_A_THREAD: f64 = 1.25e9;
 
 /// What of a machine says which model to take.
@@ -128,15 +132,17 @@ impl Machine {
         Machine { memory: memory::total(), threads: default_threads() }
     }
 
-    /// Whether a model runs well in its memory beside what else a machine does: its file, an eighth of that for a conversation and what is
-    /// computed, and 2.5 GB for the system and its programs. `None` where its size or the memory is not known.
+    /// Whether a model runs well in its memory beside what else a machine does: its file, an eighth
+    /// of that for a conversation and what is computed, and 2.5 GB for the system and its programs.
+    /// `None` where its size or the memory is not known.
     pub fn fits(&self, entry: &Entry) -> Option<bool> {
         let size = entry.size?;
         let needed = size.saturating_add(size / 8).saturating_add(2_500_000_000);
         Some(needed <= self.memory?)
     }
 
-    /// The one of `entries` to begin with: of those that are meant for it and fit, the largest that is not too slow, else the smallest.
+    /// The one of `entries` to begin with: of those that are meant for it and fit, the largest that
+    /// is not too slow, else the smallest.
     pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
         let bearable = |entry: &&Entry| {
             let read =
@@ -173,7 +179,8 @@ mod tests {
             assert!(entry.sha256.iter().all(|hash| hub::is_sha256(hash)), "{name}: {:?}", entry.sha256);
             assert!(entry.revision.iter().all(|commit| hub::is_commit(commit)), "{name}");
             assert!(entry.file.to_lowercase().contains(&entry.quantization.to_lowercase()), "{name}");
-            // Four bits to a byte and a little more for every parameter; a wrong digit in either shows.
+            // Four bits to a byte and a little more for every parameter; a wrong digit in either
+            // shows.
             let bits = entry.size.map_or(5.0, |size| size as f64 * 8.0 / entry.parameters / 1e9);
             assert!((4.2..9.0).contains(&bits), "{name}: {bits} bits a parameter");
             assert!(

@@ -17,7 +17,8 @@ pub struct HubName {
 /// Which file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The one of that path. Of a split model, any part stands for all.
+    /// The one of that path.
+    /// Of a split model, any part stands for all.
     File(String),
     /// The one whose name has this quantization in it.
     Quantization(String),
@@ -25,10 +26,11 @@ pub enum Wanted {
     Any,
 }
 
-/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`, with or without
-/// `hf:`, `hf.co/` or `huggingface.co/` before it, and addresses as the hub's pages have them:
-/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` in place of `resolve`. As with Ollama, `:latest` is
-/// as good as nothing.
+/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`, with
+/// or without `hf:`, `hf.co/` or `huggingface.co/` before it, and addresses as the hub's pages have
+/// them: `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` in place of
+/// `resolve`.
+/// As with Ollama, `:latest` is as good as nothing.
 ///
 /// A name becomes a path of the cache, so nothing that could leave its folder passes.
 impl FromStr for HubName {
@@ -102,7 +104,8 @@ pub fn is_inside(path: &str) -> bool {
     path.split('/').all(proper)
 }
 
-/// All files of the model of which `file` is a part: `x-00001-of-00003.gguf` and so on, or the file alone.
+/// All files of the model of which `file` is a part: `x-00001-of-00003.gguf` and so on, or the file
+/// alone.
 pub fn parts(file: &str) -> Vec<String> {
     match split(file) {
         Some((prefix, count)) => {

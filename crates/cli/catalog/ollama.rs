@@ -35,13 +35,15 @@ struct Layer {
     digest: String,
 }
 
-/// The media type of a model's weights. Projectors and adapters have types of their own.
+/// The media type of a model's weights.
+/// Projectors and adapters have types of their own.
 const MODEL: &str = "application/vnd.ollama.image.model";
 /// What names leave out.
 const HOST: &str = "registry.ollama.ai";
 const NAMESPACE: &str = "library";
 
-/// Where Ollama keeps models: `OLLAMA_MODELS`, else below the home folder, else where its service on Linux does.
+/// Where Ollama keeps models: `OLLAMA_MODELS`, else below the home folder, else where its service
+/// on Linux does.
 pub fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("OLLAMA_MODELS").filter(|folder| !folder.is_empty()) {
         return Some(folder.into());

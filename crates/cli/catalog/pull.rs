@@ -26,12 +26,13 @@ pub trait Watcher {
     fn end(&mut self);
 }
 
-/// Downloads what is wanted into the cache, all parts of a split model, unless it is there. Returns the path of the first
-/// part. `entry` is the catalog's word on it, where it is from there.
+/// Downloads what is wanted into the cache, all parts of a split model, unless it is there.
+/// Returns the path of the first part.
+/// `entry` is the catalog's word on it, where it is from there.
 ///
 /// # Errors
-/// If anything goes wrong: then no file of the cache is half-written but those named `….incomplete`, which a later try goes
-/// on with.
+/// If anything goes wrong: then no file of the cache is half-written but those named
+/// `….incomplete`, which a later try goes on with.
 pub fn pull(
     cache: &Cache,
     hub: Hub,

@@ -1,4 +1,5 @@
-//! A file that is being downloaded: gone on with where it ends, hashed as it grows, removed where it would be in the way.
+//! A file that is being downloaded: gone on with where it ends, hashed as it grows, removed where
+//! it would be in the way.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};

@@ -1,8 +1,9 @@
 //! Bytes from the hub: what it says of a file, and the file, gone on with where it broke off.
 //!
-//! The protocol is that of Hugging Face's `huggingface_hub`: `HEAD OWNER/NAME/resolve/REVISION/FILE` answers with
-//! `X-Repo-Commit`, and for large files with `X-Linked-Size` and `X-Linked-Etag` (the SHA-256) beside the redirect to
-//! where they are stored. Refusals carry `X-Error-Code`.
+//! The protocol is that of Hugging Face's `huggingface_hub`: `HEAD
+//! OWNER/NAME/resolve/REVISION/FILE` answers with `X-Repo-Commit`, and for large files with
+//! `X-Linked-Size` and `X-Linked-Etag` (the SHA-256) beside the redirect to where they are stored.
+//! Refusals carry `X-Error-Code`.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -121,11 +122,13 @@ impl Client {
         })
     }
 
-    /// Downloads a file to `partial`, where what came of it before may lie. `progress` is told how many bytes are there.
+    /// Downloads a file to `partial`, where what came of it before may lie.
+    /// `progress` is told how many bytes are there.
     /// Whatever ends this, a `partial` that is left is one to go on with.
     ///
     /// # Errors
-    /// If the hub gives up, the disk is full, or the bytes are not those whose checksum the hub told.
+    /// If the hub gives up, the disk is full, or the bytes are not those whose checksum the hub
+    /// told.
     pub fn fetch(
         &self,
         place: Place<'_>,
@@ -204,7 +207,8 @@ impl Client {
         }
     }
 
-    /// Tries until it works, or does not get on. `attempt` may set the count of tries back.
+    /// Tries until it works, or does not get on.
+    /// `attempt` may set the count of tries back.
     fn patiently<T>(
         &self,
         url: &str,
@@ -225,7 +229,8 @@ impl Client {
         }
     }
 
-    /// Asks for a file from byte `from`, and follows redirects; a HEAD only as far as the hub itself answers.
+    /// Asks for a file from byte `from`, and follows redirects; a HEAD only as far as the hub
+    /// itself answers.
     fn send(&self, head: bool, url: &str, from: u64) -> Result<Response<Body>, Trouble> {
         let mut url = url.to_owned();
         for _ in 0..REDIRECTS {

@@ -13,8 +13,10 @@ use crate::{cache, ui};
 
 /// Look at what is kept on disk of prompts, or remove it
 ///
-/// Static text (directives, skills, tools) that a model has computed is kept, so that the next run need not compute it again.
-/// It is nothing but a copy: removing it costs time, never an answer. `alara warm` fills it.
+/// Static text (directives, skills, tools) that a model has computed is kept, so that the next run
+/// need not compute it again.
+/// It is nothing but a copy: removing it costs time, never an answer.
+/// `alara warm` fills it.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

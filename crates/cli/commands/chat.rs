@@ -1,4 +1,5 @@
-//! `alara chat`: talk with the NPCs of a team. Answers go to stdout, everything else to stderr.
+//! `alara chat`: talk with the NPCs of a team.
+//! Answers go to stdout, everything else to stderr.
 
 mod conversation;
 mod input;
@@ -21,8 +22,11 @@ use view::View;
 
 /// Talk with the NPCs of a team
 ///
-/// What is typed is said to the NPC; @NAME talks with another one, /NAME runs a jinx, /help tells the commands. A backslash at the
-/// end continues a line. Without a terminal each line of the input is a message, answers go to stdout and everything else to stderr.
+/// What is typed is said to the NPC; @NAME talks with another one, /NAME runs a jinx, /help tells
+/// the commands.
+/// A backslash at the end continues a line.
+/// Without a terminal each line of the input is a message, answers go to stdout and everything else
+/// to stderr.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -67,8 +71,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first interrupt while something works cancels it; the second, or one while nothing does, ends the process. At the prompt of a
-/// terminal the editor gets the key, and there is no interrupt.
+/// The first interrupt while something works cancels it; the second, or one while nothing does,
+/// ends the process.
+/// At the prompt of a terminal the editor gets the key, and there is no interrupt.
 fn on_interrupt(cancel: Arc<AtomicBool>, working: Arc<AtomicBool>) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         if !working.load(Ordering::Relaxed) || cancel.swap(true, Ordering::Relaxed) {

@@ -22,11 +22,12 @@ use crate::ui;
 
 /// Check a team, a jinx, a task suite or a sweep without running anything
 ///
-/// Prints every problem with its file, line and column. Exit code 0: good, 1: errors, 2: nothing there to check.
+/// Prints every problem with its file, line and column.
+/// Exit code 0: good, 1: errors, 2: nothing there to check.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team's directory, the name of a built-in team, a .jinx or .npc file; a folder of task files, a task's .yaml or .csv file, or
-    /// a .bench file
+    /// A team's directory, the name of a built-in team, a .jinx or .npc file; a folder of task
+    /// files, a task's .yaml or .csv file, or a .bench file
     #[arg(value_name = "PATH")]
     path: String,
     /// Print the problems as one JSON object
@@ -95,7 +96,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Target {
-    /// What a user named. A file is checked as part of its team, if it is part of one.
+    /// What a user named.
+    /// A file is checked as part of its team, if it is part of one.
     fn find(name: &str) -> anyhow::Result<Self> {
         let path = Path::new(name);
         let ending = path.extension().and_then(|ending| ending.to_str());
@@ -125,7 +127,8 @@ impl Target {
         Ok(Target { team, file: Some(file) })
     }
 
-    /// Runs the tests of the jinxes, without a model. Returns how many failed.
+    /// Runs the tests of the jinxes, without a model.
+    /// Returns how many failed.
     fn try_jinxes(&self) -> anyhow::Result<usize> {
         let (mut passed, mut failed) = (0, 0);
         // Whoever looks what a stranger's files are worth does not hand them keys.
@@ -162,7 +165,8 @@ impl Target {
         self.file.as_ref().is_none_or(|file| path.canonicalize().is_ok_and(|path| path == *file))
     }
 
-    /// The team, or what the file describes, in the one form that is run. Stable: the same files give the same text.
+    /// The team, or what the file describes, in the one form that is run.
+    /// Stable: the same files give the same text.
     fn compiled(&self) -> anyhow::Result<String> {
         let npc = self.team.npcs.iter().find(|npc| self.file.is_some() && self.means(&npc.path));
         let jinx = self.team.jinxes.iter().find(|jinx| self.file.is_some() && self.means(&jinx.path));

@@ -83,7 +83,8 @@ const LAYERS: [Layer; 9] = [
     ),
 ];
 
-/// Programs: name, the arguments that make it tell its version, whether alara can't do without, what for.
+/// Programs: name, the arguments that make it tell its version, whether alara can't do without,
+/// what for.
 const PROGRAMS: [(&str, &str, bool, &str); 4] = [
     ("bash", "--version", true, "`bash` steps"),
     ("python3", "--version", true, "`python` steps"),
@@ -107,7 +108,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if lacking { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The layers one by one. Essential is what they are for, which more than one of them may give.
+/// The layers one by one.
+/// Essential is what they are for, which more than one of them may give.
 fn sandbox() -> Vec<Finding> {
     let found = enforced();
     let layer = |(what, on, why, remedy): Layer| {

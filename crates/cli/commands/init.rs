@@ -20,7 +20,8 @@ const FILES: [(&str, &str); 5] = [
 
 /// Write a small team to begin with
 ///
-/// Two agents, a tool, a skill and what they share, with comments that explain them. Nothing that exists is overwritten.
+/// Two agents, a tool, a skill and what they share, with comments that explain them.
+/// Nothing that exists is overwritten.
 #[derive(clap::Args)]
 pub struct Args {
     /// The team's directory; `npc_team` is found without being named

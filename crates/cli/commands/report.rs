@@ -12,8 +12,9 @@ use crate::ui;
 
 /// Tell what runs of `alara bench tasks` show: scores, gains, correlations, comparisons
 ///
-/// Markdown goes to stdout. Runs of several machines or shards are put together; conditions are compared by a paired test. Published numbers stand
-/// beside ours, told apart.
+/// Markdown goes to stdout.
+/// Runs of several machines or shards are put together; conditions are compared by a paired test.
+/// Published numbers stand beside ours, told apart.
 #[derive(clap::Args)]
 pub struct Args {
     /// Run files, and folders in which they lie at any depth
@@ -82,7 +83,8 @@ fn database(file: &Path, sources: &[Source]) -> anyhow::Result<()> {
     Ok(sqlite::write(file, sources.iter().map(|source| (source.file.as_path(), &source.run)))?)
 }
 
-/// What the catalog knows of a model: by the hash of its file, else by the name of that, else by its own or Ollama's, as an endpoint has it.
+/// What the catalog knows of a model: by the hash of its file, else by the name of that, else by
+/// its own or Ollama's, as an endpoint has it.
 fn facts(entries: &[Entry], model: &Named) -> Facts {
     let name = model.name.rsplit_once('#').map_or(model.name.as_str(), |(_, name)| name);
     let is = |known: &str| known.eq_ignore_ascii_case(name);

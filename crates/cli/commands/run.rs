@@ -1,4 +1,5 @@
-//! `alara run`: one task by an agent, or one jinx. The answer goes to stdout, everything else to stderr.
+//! `alara run`: one task by an agent, or one jinx.
+//! The answer goes to stdout, everything else to stderr.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -24,12 +25,14 @@ const SCHEMA_HINT: &str =
 
 /// Do one task with an agent, or run one jinx
 ///
-/// The answer goes to stdout, progress to stderr. What comes through standard input, by a pipe or from a file, is a part of the
-/// task. Before anything that lies in the work directory is removed, overwritten or moved, you are asked. Exit code 0: done, 1: not
-/// done, 2: wrong usage, 130: interrupted.
+/// The answer goes to stdout, progress to stderr.
+/// What comes through standard input, by a pipe or from a file, is a part of the task.
+/// Before anything that lies in the work directory is removed, overwritten or moved, you are asked.
+/// Exit code 0: done, 1: not done, 2: wrong usage, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words, in which - stands for standard input; or a .jinx file and its arguments as name=value
+    /// The task, in plain words, in which - stands for standard input; or a .jinx file and its
+    /// arguments as name=value
     #[arg(required = true, value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
@@ -121,7 +124,8 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What is meant by a task: a single word may be the name of something, and then it is asked. Who names the NPC has thought of it.
+/// What is meant by a task: a single word may be the name of something, and then it is asked.
+/// Who names the NPC has thought of it.
 fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
     let commands = crate::command_names();
     let meanings = first_words::meanings(&task, &commands, team, &args.agent.workdir);
@@ -224,8 +228,9 @@ fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
     }
 }
 
-/// The team that a jinx file is run in: the one that was named, that in whose folder of jinxes it lies, or the one that is meant
-/// without a name. The file counts, even if the team has a jinx of its name.
+/// The team that a jinx file is run in: the one that was named, that in whose folder of jinxes it
+/// lies, or the one that is meant without a name.
+/// The file counts, even if the team has a jinx of its name.
 fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> {
     let file = file.canonicalize().with_context(|| format!("can't read {}", file.display()))?;
     let mut team = match agent::team_around(&file) {
@@ -243,7 +248,8 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
     Ok((team, jinx))
 }
 
-/// Reads a JSON schema. Whether it can be honoured is up to the model that is asked.
+/// Reads a JSON schema.
+/// Whether it can be honoured is up to the model that is asked.
 fn schema(path: &Path) -> anyhow::Result<Value> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("can't read the schema {name}"))?;

@@ -17,12 +17,16 @@ use crate::{agent, ask, consent, model, state, ui};
 
 /// Serve the model and the NPCs of a team over HTTP
 ///
-/// Programs that know OpenAI's API can use them: POST /v1/chat/completions, GET /v1/models, GET /health. An NPC is a model by its
-/// name: it works as an agent, with its own tools, under its own rules; what a rule says to ask about is denied. Only this machine
-/// reaches the server, and no web page. The first interrupt lets running requests finish, the second cancels them.
+/// Programs that know OpenAI's API can use them: POST /v1/chat/completions, GET /v1/models, GET
+/// /health.
+/// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
+/// what a rule says to ask about is denied.
+/// Only this machine reaches the server, and no web page.
+/// The first interrupt lets running requests finish, the second cancels them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team alara]
+    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
+    /// alara]
     #[arg(short, long)]
     team: Option<String>,
     #[command(flatten)]
@@ -39,10 +43,12 @@ pub struct Args {
     /// The port; 0 takes any that is free
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// What clients must send as their API key; in the variable, other users of this machine don't see it
+    /// What clients must send as their API key; in the variable, other users of this machine don't
+    /// see it
     #[arg(long, env = "ALARA_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// How many requests are worked on at a time; each takes memory for the keys and values of a conversation
+    /// How many requests are worked on at a time; each takes memory for the keys and values of a
+    /// conversation
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
     /// How many requests may wait for that; further ones get status 503

@@ -1,4 +1,5 @@
-//! `alara trace`: what runs have left: a list, one of them in readable form, and whether the same happens again.
+//! `alara trace`: what runs have left: a list, one of them in readable form, and whether the same
+//! happens again.
 
 mod replay;
 mod show;

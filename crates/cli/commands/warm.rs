@@ -15,10 +15,12 @@ use crate::{agent as agents, model, ui};
 
 /// Compute the static text of each NPC of a team (directive, skills, tools) and keep it on disk
 ///
-/// Every later run begins with it at once. Tools of MCP servers are left out: who has some shares what stands before them.
+/// Every later run begins with it at once.
+/// Tools of MCP servers are left out: who has some shares what stands before them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team alara]
+    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
+    /// alara]
     #[arg(short, long)]
     team: Option<String>,
     #[command(flatten)]

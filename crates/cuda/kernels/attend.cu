@@ -1,4 +1,5 @@
-// Causal attention over keys and values in blocks: groups of heads, windows, sinks, values within keys.
+// Causal attention over keys and values in blocks: groups of heads, windows, sinks, values within
+// keys.
 #include "kv.cuh"
 
 // Rows of one sequence, and the positions that a block of threads takes of those they see.
@@ -37,8 +38,9 @@ struct AttendParams {
 
 static const int ATTEND_WARPS = 4;
 
-// Queries of one key head: QUERIES of a unit's rows times the heads of the group. A warp takes four positions at a time:
-// eight lanes share a key, all lanes a value, of which each lane has PAIRS pairs of numbers.
+// Queries of one key head: QUERIES of a unit's rows times the heads of the group.
+// A warp takes four positions at a time: eight lanes share a key, all lanes a value, of which each
+// lane has PAIRS pairs of numbers.
 // Grid: units, key heads, ceil(rows * group / QUERIES).
 template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const AttendParams &p) {
     DYNAMIC_SHARED(memory);
@@ -243,7 +245,8 @@ struct AppendParams {
     uint32_t row, reserved;
 };
 
-// Writes rows to their slots. Grid: rows.
+// Writes rows to their slots.
+// Grid: rows.
 template <Kind KIND> __device__ void append(const AppendParams &p) {
     const uint64_t from = (uint64_t)blockIdx.x * p.row, to = (uint64_t)p.slots[blockIdx.x] * p.row;
     const unsigned lane = threadIdx.x % 32;

@@ -1,4 +1,5 @@
-// What all kernels share. Compiled by nvcc for GPUs, and by a C++ compiler with twin/emulate.h for tests.
+// What all kernels share.
+// Compiled by nvcc for GPUs, and by a C++ compiler with twin/emulate.h for tests.
 #pragma once
 
 #ifdef __CUDACC__
@@ -8,7 +9,8 @@
 extern __shared__ __align__(128) unsigned char dynamic_shared[];
 #define DYNAMIC_SHARED(name) unsigned char *name = dynamic_shared
 #define SHARED __shared__
-// A kernel of at most `threads` threads a block, whose one parameter is a struct that the Rust side lays out alike.
+// A kernel of at most `threads` threads a block, whose one parameter is a struct that the Rust side
+// lays out alike.
 #define KERNEL(name, Params, threads)                                                                                 \
     extern "C" __global__ void __launch_bounds__(threads) name(const Params p)
 #else
@@ -32,7 +34,8 @@ struct alignas(16) Floats4 {
     float x[4];
 };
 
-// `len` numbers in the device's memory. The twin checks every index.
+// `len` numbers in the device's memory.
+// The twin checks every index.
 template <class T> struct Array {
     T *at;
     uint64_t len;
@@ -43,7 +46,8 @@ template <class T> struct Array {
     }
 };
 
-// Bytes, read as words at any address. The memory reaches up to the next multiple of four.
+// Bytes, read as words at any address.
+// The memory reaches up to the next multiple of four.
 struct Bytes {
     const uint8_t *at;
     uint64_t len;
@@ -104,7 +108,8 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// The greatest magnitude over a warp. As integers magnitudes have the same order, and what is no number is the greatest.
+// The greatest magnitude over a warp.
+// As integers magnitudes have the same order, and what is no number is the greatest.
 __device__ __forceinline__ float warp_magnitude(float x) {
     unsigned bits = __float_as_uint(x) & 0x7fffffffu;
     for (int mask = 16; mask > 0; mask /= 2) {
@@ -114,7 +119,8 @@ __device__ __forceinline__ float warp_magnitude(float x) {
     return __uint_as_float(bits);
 }
 
-// Sum over a block of whole warps, at most 32, in all threads. `scratch`: 32 floats of shared memory.
+// Sum over a block of whole warps, at most 32, in all threads.
+// `scratch`: 32 floats of shared memory.
 __device__ __forceinline__ float block_sum(float x, float *scratch) {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     x = warp_sum(x);
@@ -130,7 +136,8 @@ struct Codes {
     int8_t codes[32];
 };
 
-// Quantizes 32 numbers, one a lane. The scale is the greatest magnitude / 127; so numbers with what is none among them show it.
+// Quantizes 32 numbers, one a lane.
+// The scale is the greatest magnitude / 127; so numbers with what is none among them show it.
 __device__ __forceinline__ void quantize(float x, Codes &to) {
     const unsigned lane = threadIdx.x % 32;
     const float scale = warp_magnitude(x) / 127.0f, sum = warp_sum(x);
@@ -151,7 +158,8 @@ __device__ __forceinline__ float within(float x, float least, float most) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// Larger for what comes first: a greater float (in the order of bits, so that there is always a first), then a lower number.
+// Larger for what comes first: a greater float (in the order of bits, so that there is always a
+// first), then a lower number.
 __device__ __forceinline__ uint64_t rank_of(float x, uint32_t number) {
     const uint32_t bits = __float_as_uint(x);
     const uint32_t ordered = bits >> 31 ? ~bits : bits | 0x80000000u;

@@ -1,5 +1,7 @@
-// The gated delta rule after a causal convolution: attention whose memory of a sequence is one matrix a head. Source:
-// Yang et al. 2024, https://arxiv.org/abs/2412.06464. As crates/kernels/src/delta.rs has it.
+// The gated delta rule after a causal convolution: attention whose memory of a sequence is one
+// matrix a head.
+// Source: Yang et al. 2024, https://arxiv.org/abs/2412.06464.
+// As crates/kernels/src/delta.rs has it.
 #include "common.cuh"
 
 // Rows of one sequence; they follow the rows of the span before.
@@ -11,7 +13,8 @@ struct DeltaSpan {
     uint32_t first_save, saves;
 };
 
-// Where what is known after `rows` rows of a span goes. A span's last is its end.
+// Where what is known after `rows` rows of a span goes.
+// A span's last is its end.
 struct DeltaSave {
     Array<float> state, history;
     uint32_t rows, reserved;
@@ -22,7 +25,8 @@ struct DeltaShape {
     float epsilon;
 };
 
-// The key head that goes with a value head: those of one key head lie side by side where they are grouped.
+// The key head that goes with a value head: those of one key head lie side by side where they are
+// grouped.
 __device__ __forceinline__ uint32_t key_head_of(const DeltaShape &s, uint32_t head) {
     return s.grouped ? head / (s.value_heads / s.key_heads) : head % s.key_heads;
 }
@@ -44,7 +48,8 @@ __device__ __forceinline__ float before(const Array<const float> &x, const Delta
     return span.history[(uint64_t)((int)kernel - 1 + at) * channels + c];
 }
 
-// Convolves and applies SiLU; queries and keys become unit vectors, and queries are divided by the root of their width.
+// Convolves and applies SiLU; queries and keys become unit vectors, and queries are divided by the
+// root of their width.
 // Grid: T, 2 key_heads + value_heads.
 KERNEL(alara_delta_convolve, ConvolveParams, 128) {
     SHARED float found[32];
@@ -82,7 +87,8 @@ struct HistoryParams {
     uint32_t kernel, channels;
 };
 
-// The last rows before each save. Grid: spans, ceil(channels / 256).
+// The last rows before each save.
+// Grid: spans, ceil(channels / 256).
 KERNEL(alara_delta_history, HistoryParams, 256) {
     const uint32_t c = blockIdx.y * blockDim.x + threadIdx.x;
     if (c >= p.channels) return;
@@ -114,7 +120,8 @@ static const unsigned AHEAD = 8;
 
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
-// What a lane holds of a column, every SHARERS-th number from `part` on, of the state whose column begins at `first`.
+// What a lane holds of a column, every SHARERS-th number from `part` on, of the state whose column
+// begins at `first`.
 template <int HELD>
 __device__ __forceinline__ void read_state(float (&held)[HELD], const Array<const float> &state, const DeltaShape &s,
                                            uint64_t first, uint32_t part, bool there) {
@@ -137,7 +144,8 @@ __device__ __forceinline__ void write_state(const Array<float> &state, const flo
 }
 
 // Row by row, with the state in registers: four lanes share a column, HELD numbers each.
-// Shared: AHEAD keys and queries. Grid: spans, value heads, ceil(value_width / COLUMNS).
+// Shared: AHEAD keys and queries.
+// Grid: spans, value heads, ceil(value_width / COLUMNS).
 template <int HELD> __device__ void delta(const DeltaParams &p) {
     DYNAMIC_SHARED(memory);
     const DeltaShape &s = p.shape;
@@ -201,15 +209,16 @@ template <int HELD> __device__ void delta(const DeltaParams &p) {
 // Rows of a chunk.
 static const unsigned CHUNK = 16;
 
-// The same up to rounding, in chunks of rows that wait for each other only where they must. With G_ij the decay from row j to
-// row i, and D_i what the state takes of row i:
+// The same up to rounding, in chunks of rows that wait for each other only where they must.
+// With G_ij the decay from row j to row i, and D_i what the state takes of row i:
 //
 //   D_i = rate_i (v_i - G_i S'k_i - sum over j < i of G_ij (k_i k_j) D_j)
 //   y_i = G_i S'q_i + sum over j <= i of G_ij (q_i k_j) D_j
 //   S   = G_n S + sum over j of G_nj k_j D_j'
 //
-// Shared: keys and queries of a chunk, each row a number apart so that rows lie in different banks; two triangles of
-// products; rates, decays, and decays from before the chunk and to its end; what the columns take.
+// Shared: keys and queries of a chunk, each row a number apart so that rows lie in different banks;
+// two triangles of products; rates, decays, and decays from before the chunk and to its end; what
+// the columns take.
 // Grid: spans, value heads, ceil(value_width / COLUMNS).
 template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
     DYNAMIC_SHARED(memory);

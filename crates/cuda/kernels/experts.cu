@@ -1,4 +1,5 @@
-// A layer of experts without asking the host: which experts a row uses, the rows of each expert, the sum of what they give.
+// A layer of experts without asking the host: which experts a row uses, the rows of each expert,
+// the sum of what they give.
 #include "common.cuh"
 
 enum Score { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2, SIGMOID_OF_CHOSEN = 3 };
@@ -14,7 +15,9 @@ struct RouteParams {
     uint32_t reserved;
 };
 
-// A warp a row. Shared: the ranks of experts and of groups, and the experts' scores. Grid: T.
+// A warp a row.
+// Shared: the ranks of experts and of groups, and the experts' scores.
+// Grid: T.
 KERNEL(alara_route, RouteParams, 32) {
     DYNAMIC_SHARED(memory);
     uint64_t *ranks = (uint64_t *)memory;
@@ -111,8 +114,9 @@ struct BucketParams {
     uint32_t count, side;
 };
 
-// The places expert by expert, in their order, and tiles of at most `side` of one expert. One block; a thread counts for
-// an expert. Shared: count + 1 firsts, and as many first tiles.
+// The places expert by expert, in their order, and tiles of at most `side` of one expert.
+// One block; a thread counts for an expert.
+// Shared: count + 1 firsts, and as many first tiles.
 KERNEL(alara_bucket, BucketParams, 1024) {
     DYNAMIC_SHARED(memory);
     uint32_t *firsts = (uint32_t *)memory, *tiles = firsts + p.count + 1;
@@ -154,7 +158,8 @@ struct WeighParams {
     uint32_t used, width;
 };
 
-// Each row's sum of what its experts give, in their order. Grid: T, ceil(width / 256).
+// Each row's sum of what its experts give, in their order.
+// Grid: T, ceil(width / 256).
 KERNEL(alara_weigh, WeighParams, 256) {
     const unsigned e = blockIdx.y * blockDim.x + threadIdx.x;
     if (e >= p.width) return;

@@ -15,8 +15,9 @@ static const int NORM_THREADS = 1024;
 // Numbers that a thread keeps.
 static const int NORM_EACH = 8;
 
-// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)`. All is read before anything is written, so that nobody waits for one
-// number after the other. Grid: rows.
+// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)`.
+// All is read before anything is written, so that nobody waits for one number after the other.
+// Grid: rows.
 KERNEL(alara_norm, NormParams, NORM_THREADS) {
     SHARED float found[32];
     const uint64_t row = (uint64_t)blockIdx.x * p.width;
@@ -65,7 +66,8 @@ struct GatedParams {
     uint32_t activation, zero;
 };
 
-// `y = act(gate) up`; `repeat` numbers share one of the gate. Grid: ceil(numbers / 256).
+// `y = act(gate) up`; `repeat` numbers share one of the gate.
+// Grid: ceil(numbers / 256).
 KERNEL(alara_gated, GatedParams, 256) {
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= p.y.len) return;
@@ -92,7 +94,8 @@ struct CodesParams {
     Array<Codes> codes; // as many as there are runs of 32
 };
 
-// Quantizes activations. Grid: ceil(numbers / 256).
+// Quantizes activations.
+// Grid: ceil(numbers / 256).
 KERNEL(alara_codes, CodesParams, 256) {
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < p.x.len) quantize(p.x[i], p.codes[i / 32]);
@@ -112,8 +115,10 @@ struct PrepareParams {
     uint32_t reserved;
 };
 
-// Norms and turns the heads of queries and keys, and writes keys and values to their slots. A warp a head.
-// Shared: a head a warp. Grid: T, ceil((heads + 2 kv_heads) / warps).
+// Norms and turns the heads of queries and keys, and writes keys and values to their slots.
+// A warp a head.
+// Shared: a head a warp.
+// Grid: T, ceil((heads + 2 kv_heads) / warps).
 template <Kind KIND> __device__ void prepare(const PrepareParams &p) {
     DYNAMIC_SHARED(memory);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,6 +1,8 @@
-// The codebooks of the IQ formats, as crates/kernels/src/quant/grids.rs tells: the numbers of llama.cpp's ggml-common.h, packed. A
-// pattern of eight numbers is eight places of two bits, one of four numbers four places of four bits. A test holds them against
-// the CPU's.
+// The codebooks of the IQ formats, as crates/kernels/src/quant/grids.rs tells: the numbers of
+// llama.cpp's ggml-common.h, packed.
+// A pattern of eight numbers is eight places of two bits, one of four numbers four places of four
+// bits.
+// A test holds them against the CPU's.
 #pragma once
 #include "common.cuh"
 

@@ -1,5 +1,5 @@
-// The formats of patterns out of a codebook, and those of few values, as quant.cuh has the others. The layouts are ggml's, as
-// crates/kernels/src/quant/{iq,ternary,sixteens}.rs tell.
+// The formats of patterns out of a codebook, and those of few values, as quant.cuh has the others.
+// The layouts are ggml's, as crates/kernels/src/quant/{iq,ternary,sixteens}.rs tell.
 #pragma once
 #include "grids.cuh"
 #include "quant.cuh"

@@ -1,4 +1,5 @@
-// Rows of keys or values as the cache keeps them: f32, f16, or q8_0 (a byte, 128 for zero, and an f16 scale for 32).
+// Rows of keys or values as the cache keeps them: f32, f16, or q8_0 (a byte, 128 for zero, and an
+// f16 scale for 32).
 #pragma once
 #include "common.cuh"
 
@@ -65,7 +66,8 @@ template <Kind KIND> __device__ __forceinline__ void kv_load(const KvRows &rows,
 
 static const float MOST_HALF = 65504.0f;
 
-// Writes a run of numbers, one a lane; `run` numbers of 32 are there. All lanes of the warp come here.
+// Writes a run of numbers, one a lane; `run` numbers of 32 are there.
+// All lanes of the warp come here.
 template <Kind KIND> __device__ __forceinline__ void kv_store(const KvRows &rows, uint64_t i, bool there, float x) {
     if (KIND == F32) {
         if (there) {

@@ -1,5 +1,6 @@
-// Products of quantized weights with rows of activations: a few rows (decode) by integer dot products, many (prefill) by
-// tiles of halves. Dense, or each row by the expert that is meant for it.
+// Products of quantized weights with rows of activations: a few rows (decode) by integer dot
+// products, many (prefill) by tiles of halves.
+// Dense, or each row by the expert that is meant for it.
 #include "iq.cuh"
 #ifdef __CUDACC__
 #include <mma.h>
@@ -22,7 +23,8 @@ struct QuantizeParams {
 // What is less counts as nothing: its inverse is none.
 static const float LEAST = 1e-30f;
 
-// Grid: rows, ceil(runs / warps). The scale is the greatest magnitude / 127; so a run with what is no number shows it.
+// Grid: rows, ceil(runs / warps).
+// The scale is the greatest magnitude / 127; so a run with what is no number shows it.
 KERNEL(alara_quantize, QuantizeParams, 256) {
     const unsigned lane = threadIdx.x % 32, run = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
     if (run >= p.runs) return;
@@ -37,7 +39,8 @@ KERNEL(alara_quantize, QuantizeParams, 256) {
     if (lane == 0) out.scale = most < LEAST ? 0.0f : most / 127.0f;
 }
 
-// Which rows meet which weights. A place is a row of outputs; row `place / shared` of activations makes it.
+// Which rows meet which weights.
+// A place is a row of outputs; row `place / shared` of activations makes it.
 struct Places {
     // The expert of every place; empty = one matrix for all.
     Array<const uint32_t> experts;
@@ -58,7 +61,8 @@ struct FewParams {
 
 static const int FEW_WARPS = 4;
 
-// A warp makes one number of ROWS rows of outputs; its lanes take the runs in turn. With experts ROWS is 1.
+// A warp makes one number of ROWS rows of outputs; its lanes take the runs in turn.
+// With experts ROWS is 1.
 // Grid: ceil(out / FEW_WARPS), ceil(places / ROWS).
 template <class Format, int ROWS> __device__ void few(const FewParams &p) {
     const unsigned lane = threadIdx.x % 32, o = blockIdx.x * FEW_WARPS + threadIdx.x / 32;
@@ -106,7 +110,8 @@ struct RowScaleParams {
     uint32_t width, reserved;
 };
 
-// The power of two by which a row's numbers become at most 1, so that halves don't overflow. Grid: rows.
+// The power of two by which a row's numbers become at most 1, so that halves don't overflow.
+// Grid: rows.
 KERNEL(alara_row_scales, RowScaleParams, 256) {
     SHARED float found[32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -143,17 +148,20 @@ struct ManyParams {
 static const int SIDE = 64;
 // Runs that are multiplied at a time.
 static const int DEEP = 2;
-// Halves from row to row in shared memory, 8 apart from a power of two so that rows lie in different banks.
+// Halves from row to row in shared memory, 8 apart from a power of two so that rows lie in
+// different banks.
 static const int STRIDE = 32 * DEEP + 8;
 static const int SUM_STRIDE = SIDE + 4;
 static const int MANY_THREADS = SIDE * DEEP;
 static_assert(MANY_THREADS == 4 * 32, "a quarter of a tile for each of four warps");
-// Threads that read a row of activations together, four numbers each, and the rows that a thread reads of.
+// Threads that read a row of activations together, four numbers each, and the rows that a thread
+// reads of.
 static const int ACROSS = 8 * DEEP, READS = SIDE * ACROSS / MANY_THREADS;
 
 // Four numbers of a run as halves.
 __device__ __forceinline__ Halves4 widened(const Run &run, int word) {
-    // A byte under the exponent of 2^23 is 2^23 and the byte; the codes have a sign, which is turned to an offset of 128.
+    // A byte under the exponent of 2^23 is 2^23 and the byte; the codes have a sign, which is
+    // turned to an offset of 128.
     const uint32_t codes = (uint32_t)run.codes[word] ^ 0x80808080u;
     Halves4 four;
 #pragma unroll
@@ -164,8 +172,11 @@ __device__ __forceinline__ Halves4 widened(const Run &run, int word) {
     return four;
 }
 
-// SIDE numbers of SIDE rows of outputs: DEEP runs after the others are widened to halves, and multiplied by four warps, each
-// a quarter. What comes next is read while that is done. Sums are in f32. Grid: ceil(out / SIDE), tiles.
+// SIDE numbers of SIDE rows of outputs: DEEP runs after the others are widened to halves, and
+// multiplied by four warps, each a quarter.
+// What comes next is read while that is done.
+// Sums are in f32.
+// Grid: ceil(out / SIDE), tiles.
 template <class Format> __device__ void many(const ManyParams &p) {
     DYNAMIC_SHARED(memory);
     SHARED float inverse[SIDE];
@@ -194,7 +205,8 @@ template <class Format> __device__ void many(const ManyParams &p) {
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum[2][2];
     for (int i = 0; i < 4; i++) wmma::fill_fragment(sum[i / 2][i % 2], 0.0f);
 
-    // A thread widens one of the runs of a row of weights, and reads four numbers of some rows of activations.
+    // A thread widens one of the runs of a row of weights, and reads four numbers of some rows of
+    // activations.
     const unsigned mine = thread / DEEP, nth = thread % DEEP, across = thread % ACROSS;
     const bool there = first + mine < p.out;
     const uint64_t from = ((uint64_t)tile.expert * p.places.stack + p.places.first + first + mine) * row_bytes;
@@ -266,7 +278,8 @@ struct WidenParams {
     uint32_t runs, reserved;
 };
 
-// The numbers of some rows: an embedding. Grid: rows.
+// The numbers of some rows: an embedding.
+// Grid: rows.
 template <class Format> __device__ void widen(const WidenParams &p) {
     const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
     const uint64_t start = p.rows[blockIdx.x] * row_bytes;

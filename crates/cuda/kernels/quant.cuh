@@ -1,5 +1,7 @@
-// What the bytes of each weight format mean: 32 numbers at a time, as codes with two scales and two offsets. Number i is
-// `scale[i / 16] * code[i] + offset[i / 16]`. The layouts are ggml's, as crates/kernels/src/quant has them.
+// What the bytes of each weight format mean: 32 numbers at a time, as codes with two scales and two
+// offsets.
+// Number i is `scale[i / 16] * code[i] + offset[i / 16]`.
+// The layouts are ggml's, as crates/kernels/src/quant has them.
 #pragma once
 #include "common.cuh"
 
@@ -46,7 +48,8 @@ struct Codebook {
     uint32_t words[4];
 };
 
-// The codebook's bytes for the eight nibbles of `places`: of the lower ones in `low`, of the upper ones in `high`.
+// The codebook's bytes for the eight nibbles of `places`: of the lower ones in `low`, of the upper
+// ones in `high`.
 __device__ __forceinline__ void look_up(const Codebook &book, uint32_t places, uint32_t &low, uint32_t &high) {
     uint32_t found[2];
     for (int side = 0; side < 2; side++) {

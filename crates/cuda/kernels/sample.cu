@@ -10,7 +10,9 @@ struct CandidatesParams {
     uint32_t slice, wanted;
 };
 
-// Only finite ones. Ties go to the lower number. Each thread keeps the first of its own numbers; who loses it looks for the next.
+// Only finite ones.
+// Ties go to the lower number.
+// Each thread keeps the first of its own numbers; who loses it looks for the next.
 // Grid: ceil(count / slice).
 KERNEL(alara_candidates, CandidatesParams, 256) {
     SHARED unsigned long long firsts[8];

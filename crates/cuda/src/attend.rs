@@ -8,7 +8,8 @@ use crate::{Array, Device, Error, Launch, Memory, Params, Result, SHARED};
 /// Positions of a split: those of few rows are shared out among blocks of threads, at fixed places.
 const SPLIT: usize = 256;
 
-/// The most rows of a span whose positions are split: of many rows there are blocks enough, and too many partial results.
+/// The most rows of a span whose positions are split: of many rows there are blocks enough, and too
+/// many partial results.
 const SPLIT_ROWS: usize = 16;
 
 /// Warps of a block; as in `kernels/attend.cu`.
@@ -38,8 +39,8 @@ pub struct AttendShape {
 }
 
 impl AttendShape {
-    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes: of what kernels there are,
-    /// the one that leaves least idle.
+    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes: of
+    /// what kernels there are, the one that leaves least idle.
     fn kernel(&self) -> (usize, usize) {
         let AttentionShape { heads, kv_heads, value_width, .. } = self.heads;
         let group = heads / kv_heads;
@@ -73,7 +74,8 @@ impl AttendShape {
     }
 }
 
-/// How the rows of a step are shared out, for layers of one shape. Made once a step.
+/// How the rows of a step are shared out, for layers of one shape.
+/// Made once a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttendPlan {
     /// `AttendUnit`s of `kernels/attend.cu`.
@@ -242,8 +244,10 @@ pub fn append<D: Device>(
     })
 }
 
-/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own among them.
-/// `q: [T, H * key_width]`, `y: [T, H * value_width]`; `sinks: [H]`, extra scores whose part is dropped, or empty.
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own
+/// among them.
+/// `q: [T, H * key_width]`, `y: [T, H * value_width]`; `sinks: [H]`, extra scores whose part is
+/// dropped, or empty.
 /// `values` is `keys` where they are within those.
 ///
 /// # Errors

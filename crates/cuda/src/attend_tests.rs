@@ -43,7 +43,8 @@ impl Both {
     }
 }
 
-/// Past and rows of sequences; fills the past in one step and holds the next step against the CPU's.
+/// Past and rows of sequences; fills the past in one step and holds the next step against the
+/// CPU's.
 #[track_caller]
 fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
     let cpu = Cpu::new(Isa::available().next().unwrap(), Threads::new(1));

@@ -10,13 +10,14 @@ use candle_kernels::ffi;
 use crate::Array;
 use crate::tensors::{array, gpu, maybe, of_type, to_be_written, wrapped};
 
-/// The latest activations as products of few rows take them: quantized once for all matrices that they meet, and where it can be by the
-/// very kernel that made them.
+/// The latest activations as products of few rows take them: quantized once for all matrices that
+/// they meet, and where it can be by the very kernel that made them.
 #[derive(Debug, Default)]
 pub struct Codes {
     /// Whose they are.
     of: Option<TensorId>,
-    /// Grown as it is needed. All work is in one stream, so what is written there next comes after those who read.
+    /// Grown as it is needed.
+    /// All work is in one stream, so what is written there next comes after those who read.
     memory: Option<Tensor>,
 }
 
@@ -24,7 +25,8 @@ impl Codes {
     /// The most rows for which candle's kernels multiply so.
     const FEW: usize = 8;
 
-    /// Room for the codes of what is about to be computed, `[rows, width]`; none if nobody will want them.
+    /// Room for the codes of what is about to be computed, `[rows, width]`; none if nobody will
+    /// want them.
     pub(crate) fn room(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
         self.of = None;
         if rows > Self::FEW || !width.is_multiple_of(crate::RUN) {
@@ -45,7 +47,9 @@ impl Codes {
         }
     }
 
-    /// `x wᵀ`. `x: [T, width]`, contiguous. `None` if there are too many rows, or no kernels for the weights.
+    /// `x wᵀ`.
+    /// `x: [T, width]`, contiguous.
+    /// `None` if there are too many rows, or no kernels for the weights.
     ///
     /// # Errors
     /// If the device fails.
@@ -64,8 +68,8 @@ impl Codes {
         let codes = maybe(self.memory.as_ref())?.address;
         let y = to_be_written((rows, out), x)?;
         let stream = x.device().as_cuda_device()?.cuda_stream();
-        // SAFETY: weights, codes and `y` are memory of the device, as large as they are said to be; the stream is that in which all of
-        // it is used and given back.
+        // SAFETY: weights, codes and `y` are memory of the device, as large as they are said to be;
+        // the stream is that in which all of it is used and given back.
         unsafe {
             launch(
                 w.device_ptr()?.cast(),
@@ -83,8 +87,8 @@ impl Codes {
     }
 }
 
-/// Of candle's kernels: weights, codes and results; numbers and rows of weights; from row to row of codes, in runs, and of results; rows;
-/// stream.
+/// Of candle's kernels: weights, codes and results; numbers and rows of weights; from row to row of
+/// codes, in runs, and of results; rows; stream.
 type ByCodes =
     unsafe extern "C" fn(*const c_void, *const c_void, *mut c_void, i32, i32, i32, i32, i32, *mut c_void);
 

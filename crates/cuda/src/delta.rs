@@ -29,7 +29,8 @@ impl Field for DeltaShape {
 pub struct Known {
     /// `[value_heads, key_width, value_width]`
     pub state: Array,
-    /// The last rows before the convolution, oldest first. `[kernel - 1, channels]`
+    /// The last rows before the convolution, oldest first.
+    /// `[kernel - 1, channels]`
     pub history: Array,
 }
 
@@ -40,28 +41,37 @@ pub struct DeltaSpan {
     pub rows: usize,
     /// What was known before; empty arrays at a sequence's beginning.
     pub before: Known,
-    /// After how many rows, ascending, what is known is written where. The last is the span's end. Nothing is written to `before`.
+    /// After how many rows, ascending, what is known is written where.
+    /// The last is the span's end.
+    /// Nothing is written to `before`.
     pub saves: Vec<(usize, Known)>,
 }
 
 /// What the rule reads.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInput {
-    /// Before the convolution. `[T, channels]`
+    /// Before the convolution.
+    /// `[T, channels]`
     pub qkv: Array,
-    /// Before the sigmoid. `[T, value_heads]`
+    /// Before the sigmoid.
+    /// `[T, value_heads]`
     pub beta: Array,
-    /// Before the softplus. `[T, value_heads]`
+    /// Before the softplus.
+    /// `[T, value_heads]`
     pub alpha: Array,
-    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    /// The convolution; the last tap is the current row's.
+    /// `[channels, kernel]`
     pub conv: Array,
-    /// Multiplies the decay's softplus. `[value_heads]`
+    /// Multiplies the decay's softplus.
+    /// `[value_heads]`
     pub a: Array,
-    /// Added to `alpha`. `[value_heads]`
+    /// Added to `alpha`.
+    /// `[value_heads]`
     pub dt: Array,
 }
 
-/// What the kernel of a form is called, and the bytes of shared memory that it takes for keys of `width`.
+/// What the kernel of a form is called, and the bytes of shared memory that it takes for keys of
+/// `width`.
 fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
     match form {
         DeltaForm::Recurrent => ("alara_delta", 4 * 2 * AHEAD * width),
@@ -70,11 +80,12 @@ fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
     }
 }
 
-/// Convolves each sequence's rows and applies the rule to what is known of it. `y: [T, value_heads * value_width]`
-/// Both forms give the same up to rounding.
+/// Convolves each sequence's rows and applies the rule to what is known of it.
+/// `y: [T, value_heads * value_width]` Both forms give the same up to rounding.
 ///
 /// # Errors
-/// If no kernel is made for the shape, lengths don't fit, saves are not in order, or the device fails.
+/// If no kernel is made for the shape, lengths don't fit, saves are not in order, or the device
+/// fails.
 pub fn delta<D: Device>(
     device: &D,
     shape: &DeltaShape,

@@ -1,4 +1,6 @@
-//! A layer of experts: which of them a row uses, whose rows are whose, and the sum of what they give. The host is asked nothing.
+//! A layer of experts: which of them a row uses, whose rows are whose, and the sum of what they
+//! give.
+//! The host is asked nothing.
 
 use crate::matmul::SIDE;
 use crate::params::params;
@@ -24,8 +26,9 @@ pub struct Router {
     pub count: usize,
     /// Experts that a row uses.
     pub used: usize,
-    /// Equal groups that they are in, neighbours together, and of how many of these a row's are taken: those whose two best are the
-    /// best together. `(1, 1)`: of all.
+    /// Equal groups that they are in, neighbours together, and of how many of these a row's are
+    /// taken: those whose two best are the best together.
+    /// `(1, 1)`: of all.
     pub groups: (usize, usize),
     /// How they are scored.
     pub score: Score,
@@ -35,11 +38,12 @@ pub struct Router {
     pub scale: f32,
 }
 
-/// The experts of every row, best first, the lower number of equal ones: `logits: [T, count]`, `bias: [count]` added for the
-/// choice alone, or empty; `experts` and `weights`: `[T, used]`.
+/// The experts of every row, best first, the lower number of equal ones: `logits: [T, count]`,
+/// `bias: [count]` added for the choice alone, or empty; `experts` and `weights`: `[T, used]`.
 ///
 /// # Errors
-/// If there are too many experts for the shared memory of a block, or too few in the groups that are taken, or the device fails.
+/// If there are too many experts for the shared memory of a block, or too few in the groups that
+/// are taken, or the device fails.
 pub fn route<D: Device>(
     device: &D,
     router: &Router,
@@ -89,7 +93,8 @@ pub fn most_tiles(places: usize, count: usize) -> usize {
     places / SIDE + count.min(places)
 }
 
-/// Sorts places by their expert: `experts: [places]`, each below `count`; `order: [places]`, `tiles`: [`most_tiles`] of sixteen bytes.
+/// Sorts places by their expert: `experts: [places]`, each below `count`; `order: [places]`,
+/// `tiles`: [`most_tiles`] of sixteen bytes.
 ///
 /// # Errors
 /// If there are too many experts for the shared memory of a block, or the device fails.
@@ -111,7 +116,8 @@ pub fn bucket<D: Device>(device: &D, count: usize, experts: Array, order: Array,
     })
 }
 
-/// `y[t] = Σ weights[t, n] x[t * used + n]`, in the order of n. `x: [T * used, width]`, `y: [T, width]`
+/// `y[t] = Σ weights[t, n] x[t * used + n]`, in the order of n.
+/// `x: [T * used, width]`, `y: [T, width]`
 ///
 /// # Errors
 /// If the device fails.

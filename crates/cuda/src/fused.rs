@@ -1,4 +1,5 @@
-//! What lies between products: sums and norms, activations, and all that is done to queries, keys and values before they attend.
+//! What lies between products: sums and norms, activations, and all that is done to queries, keys
+//! and values before they attend.
 
 use alara_kernels::{Gate, KvFormat};
 
@@ -6,8 +7,9 @@ use crate::attend::{Kept, Tables, kept_as};
 use crate::params::params;
 use crate::{Array, Device, Error, Launch, Result, SHARED};
 
-/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every run of `weight.len` numbers, and `sum = x + more`;
-/// `more` may be empty, and `sum` too. `codes` is `y` [quantized](quantize), or empty.
+/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every run of `weight.len`
+/// numbers, and `sum = x + more`; `more` may be empty, and `sum` too.
+/// `codes` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
 /// If lengths don't fit each other, or the device fails.
@@ -55,7 +57,8 @@ fn are_codes(codes: Array, width: u64, len: u64) -> bool {
     codes.len == 0 || width.is_multiple_of(run) && codes.len == len / run
 }
 
-/// Quantizes activations as candle's products of few rows take them (Q8_1). `x: [rows, width]`, `codes: [rows, width / 32]`
+/// Quantizes activations as candle's products of few rows take them (Q8_1).
+/// `x: [rows, width]`, `codes: [rows, width / 32]`
 ///
 /// # Errors
 /// If lengths don't fit each other, or the device fails.
@@ -95,8 +98,9 @@ impl Rows {
     }
 }
 
-/// `y = act(gate) up`. `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`. `codes` is `y` [quantized](quantize),
-/// or empty.
+/// `y = act(gate) up`.
+/// `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`.
+/// `codes` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
 /// If the lengths don't fit each other, or the device fails.
@@ -160,7 +164,8 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Whether there is a kernel for them: heads of whole runs of 32 where keys are kept so, which fit into shared memory.
+    /// Whether there is a kernel for them: heads of whole runs of 32 where keys are kept so, which
+    /// fit into shared memory.
     pub fn fit(&self, kind: KvFormat) -> bool {
         let Heads { key_width, value_width, half, .. } = *self;
         let runs = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
@@ -168,8 +173,10 @@ impl Heads {
     }
 }
 
-/// Norms and turns queries and keys, writes keys and values to their slots, and gives the queries: one launch.
-/// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty where values are in keys.
+/// Norms and turns queries and keys, writes keys and values to their slots, and gives the queries:
+/// one launch.
+/// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty where
+/// values are in keys.
 ///
 /// # Errors
 /// If heads don't [fit](Heads::fit), lengths don't fit each other, or the device fails.

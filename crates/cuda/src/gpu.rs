@@ -1,4 +1,5 @@
-//! A GPU, by candle's driver bindings: its memory is candle's, and its launches stand in the same stream as candle's own.
+//! A GPU, by candle's driver bindings: its memory is candle's, and its launches stand in the same
+//! stream as candle's own.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -20,7 +21,8 @@ static KERNELS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin
 #[repr(C)]
 struct Words([u64; WORDS]);
 
-// SAFETY: plain words; that they are laid out as the kernel's own struct is held by the twin, which compares lengths.
+// SAFETY: plain words; that they are laid out as the kernel's own struct is held by the twin, which
+// compares lengths.
 unsafe impl DeviceRepr for Words {}
 
 /// Runs kernels on one CUDA device.
@@ -35,8 +37,8 @@ pub struct Gpu {
 impl Gpu {
     /// The kernels on `device`, loaded once for as long as somebody has them.
     ///
-    /// Work on it is in the stream of the thread that asks for it, as candle's is: what another thread began has to be
-    /// waited for first, as at the end of loading.
+    /// Work on it is in the stream of the thread that asks for it, as candle's is: what another
+    /// thread began has to be waited for first, as at the end of loading.
     ///
     /// # Errors
     /// If the driver does not take them: too old a driver, or too old a GPU.
@@ -46,7 +48,8 @@ impl Gpu {
         if let Some(gpu) = loaded.get(&device.id()).and_then(Weak::upgrade) {
             return Ok(gpu);
         }
-        // SAFETY: one thread at a time works with the device, in one stream, so there is nothing to keep apart by events.
+        // SAFETY: one thread at a time works with the device, in one stream, so there is nothing to
+        // keep apart by events.
         unsafe { device.disable_event_tracking() };
         let image = Ptx::from_binary(KERNELS.to_vec());
         let module = device.cuda_stream().context().load_module(image).map_err(|error| Error::Launch {
@@ -122,8 +125,9 @@ impl Device for Gpu {
         let stream = self.device.cuda_stream();
         let mut call = stream.launch_builder(&function);
         call.arg(&params);
-        // SAFETY: the kernel takes one parameter, laid out as `params`; the arrays in it are memory that the caller
-        // still has when the launch is in the stream, and memory is given back in the same stream.
+        // SAFETY: the kernel takes one parameter, laid out as `params`; the arrays in it are memory
+        // that the caller still has when the launch is in the stream, and memory is given back in
+        // the same stream.
         unsafe { call.launch(config) }.map(|_| ()).map_err(|error| refused(launch, &error))
     }
 }
@@ -133,7 +137,8 @@ fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// What tests need beyond: memory that they read themselves, and launches that are done when they come back.
+/// What tests need beyond: memory that they read themselves, and launches that are done when they
+/// come back.
 #[cfg(all(test, twin))]
 impl Gpu {
     /// Memory that CPU and GPU see under one address; null where there is none.

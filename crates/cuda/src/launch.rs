@@ -18,8 +18,9 @@ pub struct Launch {
     pub params: Params,
 }
 
-/// Bytes of shared memory that every device gives to a block without being asked: all launches stay within, for what a
-/// block may ask for differs (64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, 227 KiB at 9.0).
+/// Bytes of shared memory that every device gives to a block without being asked: all launches stay
+/// within, for what a block may ask for differs (64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, 227
+/// KiB at 9.0).
 pub const SHARED: u32 = 48 << 10;
 
 /// The most words of a parameter: more than any kernel has.
@@ -28,12 +29,14 @@ pub(crate) const WORDS: usize = 64;
 /// Warps are of 32 lanes.
 pub const WARP: u32 = 32;
 
-/// The most blocks in each direction. Source: CUDA C++ Programming Guide, technical specifications per compute
-/// capability, the same from 7.5 to 12.0.
+/// The most blocks in each direction.
+/// Source: CUDA C++ Programming Guide, technical specifications per compute capability, the same
+/// from 7.5 to 12.0.
 pub const GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 
 impl Launch {
-    /// `None` if any device of compute capability 7.5 to 12.0 takes it, else what it asks too much of.
+    /// `None` if any device of compute capability 7.5 to 12.0 takes it, else what it asks too much
+    /// of.
     pub fn excess(&self) -> Option<String> {
         let Launch { kernel, grid, threads, shared, params } = self;
         let over = |at: usize| grid[at] == 0 || grid[at] > GRID[at];
@@ -73,7 +76,8 @@ pub trait Device {
     /// If there is no room for it.
     fn upload(&self, numbers: &[u32]) -> Result<Self::Memory>;
 
-    /// Runs a kernel. The next one sees what it wrote.
+    /// Runs a kernel.
+    /// The next one sees what it wrote.
     ///
     /// # Errors
     /// If the device refuses it.

@@ -1,5 +1,5 @@
-//! What launches ask for, for the shapes of real models and every kernel that there is: no more than any device of compute
-//! capability 7.5, 8.0, 9.0 or 12.0 gives.
+//! What launches ask for, for the shapes of real models and every kernel that there is: no more
+//! than any device of compute capability 7.5, 8.0, 9.0 or 12.0 gives.
 
 use std::cell::RefCell;
 
@@ -40,10 +40,12 @@ impl Device for Watcher {
     }
 }
 
-/// Name; D, F, V; H, K, key and value widths, window; experts, used, their F; delta's key and value heads.
+/// Name; D, F, V; H, K, key and value widths, window; experts, used, their F; delta's key and value
+/// heads.
 type Model = (&'static str, [usize; 3], [usize; 5], [usize; 3], [usize; 2]);
 
-/// Sizes of published models, as their files' metadata have them. GLM-4.7-Flash in the absorbed form.
+/// Sizes of published models, as their files' metadata have them.
+/// GLM-4.7-Flash in the absorbed form.
 #[rustfmt::skip]
 const MODELS: [Model; 12] = [
     ("Qwen3 0.6B",      [1024, 3072, 151_936],  [16, 8, 128, 128, 0],   [0, 0, 0],      [0, 0]),
@@ -206,7 +208,8 @@ fn every_device_takes_the_launches_of_real_models() {
     assert!(launches().len() > 1000);
 }
 
-/// No kernel is left out, and each is launched as it is declared: with its own parameter, and no more threads than it is compiled for.
+/// No kernel is left out, and each is launched as it is declared: with its own parameter, and no
+/// more threads than it is compiled for.
 #[cfg(twin)]
 #[test]
 fn every_kernel_is_launched_as_it_is_declared() {

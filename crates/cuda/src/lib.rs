@@ -1,8 +1,11 @@
-//! CUDA kernels and how they are launched. Knows nothing of models, files or tokens.
+//! CUDA kernels and how they are launched.
+//! Knows nothing of models, files or tokens.
 //!
-//! The kernels are CUDA C++ in one folder, `kernels/`; how much of what they are launched with is decided here, in plain
-//! Rust over a [`Device`]. A GPU is one (`Gpu`, feature `cuda`); the other is [`twin`]: the same kernel source,
-//! compiled as C++, thread by thread on the CPU, by which tests hold indices, arithmetic and launches without a GPU.
+//! The kernels are CUDA C++ in one folder, `kernels/`; how much of what they are launched with is
+//! decided here, in plain Rust over a [`Device`].
+//! A GPU is one (`Gpu`, feature `cuda`); the other is [`twin`]: the same kernel source, compiled as
+//! C++, thread by thread on the CPU, by which tests hold indices, arithmetic and launches without a
+//! GPU.
 
 mod attend;
 #[cfg(test)]

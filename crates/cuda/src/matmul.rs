@@ -5,8 +5,8 @@ use alara_kernels::Format;
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
-/// Rows up to which a product reads weights once for up to eight rows and adds up exact integers; beyond, it goes through tiles of
-/// halves.
+/// Rows up to which a product reads weights once for up to eight rows and adds up exact integers;
+/// beyond, it goes through tiles of halves.
 pub const FEW: usize = 16;
 
 /// Rows and columns of a tile; as in `kernels/matmul.cu`.
@@ -43,7 +43,8 @@ pub struct Weights {
 /// Which rows of outputs come of which expert.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped {
-    /// The expert of every place. `[places]`
+    /// The expert of every place.
+    /// `[places]`
     pub experts: Array,
     /// Experts there are.
     pub count: usize,

@@ -59,8 +59,9 @@ fn dot(w: &[f32], x: &[f32]) -> (f32, f32) {
     (products().sum::<f64>() as f32, products().map(f64::abs).sum::<f64>() as f32)
 }
 
-/// Fails where a number is off by more than a part of the sum of magnitudes that it is made of. Halves are off by 2^-11 in either
-/// factor; of codes the products are exact, and their sum is off by its own rounding.
+/// Fails where a number is off by more than a part of the sum of magnitudes that it is made of.
+/// Halves are off by 2^-11 in either factor; of codes the products are exact, and their sum is off
+/// by its own rounding.
 #[track_caller]
 fn check_products(y: &[f32], wanted: &[(f32, f32)], few: bool, what: &str) {
     assert_eq!(y.len(), wanted.len(), "{what}");
@@ -156,7 +157,8 @@ fn large_activations_do_not_overflow_halves() {
     check_products(&to_floats(&y), &wanted, false, "large activations");
 }
 
-/// Rows of one number each, among which some are none: as on the CPU, what is wrong shows in the results of its row, and in no other.
+/// Rows of one number each, among which some are none: as on the CPU, what is wrong shows in the
+/// results of its row, and in no other.
 #[test]
 fn what_is_no_number_shows() {
     let (format, width) = (Format::Q8_0, 64);
@@ -209,7 +211,8 @@ fn widened_rows_are_the_cpus() {
     }
 }
 
-/// Products by expert, of rows `first..first + out` of each, with a row of activations for `shared` places.
+/// Products by expert, of rows `first..first + out` of each, with a row of activations for `shared`
+/// places.
 #[track_caller]
 fn check_grouped(format: Format, experts: usize, places: &[u32], shared: usize, sorted: bool) {
     let (width, stack, first, out) = (256, 11, 2, 9);

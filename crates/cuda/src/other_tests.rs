@@ -11,7 +11,8 @@ fn cpu() -> Cpu {
     Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
 }
 
-/// Spans of (past, rows, rows after which state is saved), in one step on the device, in both forms; each alone on the CPU.
+/// Spans of (past, rows, rows after which state is saved), in one step on the device, in both
+/// forms; each alone on the CPU.
 #[track_caller]
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let DeltaShape { value_heads, value_width, kernel, .. } = *shape;

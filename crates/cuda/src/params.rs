@@ -1,6 +1,8 @@
-//! Parameters of kernels: a struct in Rust, written as a C++ compiler lays out the struct of the same fields.
+//! Parameters of kernels: a struct in Rust, written as a C++ compiler lays out the struct of the
+//! same fields.
 
-/// `len` numbers in the memory of a device. What the numbers are is the kernel's business.
+/// `len` numbers in the memory of a device.
+/// What the numbers are is the kernel's business.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
     /// Of the first number.

@@ -9,9 +9,10 @@ const SLICE: usize = 8192;
 /// The most candidates that can be asked for.
 pub const MOST: usize = 256;
 
-/// The `wanted` greatest finite ones of `logits: [count]`, descending, of equal ones the lower number first; only those whose bit is
-/// set in `mask: [ceil(count / 32)]`, or all if it is empty. `values`, `tokens`: `[wanted]`; where there are no more, minus
-/// infinity. Never more than [`MOST`].
+/// The `wanted` greatest finite ones of `logits: [count]`, descending, of equal ones the lower
+/// number first; only those whose bit is set in `mask: [ceil(count / 32)]`, or all if it is empty.
+/// `values`, `tokens`: `[wanted]`; where there are no more, minus infinity.
+/// Never more than [`MOST`].
 ///
 /// # Errors
 /// If nothing or too many are wanted, or the device fails.

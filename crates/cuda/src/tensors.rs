@@ -1,6 +1,8 @@
-//! The operations over candle's tensors on a CUDA device: what an engine that computes with candle calls.
+//! The operations over candle's tensors on a CUDA device: what an engine that computes with candle
+//! calls.
 //!
-//! Activations are contiguous f32. Results are new tensors; of keys and values the kernels write the very memory.
+//! Activations are contiguous f32.
+//! Results are new tensors; of keys and values the kernels write the very memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -88,11 +90,13 @@ fn numbers_to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tenso
 }
 
 pub(crate) fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
-    // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the same stream.
+    // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the
+    // same stream.
     unsafe { Tensor::empty(shape, kind, like.device()) }
 }
 
-/// Keys or values of a layer: `codes: [slots, heads * width]`, f32, f16, or u8 with 128 for zero and f16 scales.
+/// Keys or values of a layer: `codes: [slots, heads * width]`, f32, f16, or u8 with 128 for zero
+/// and f16 scales.
 #[derive(Clone, Copy, Debug)]
 pub struct Cache<'a> {
     /// The numbers.
@@ -121,17 +125,20 @@ impl Cache<'_> {
 /// What is done to heads before they attend.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
-    /// RMS norms over each head of queries and of keys. `[key_width]`
+    /// RMS norms over each head of queries and of keys.
+    /// `[key_width]`
     pub norms: [Option<&'a Tensor>; 2],
     /// What they add.
     pub epsilon: f32,
-    /// Cosines and sines. `[T, half]`
+    /// Cosines and sines.
+    /// `[T, half]`
     pub angles: [&'a Tensor; 2],
     /// Whether neighbours turn together, else those half apart.
     pub adjacent: bool,
 }
 
-/// How the rows of a step are shared out among blocks of threads, on the device: the same for all layers of one shape.
+/// How the rows of a step are shared out among blocks of threads, on the device: the same for all
+/// layers of one shape.
 #[derive(Debug)]
 pub struct Attention {
     gpu: Arc<Gpu>,
@@ -163,7 +170,8 @@ impl Attention {
         self.shape.heads == *heads
     }
 
-    /// Writes rows to the places of the step. `x: [T, width]`
+    /// Writes rows to the places of the step.
+    /// `x: [T, width]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -175,8 +183,9 @@ impl Attention {
         crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.kept()?).map_err(wrapped)
     }
 
-    /// Makes heads ready and writes keys and values, in one launch. `q: [T, H * key_width]`, `k: [T, K * key_width]`,
-    /// `v: [T, K * value_width]` -> the queries. `None` if there is no kernel for such heads.
+    /// Makes heads ready and writes keys and values, in one launch.
+    /// `q: [T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]` -> the queries.
+    /// `None` if there is no kernel for such heads.
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -210,8 +219,9 @@ impl Attention {
         Ok(Some(y))
     }
 
-    /// Attends to what is written. `q: [T, H * key_width]`, `sinks: [H]` -> `[T, H * value_width]`. Without `values` they are
-    /// within keys.
+    /// Attends to what is written.
+    /// `q: [T, H * key_width]`, `sinks: [H]` -> `[T, H * value_width]`.
+    /// Without `values` they are within keys.
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -231,7 +241,8 @@ impl Attention {
     }
 }
 
-/// Matrices of quantized weights, in the file's own bytes: of a format that candle has no kernels for, or experts.
+/// Matrices of quantized weights, in the file's own bytes: of a format that candle has no kernels
+/// for, or experts.
 #[derive(Clone, Debug)]
 pub struct Matrices {
     bytes: Tensor,
@@ -276,7 +287,8 @@ impl Matrices {
         Ok(Weights { format, bytes: array(&self.bytes)?, width, out, first: at * out, stack: out })
     }
 
-    /// By matrix number `at`. `x: [T, width]` -> `[T, out]`
+    /// By matrix number `at`.
+    /// `x: [T, width]` -> `[T, out]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -284,7 +296,8 @@ impl Matrices {
         self.apply(at, x, 1, None, None)
     }
 
-    /// The numbers of the rows `ids` of the first matrix. `[ids, width]`
+    /// The numbers of the rows `ids` of the first matrix.
+    /// `[ids, width]`
     ///
     /// # Errors
     /// If a row is not there, or the device fails.
@@ -298,7 +311,8 @@ impl Matrices {
         Ok(y)
     }
 
-    /// Every matrix by its own part of each row. `x: [T, count * width]` -> `[T, count * out]`
+    /// Every matrix by its own part of each row.
+    /// `x: [T, count * width]` -> `[T, count * out]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -310,7 +324,8 @@ impl Matrices {
         self.apply(0, x, 1, None, Some(&groups.grouped()?))?.reshape((rows, self.count * self.out))
     }
 
-    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0; `shared` rows of outputs come of a row of `x`.
+    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0; `shared`
+    /// rows of outputs come of a row of `x`.
     fn apply(
         &self,
         at: usize,
@@ -362,7 +377,8 @@ impl Groups {
     }
 }
 
-/// The experts of every row, best first, and their weights: `logits: [T, count]`, `bias: [count]` -> `[T, used]` each.
+/// The experts of every row, best first, and their weights: `logits: [T, count]`, `bias: [count]`
+/// -> `[T, used]` each.
 ///
 /// # Errors
 /// If shapes don't fit, or the device fails.
@@ -375,8 +391,10 @@ pub fn route(router: &Router, logits: &Tensor, bias: Option<&Tensor>) -> Result<
     Ok((experts, weights))
 }
 
-/// The `count` greatest finite ones of `logits: [V]`, with their places, descending, of equals the lower place first: of those
-/// whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is beyond has no bit. Fewer if there are no more.
+/// The `count` greatest finite ones of `logits: [V]`, with their places, descending, of equals the
+/// lower place first: of those whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is
+/// beyond has no bit.
+/// Fewer if there are no more.
 ///
 /// # Errors
 /// If that are more than a launch gives, or the device fails.
@@ -399,7 +417,8 @@ pub fn greatest(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32
 /// A layer of experts.
 #[derive(Debug)]
 pub struct Experts<'a> {
-    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`. Biases are like it: `[experts, F]` or `[experts, 2 F]`.
+    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
+    /// Biases are like it: `[experts, F]` or `[experts, 2 F]`.
     pub gate: Biased<'a>,
     /// `[experts, F, D]` and `[experts, F]`; `None` if they are in `gate`.
     pub up: Option<Biased<'a>>,
@@ -413,7 +432,8 @@ pub struct Experts<'a> {
 type Biased<'a> = (&'a Matrices, Option<&'a Tensor>);
 
 impl Experts<'_> {
-    /// Every row by its experts. `x: [T, D]`, `experts: [T, used]` u32, `weights: [T, used]` -> `[T, D]`
+    /// Every row by its experts.
+    /// `x: [T, D]`, `experts: [T, used]` u32, `weights: [T, used]` -> `[T, D]`
     ///
     /// # Errors
     /// If shapes don't fit, or the device fails.
@@ -438,7 +458,8 @@ impl Experts<'_> {
     }
 }
 
-/// `act(gate) up`, and its codes if somebody wants them. `up: [T, F]`, `gate` the same or `[T, 1]`.
+/// `act(gate) up`, and its codes if somebody wants them.
+/// `up: [T, F]`, `gate` the same or `[T, 1]`.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
@@ -464,7 +485,8 @@ pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, codes: &mut Codes) -> Res
     Ok(y)
 }
 
-/// `x + more`, and its RMS norm over every run of `weight.len()` numbers, and the codes of that where runs are rows.
+/// `x + more`, and its RMS norm over every run of `weight.len()` numbers, and the codes of that
+/// where runs are rows.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
@@ -514,8 +536,8 @@ impl Memory {
     }
 }
 
-/// One sequence's rows: how many, what was known (`None` at its beginning), and after how many rows, ascending and with the
-/// last at the end, what is known is wanted.
+/// One sequence's rows: how many, what was known (`None` at its beginning), and after how many
+/// rows, ascending and with the last at the end, what is known is wanted.
 #[derive(Clone, Debug)]
 pub struct Remembered {
     /// Rows.
@@ -526,8 +548,9 @@ pub struct Remembered {
     pub saves: Vec<usize>,
 }
 
-/// The gated delta rule. `qkv`, `beta`, `alpha`, `conv`, `a`, `dt` as [`DeltaInput`] has them -> `[T, value_heads * value_width]`,
-/// and for every sequence what was known at each stop.
+/// The gated delta rule.
+/// `qkv`, `beta`, `alpha`, `conv`, `a`, `dt` as [`DeltaInput`] has them -> `[T, value_heads *
+/// value_width]`, and for every sequence what was known at each stop.
 ///
 /// # Errors
 /// If shapes don't fit, or the device fails.

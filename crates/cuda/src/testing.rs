@@ -13,7 +13,8 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is beyond 1.
+/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is
+/// beyond 1.
 #[cfg(twin)]
 #[track_caller]
 pub(crate) fn assert_close(y: &[f32], exact: &[f32], tolerance: f32, what: &str) {
@@ -47,7 +48,8 @@ mod on_devices {
         Gpu(&'static crate::Gpu),
     }
 
-    /// The GPU, if this build can use one and this machine has one, else the twin in both orders of blocks and threads.
+    /// The GPU, if this build can use one and this machine has one, else the twin in both orders of
+    /// blocks and threads.
     pub(crate) fn devices() -> Vec<Tested> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = gpu() {

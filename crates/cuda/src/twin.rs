@@ -1,4 +1,5 @@
-//! The kernels on the CPU, thread by thread: slow and strict, for tests. See `twin/emulate.h`.
+//! The kernels on the CPU, thread by thread: slow and strict, for tests.
+//! See `twin/emulate.h`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -33,7 +34,8 @@ pub struct Kernel {
 pub fn kernels() -> impl Iterator<Item = Kernel> {
     (0..).map_while(|nth| {
         let (mut bytes, mut threads) = (0, 0);
-        // SAFETY: it writes to the two places, and the name that it gives lasts as long as the program.
+        // SAFETY: it writes to the two places, and the name that it gives lasts as long as the
+        // program.
         let name = unsafe { alara_twin_kernel(nth, &mut bytes, &mut threads) };
         // SAFETY: as above.
         (!name.is_null())
@@ -45,7 +47,8 @@ pub fn kernels() -> impl Iterator<Item = Kernel> {
 /// Runs kernels on the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Twin {
-    /// Whether blocks and threads go last to first. What kernels compute must not depend on it.
+    /// Whether blocks and threads go last to first.
+    /// What kernels compute must not depend on it.
     pub descending: bool,
 }
 
@@ -91,8 +94,8 @@ impl Drop for Host {
     }
 }
 
-/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on, which gives memory that both see under
-/// one address.
+/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on,
+/// which gives memory that both see under one address.
 mod memory {
     use std::alloc::{Layout, alloc, dealloc};
 
@@ -146,8 +149,8 @@ impl Device for Twin {
         let words = launch.params.words();
         let [x, y, z] = launch.grid;
         let dims = [x, y, z, launch.threads, 1, 1];
-        // SAFETY: the parameters are as long as said, which is checked against the kernel's; arrays within are memory
-        // that the caller still has, and every index into them is checked.
+        // SAFETY: the parameters are as long as said, which is checked against the kernel's; arrays
+        // within are memory that the caller still has, and every index into them is checked.
         let message = unsafe {
             alara_twin_run(
                 name.as_ptr(),

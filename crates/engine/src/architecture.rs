@@ -1,7 +1,8 @@
 //! What a GGUF file can't say about itself.
 //!
-//! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors exist, and the rest
-//! in an architecture file, a few lines of YAML under `models/architectures`, embedded at build time.
+//! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors
+//! exist, and the rest in an architecture file, a few lines of YAML under `models/architectures`,
+//! embedded at build time.
 
 use std::collections::BTreeMap;
 
@@ -39,9 +40,11 @@ pub struct Architecture {
     pub norms: NormSlots,
     /// What the rotation is.
     pub rope: RopeFacts,
-    /// For a model with a window: every how many blocks one sees everything, the last of each group.
+    /// For a model with a window: every how many blocks one sees everything, the last of each
+    /// group.
     pub full_attention_every: Option<usize>,
-    /// Whether a window is a chunk: one of those that positions are cut into, up to the token itself.
+    /// Whether a window is a chunk: one of those that positions are cut into, up to the token
+    /// itself.
     #[serde(default)]
     pub chunked_window: bool,
     /// What multiplies attention scores, where the metadata doesn't say.
@@ -50,7 +53,8 @@ pub struct Architecture {
     /// What multiplies embeddings, where the metadata doesn't say.
     #[serde(default)]
     pub embedding_scale: EmbeddingScale,
-    /// What the metadata's `logit_scale` does. `None`: files have none.
+    /// What the metadata's `logit_scale` does.
+    /// `None`: files have none.
     pub logit_scale: Option<LogitScale>,
     /// What the norms of blocks and of the output are.
     #[serde(default)]
@@ -58,18 +62,22 @@ pub struct Architecture {
     /// Norms on the heads of queries and keys.
     #[serde(default)]
     pub qk_norm: QkNorm,
-    /// Whether heads of values are normed, without weights. A block without values of its own then takes what its keys are made of.
+    /// Whether heads of values are normed, without weights.
+    /// A block without values of its own then takes what its keys are made of.
     #[serde(default)]
     pub value_norm: bool,
-    /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are added together.
+    /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are
+    /// added together.
     #[serde(default)]
     pub parallel: bool,
     /// The function on the gate of the feed-forward layer.
     #[serde(default)]
     pub activation: Activation,
-    /// The function of feed-forward layers without a gate. `None`: models of this architecture have none.
+    /// The function of feed-forward layers without a gate.
+    /// `None`: models of this architecture have none.
     pub ungated: Option<Ungated>,
-    /// How experts are chosen, where the metadata doesn't say. `None`: models of this architecture have none.
+    /// How experts are chosen, where the metadata doesn't say.
+    /// `None`: models of this architecture have none.
     pub router: Option<Router>,
     /// What files leave out about their tokenizer.
     #[serde(default)]
@@ -79,7 +87,8 @@ pub struct Architecture {
     pub harmless: Harmless,
 }
 
-/// Names of what changes no logit. One that ends in a dot stands for all that begin so.
+/// Names of what changes no logit.
+/// One that ends in a dot stands for all that begin so.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Harmless {
@@ -99,8 +108,9 @@ struct Every {
     harmless: Harmless,
 }
 
-/// Names as some files have them, each with the name that it stands for. Keys go without the prefix, tensors without
-/// `blk.N.`; a tensor's name covers what follows it after a dot (`attn_out: attn_output` renames weight and bias).
+/// Names as some files have them, each with the name that it stands for.
+/// Keys go without the prefix, tensors without `blk.N.`; a tensor's name covers what follows it
+/// after a dot (`attn_out: attn_output` renames weight and bias).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
@@ -118,8 +128,8 @@ pub struct Rename {
 pub struct RopeFacts {
     /// Which elements of a head rotate together.
     pub pairing: Pairing,
-    /// Whether windowed layers rotate without scaling, and by the base `rope.freq_base_swa` if there is one, rather than as the
-    /// others do.
+    /// Whether windowed layers rotate without scaling, and by the base `rope.freq_base_swa` if
+    /// there is one, rather than as the others do.
     #[serde(default)]
     pub window_unscaled: bool,
     /// What the multiplier of YaRN, `rope.scaling.yarn_log_multiplier`, acts on.
@@ -139,7 +149,9 @@ pub enum YarnMultiplies {
     /// Cosines and sines, which it takes back in part.
     #[default]
     Angles,
-    /// Attention scores, which grow by the square of `1 + key * ln(factor)`: the key holds a tenth of it. Source: DeepSeek-V2.
+    /// Attention scores, which grow by the square of `1 + key * ln(factor)`: the key holds a tenth
+    /// of it.
+    /// Source: DeepSeek-V2.
     Scores,
 }
 
@@ -180,10 +192,12 @@ pub enum LogitScale {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
-    /// Divides by the root of the mean of squares. Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
+    /// Divides by the root of the mean of squares.
+    /// Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
     #[default]
     Rms,
-    /// The same after the mean was taken off. Source: Ba et al. 2016, <https://arxiv.org/abs/1607.06450>.
+    /// The same after the mean was taken off.
+    /// Source: Ba et al. 2016, <https://arxiv.org/abs/1607.06450>.
     Layer,
 }
 
@@ -222,7 +236,8 @@ pub enum Activation {
     GeluTanh,
     /// `sigmoid(g) u`.
     Sigmoid,
-    /// `g sigmoid(1.702 g) (1 + u)`, g at most 7, u between -7 and 7. Source: gpt-oss.
+    /// `g sigmoid(1.702 g) (1 + u)`, g at most 7, u between -7 and 7.
+    /// Source: gpt-oss.
     ClampedSwiglu,
 }
 
@@ -230,7 +245,8 @@ pub enum Activation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ungated {
-    /// `max(u, 0)²`. Source: So et al. 2021, <https://arxiv.org/abs/2109.08668>.
+    /// `max(u, 0)²`.
+    /// Source: So et al. 2021, <https://arxiv.org/abs/2109.08668>.
     ReluSquared,
 }
 
@@ -264,8 +280,8 @@ pub enum Score {
     SigmoidOfChosen,
 }
 
-/// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block. A slot without one is no norm;
-/// a slot with one requires it.
+/// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block.
+/// A slot without one is no norm; a slot with one requires it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NormSlots {

@@ -1,7 +1,7 @@
 //! The one forward pass.
 //!
-//! Dimension letters, here and everywhere: T tokens in the step, S sequences, D width, H query heads, K key and value
-//! heads, E head width, F feed-forward width, V vocabulary, L layers.
+//! Dimension letters, here and everywhere: T tokens in the step, S sequences, D width, H query
+//! heads, K key and value heads, E head width, F feed-forward width, V vocabulary, L layers.
 
 use std::time::Duration;
 
@@ -57,8 +57,9 @@ struct Block<B: Backend> {
     output_scale: Option<f32>,
 }
 
-/// What a block's mixer leaves: the residual stream and what it adds to it, if there is one, and its own input for a parallel feed-forward
-/// layer. `[T, D]` each
+/// What a block's mixer leaves: the residual stream and what it adds to it, if there is one, and
+/// its own input for a parallel feed-forward layer.
+/// `[T, D]` each
 #[derive(Debug)]
 struct Mixed<A> {
     x: A,
@@ -80,7 +81,8 @@ impl<B: Backend> Decoder<B> {
     /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
     ///
     /// # Errors
-    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is understood, or the backend has no room.
+    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is
+    /// understood, or the backend has no room.
     pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
         Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
     }
@@ -112,7 +114,8 @@ impl<B: Backend> Decoder<B> {
         weights.backend.begin(Part::Output);
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
         let norm = norm.of_kind(architecture.norm);
-        // A table that serves as both is taken twice: the two may be wanted in different places, and on a CPU they are the same bytes.
+        // A table that serves as both is taken twice: the two may be wanted in different places,
+        // and on a CPU they are the same bytes.
         let output = match weights.matrix("output.weight", vocabulary, sizes.width)? {
             Some(output) => output,
             None => weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?,
@@ -181,7 +184,8 @@ impl<B: Backend> Decoder<B> {
         self.blocks.iter().any(|block| block.mixer.recurrent())
     }
 
-    /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every one that is not.
+    /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every
+    /// one that is not.
     ///
     /// # Errors
     /// If the backend fails.
@@ -226,11 +230,13 @@ impl<B: Backend> Decoder<B> {
         self.blocks[layer].mixer.load_back(&mut self.backend, place, bytes)
     }
 
-    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows, as [`Decoder::read`] takes them;
-    /// `None` if there are no such rows. All is computed when it returns.
+    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows,
+    /// as [`Decoder::read`] takes them; `None` if there are no such rows.
+    /// All is computed when it returns.
     ///
     /// # Errors
-    /// If a token is out of range, the backend fails, or the model's file was changed since it was opened.
+    /// If a token is out of range, the backend fails, or the model's file was changed since it was
+    /// opened.
     pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         self.compute(step, observer).map_err(|error| match error {
             Error::DeviceMemory { operation, .. } => {
@@ -241,7 +247,8 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
-    /// All of what [`Decoder::forward`] gave. `[rows, V]`
+    /// All of what [`Decoder::forward`] gave.
+    /// `[rows, V]`
     ///
     /// # Errors
     /// If the backend fails.
@@ -268,8 +275,8 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// As [`Backend::greatest`] of what [`Decoder::forward`] gave. `None` too where logits are capped: a cap makes equals of different
-    /// ones.
+    /// As [`Backend::greatest`] of what [`Decoder::forward`] gave.
+    /// `None` too where logits are capped: a cap makes equals of different ones.
     ///
     /// # Errors
     /// If the backend fails.
@@ -291,7 +298,8 @@ impl<B: Backend> Decoder<B> {
         // Weights that were lost meanwhile were zeros, of which nothing must come.
         self.gguf.check_unchanged()?;
         let logits = logits?;
-        // Who measures steps, and who is told what went wrong in them, means the computation itself.
+        // Who measures steps, and who is told what went wrong in them, means the computation
+        // itself.
         self.backend.wait()?;
         Ok(logits)
     }
@@ -324,7 +332,8 @@ impl<B: Backend> Decoder<B> {
             let lent = block.mixer.source().and_then(|source| earlier[source].mixer.kv());
             let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
             let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation, lent)?;
-            // No row looks at another any more, so those whose logits nobody wants are done; who observes blocks gets them whole.
+            // No row looks at another any more, so those whose logits nobody wants are done; who
+            // observes blocks gets them whole.
             if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
                     return Ok(None);
@@ -362,7 +371,8 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-/// The rows of `x: [T, D]` whose logits are wanted. `[S, D]`
+/// The rows of `x: [T, D]` whose logits are wanted.
+/// `[S, D]`
 fn outputs<B: Backend>(backend: &mut B, x: B::Array, step: &Step) -> Result<B::Array> {
     if step.outputs.len() == step.tokens.len() { Ok(x) } else { backend.rows(&x, &step.outputs) }
 }
@@ -431,7 +441,8 @@ impl<B: Backend> Block<B> {
         Ok(Mixed { x, y, input: h.filter(|_| self.parallel) })
     }
 
-    /// What works on each token alone, of all rows or some: two arrays `[T, D]`, of which the sum comes out.
+    /// What works on each token alone, of all rows or some: two arrays `[T, D]`, of which the sum
+    /// comes out.
     fn feed(&self, backend: &mut B, mixed: Mixed<B::Array>) -> Result<(B::Array, Option<B::Array>)> {
         let Mixed { x, y: more, input } = mixed;
         let Some(ffn) = &self.ffn else { return Ok((x, more)) };
@@ -451,7 +462,8 @@ impl<B: Backend> Block<B> {
         Ok((x, Some(y)))
     }
 
-    /// What comes after both: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which the sum comes out.
+    /// What comes after both: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which
+    /// the sum comes out.
     fn finish(
         &self,
         backend: &mut B,

@@ -1,7 +1,8 @@
 //! Which device computes, and what to say where it can't.
 //!
-//! Owns the names of devices, how they are found, and the answers to what goes wrong with them; what of a model goes there is said in
-//! [`crate::placement`]. A build without the features `cuda` and `metal` knows the names only.
+//! Owns the names of devices, how they are found, and the answers to what goes wrong with them;
+//! what of a model goes there is said in [`crate::placement`].
+//! A build without the features `cuda` and `metal` knows the names only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +15,8 @@ pub enum Device {
     /// The CPU.
     #[default]
     Cpu,
-    /// A GPU for what fits there, if this build can use one and this machine has one; the CPU for the rest.
+    /// A GPU for what fits there, if this build can use one and this machine has one; the CPU for
+    /// the rest.
     Auto,
     /// The NVIDIA GPU of this number, counted from 0.
     Cuda(usize),
@@ -110,7 +112,8 @@ const CUDA_BUILD: &str = "the one that is called alara-cuda computes on NVIDIA's
 #[cfg(not(feature = "metal"))]
 const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
 
-/// Texts of the CUDA libraries, and what they mean. Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
+/// Texts of the CUDA libraries, and what they mean.
+/// Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
 const ANSWERS: [(&str, Problem); 12] = [
     ("CUDA_ERROR_NO_DEVICE", Problem::None),
     ("CUDA_ERROR_STUB_LIBRARY", Problem::NoDriver),
@@ -126,7 +129,8 @@ const ANSWERS: [(&str, Problem); 12] = [
     ("CUDA_ERROR_DEVICE_UNAVAILABLE", Problem::Busy),
 ];
 
-/// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal kernels.
+/// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal
+/// kernels.
 const FULL: [&str; 4] = [
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -169,7 +173,8 @@ impl Gpu {
 }
 
 impl Device {
-    /// Finds the device. `None`: the CPU computes.
+    /// Finds the device.
+    /// `None`: the CPU computes.
     ///
     /// # Errors
     /// [`Error::Device`]: it was asked for by name and can't be used.

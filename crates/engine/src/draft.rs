@@ -1,18 +1,25 @@
 //! Guesses at the tokens that come next, and how likely they are to come.
 //!
-//! What followed when the latest tokens stood in the sequence before, or in an earlier answer, may follow again: calls repeat what the
-//! prompt says, and agents make the same calls. Where both have something to say, it tells much whether it is the same. A guess only
-//! decides which rows a step computes beside those that it has to. Each token is drawn as it would be without, from the logits of
-//! its own row, and a draft is over where another token comes. So answers are the same with and without, greedy or sampled. Tokens
-//! that a grammar forces are no guesses: its mask leaves no other, so they are appended without a draw. Pure: no tensors, no clock.
+//! What followed when the latest tokens stood in the sequence before, or in an earlier answer, may
+//! follow again: calls repeat what the prompt says, and agents make the same calls.
+//! Where both have something to say, it tells much whether it is the same.
+//! A guess only decides which rows a step computes beside those that it has to.
+//! Each token is drawn as it would be without, from the logits of its own row, and a draft is over
+//! where another token comes.
+//! So answers are the same with and without, greedy or sampled.
+//! Tokens that a grammar forces are no guesses: its mask leaves no other, so they are appended
+//! without a draw.
+//! Pure: no tensors, no clock.
 
-/// Most tokens of a draft. More would cost a sequence that is cut off more rows, and wins little.
+/// Most tokens of a draft.
+/// More would cost a sequence that is cut off more rows, and wins little.
 pub const MOST: usize = 32;
 
 /// Tokens of a match that are compared at most: longer ones are as good.
 const COMPARED: usize = 16;
 
-/// How many tokens must agree with the latest ones for what followed them to be a guess: the longest match first.
+/// How many tokens must agree with the latest ones for what followed them to be a guess: the
+/// longest match first.
 const NGRAMS: [usize; 4] = [8, 4, 2, 1];
 
 /// Tokens that may come next, in their order.
@@ -58,8 +65,9 @@ impl Draft {
     }
 }
 
-/// How often guesses come true, by what the other text says and the length of the match. Learned from all that are made, computed or
-/// not, so that what is not worth computing is found worth it as soon as it is.
+/// How often guesses come true, by what the other text says and the length of the match.
+/// Learned from all that are made, computed or not, so that what is not worth computing is found
+/// worth it as soon as it is.
 #[derive(Clone, Debug)]
 pub struct Odds([[f64; 5]; 3]);
 
@@ -117,7 +125,8 @@ struct Places {
 }
 
 impl Places {
-    /// For a text of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
+    /// For a text of at most `limit` tokens.
+    /// Cost: up to 64 bytes for each of them, as they come.
     fn new(limit: usize) -> Self {
         let places = limit.clamp(256, 1 << 20).next_power_of_two() * 2 * NGRAMS.len();
         Places { places: vec![0; places], entered: 0 }
@@ -140,8 +149,8 @@ impl Places {
         }
     }
 
-    /// How many tokens there are in `text`, as it was entered, up to the place where the last of `tokens` stood, and how many of them
-    /// agree.
+    /// How many tokens there are in `text`, as it was entered, up to the place where the last of
+    /// `tokens` stood, and how many of them agree.
     fn find(&self, text: &[u32], tokens: &[u32]) -> Option<(usize, usize)> {
         NGRAMS.into_iter().filter(|count| *count <= tokens.len()).find_map(|count| {
             let at = self.places[self.place(&tokens[tokens.len() - count..])] as usize;
@@ -152,7 +161,8 @@ impl Places {
     }
 
     fn place(&self, tokens: &[u32]) -> usize {
-        // Multiplication spreads upwards; the high bits are taken. Constant: 2^64 over the golden ratio (Knuth, volume 3, 6.4).
+        // Multiplication spreads upwards; the high bits are taken.
+        // Constant: 2^64 over the golden ratio (Knuth, volume 3, 6.4).
         let mix = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = tokens.iter().fold(tokens.len() as u64, |hash, token| mix(hash.rotate_left(23), token));
         (hash >> (u64::BITS - self.places.len().trailing_zeros())) as usize
@@ -164,13 +174,15 @@ impl Places {
 pub struct Lookup(Places);
 
 impl Lookup {
-    /// For a sequence of at most `limit` tokens. Cost: up to 64 bytes for each of them, as they come.
+    /// For a sequence of at most `limit` tokens.
+    /// Cost: up to 64 bytes for each of them, as they come.
     pub fn new(limit: usize) -> Self {
         Lookup(Places::new(limit))
     }
 
-    /// A guess at no more than `most` of the tokens that follow `tokens`, which begin with those of the last call: what followed the
-    /// longest match in them, or in what was `said` elsewhere where that is longer.
+    /// A guess at no more than `most` of the tokens that follow `tokens`, which begin with those of
+    /// the last call: what followed the longest match in them, or in what was `said` elsewhere
+    /// where that is longer.
     pub fn propose(&mut self, tokens: &[u32], said: Option<&Said>, most: usize) -> Draft {
         // All but the latest: it is looked for, and nothing follows it.
         self.0.enter(tokens, tokens.len().saturating_sub(1));
@@ -211,7 +223,8 @@ pub struct Said {
 }
 
 impl Said {
-    /// Most tokens that are remembered; then the earlier half is forgotten. Cost: 68 bytes for each.
+    /// Most tokens that are remembered; then the earlier half is forgotten.
+    /// Cost: 68 bytes for each.
     const LIMIT: usize = 8192;
     /// Tokens before an answer that are remembered with it, so that its beginning can be guessed.
     const BEFORE: usize = 8;

@@ -3,7 +3,8 @@
 use crate::gguf::Gguf;
 use crate::request::Sampling;
 
-/// What somebody says of how tokens are drawn. What is left out, the model's file says, and else [`Sampling`]'s default.
+/// What somebody says of how tokens are drawn.
+/// What is left out, the model's file says, and else [`Sampling`]'s default.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "as in `Sampling`")]
 pub struct Draws {
@@ -19,8 +20,10 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// What the file in `gguf` recommends, in its keys `general.sampling.*`. What makes no sense it does not say, nor what there is no
-    /// such step for (the order of the steps, XTC, Mirostat). Names as `gguf-py/gguf/constants.py` of llama.cpp has them.
+    /// What the file in `gguf` recommends, in its keys `general.sampling.*`.
+    /// What makes no sense it does not say, nor what there is no such step for (the order of the
+    /// steps, XTC, Mirostat).
+    /// Names as `gguf-py/gguf/constants.py` of llama.cpp has them.
     pub fn of(gguf: &Gguf) -> Draws {
         let number = |name: &str, most: f32| {
             let value = gguf.metadata().f32(&format!("general.sampling.{name}")).ok().flatten();

@@ -206,7 +206,8 @@ pub enum Error {
         /// Families with a built-in template.
         families: String,
     },
-    /// The file's chat template can't be compiled, and none that is built in serves its model for sure.
+    /// The file's chat template can't be compiled, and none that is built in serves its model for
+    /// sure.
     #[error("{file}: {reason}")]
     BrokenTemplate {
         /// The model file.

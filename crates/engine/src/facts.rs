@@ -7,8 +7,8 @@ use crate::architecture::{Architecture, EmbeddingScale, Harmless, LogitScale, No
 use crate::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::{Error, Result, role};
 
-/// A model file seen through its architecture file: keys go without the prefix, and keys and tensors have the names that
-/// the architecture file uses, whatever this file calls them.
+/// A model file seen through its architecture file: keys go without the prefix, and keys and
+/// tensors have the names that the architecture file uses, whatever this file calls them.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The file.
@@ -34,8 +34,10 @@ impl<'a> Facts<'a> {
         Ok(Facts { gguf, architecture, prefix, read: RefCell::default() })
     }
 
-    /// The name under which the file keeps the key `name`, prefix included; the canonical one if it has none. From then on it counts as
-    /// read, and so do its other names where the file has the same under them.
+    /// The name under which the file keeps the key `name`, prefix included; the canonical one if it
+    /// has none.
+    /// From then on it counts as read, and so do its other names where the file has the same under
+    /// them.
     pub fn key(&self, name: &str) -> String {
         let canonical = format!("{}.{name}", self.prefix);
         let others = self.architecture.rename.keys.iter().filter(|(_, new)| *new == name);
@@ -58,15 +60,17 @@ impl<'a> Facts<'a> {
         Some(info)
     }
 
-    /// Whether a tensor of the file is never read, and need not be: one of a tower for images or sound, or of the blocks that predict
-    /// further tokens.
+    /// Whether a tensor of the file is never read, and need not be: one of a tower for images or
+    /// sound, or of the blocks that predict further tokens.
     pub fn ignores(&self, tensor: &str, sizes: &Sizes) -> bool {
         Harmless::has(&self.architecture.harmless.tensors, tensor)
             || block_of(tensor).is_some_and(|block| (sizes.layers..sizes.blocks).contains(&block))
     }
 
-    /// Refuses a file that holds what nobody has read, once all layers are loaded: what is not understood would be computed without,
-    /// and wrongly. Keys of other prefixes say nothing of the computation, and a key that says 0, no or nothing asks for nothing.
+    /// Refuses a file that holds what nobody has read, once all layers are loaded: what is not
+    /// understood would be computed without, and wrongly.
+    /// Keys of other prefixes say nothing of the computation, and a key that says 0, no or nothing
+    /// asks for nothing.
     ///
     /// # Errors
     /// [`Error::NotUnderstood`], with the names.
@@ -103,8 +107,9 @@ impl<'a> Facts<'a> {
         Error::MissingKey { file: self.gguf.name().into(), key: self.key(name) }
     }
 
-    /// A size; `None` if it is absent or 0. An array with one value a block gives the one that is not 0: zeros mark blocks
-    /// that have no such thing.
+    /// A size; `None` if it is absent or 0.
+    /// An array with one value a block gives the one that is not 0: zeros mark blocks that have no
+    /// such thing.
     ///
     /// # Errors
     /// If it is no whole number, is beyond 2^32, or differs between blocks.
@@ -132,7 +137,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A size of each of `layers` blocks, which may differ; 0 where a block has no such thing. `None` if it is absent.
+    /// A size of each of `layers` blocks, which may differ; 0 where a block has no such thing.
+    /// `None` if it is absent.
     ///
     /// # Errors
     /// If it is no whole number or array of such, or is of fewer blocks.
@@ -211,7 +217,8 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Whether sequences of up to `context` tokens take the divisors of rotations for long ones, if the file has such for both.
+    /// Whether sequences of up to `context` tokens take the divisors of rotations for long ones, if
+    /// the file has such for both.
     ///
     /// # Errors
     /// If a key makes no sense.
@@ -277,7 +284,8 @@ fn listed(kind: &str, names: &[&str]) -> Option<String> {
     }
 }
 
-/// The sizes that every model has, from the metadata. Letters as in [`crate::decoder`].
+/// The sizes that every model has, from the metadata.
+/// Letters as in [`crate::decoder`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// L, blocks that compute logits; blocks for predicting further tokens are left out.
@@ -288,7 +296,8 @@ pub struct Sizes {
     pub width: usize,
     /// H, query heads.
     pub heads: usize,
-    /// K, key and value heads of each block; 0 where it has none. `[L]`
+    /// K, key and value heads of each block; 0 where it has none.
+    /// `[L]`
     pub kv_heads: Vec<usize>,
     /// E, width of a key head, in blocks that see everything.
     pub key_width: usize,
@@ -296,7 +305,8 @@ pub struct Sizes {
     pub value_width: usize,
     /// E and the width of a value head in blocks with a window.
     pub windowed_widths: (usize, usize),
-    /// The block whose keys and values each block looks at: itself, or an earlier one. `[L]`
+    /// The block whose keys and values each block looks at: itself, or an earlier one.
+    /// `[L]`
     pub keys_of: Vec<usize>,
     /// Multiplies attention scores.
     pub query_scale: f32,
@@ -304,9 +314,11 @@ pub struct Sizes {
     pub attention_cap: Option<f32>,
     /// Tokens that a windowed layer sees, itself included.
     pub window: Option<usize>,
-    /// Which blocks have a window, if there are such. `[L]`
+    /// Which blocks have a window, if there are such.
+    /// `[L]`
     pub windowed: Vec<bool>,
-    /// Which blocks rotate queries and keys. `[L]`
+    /// Which blocks rotate queries and keys.
+    /// `[L]`
     pub rotates: Vec<bool>,
     /// Multiplies embeddings.
     pub embedding_scale: f32,
@@ -436,7 +448,8 @@ impl Sizes {
     }
 }
 
-/// The block whose keys and values each block looks at: the last ones may share those of the latest one before them that sees as much.
+/// The block whose keys and values each block looks at: the last ones may share those of the latest
+/// one before them that sees as much.
 fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
     const NAME: &str = "attention.shared_kv_layers";
     let (layers, shared) = (windowed.len(), facts.maybe(NAME)?.unwrap_or(0));
@@ -450,7 +463,8 @@ fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
         .ok_or_else(|| facts.invalid(NAME, "no block is left whose keys and values the last ones can share"))
 }
 
-/// Which blocks have a window: as the file says itself, by a number or for each block, else all but the last of every `every`.
+/// Which blocks have a window: as the file says itself, by a number or for each block, else all but
+/// the last of every `every`.
 fn windowed(facts: &Facts, layers: usize, every: usize) -> Result<Vec<bool>> {
     const NAME: &str = "attention.sliding_window_pattern";
     let said: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {

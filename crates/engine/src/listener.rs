@@ -1,8 +1,10 @@
 //! Who hears of a turn, and of which: one that asks for calls and for JSON is made in two phases.
 //!
-//! One grammar for both would keep the model from calling: JSON is always possible. So the first phase has the tools; what it
-//! says is withheld until it calls. If it ends without a call, nobody hears of it, and the second phase answers the same
-//! prompt in JSON. Knows nothing of tokens.
+//! One grammar for both would keep the model from calling: JSON is always possible.
+//! So the first phase has the tools; what it says is withheld until it calls.
+//! If it ends without a call, nobody hears of it, and the second phase answers the same prompt in
+//! JSON.
+//! Knows nothing of tokens.
 
 use std::sync::mpsc;
 
@@ -32,7 +34,8 @@ impl Listener {
         self.instead = Some(Box::new(other));
     }
 
-    /// Takes the next event, or the error that ends the turn. False if nobody listens any more.
+    /// Takes the next event, or the error that ends the turn.
+    /// False if nobody listens any more.
     pub fn send(&mut self, event: Result<Event>) -> bool {
         match (event, &mut self.instead) {
             (Ok(event @ (Event::Text { .. } | Event::Reasoning { .. })), Some(_)) => {

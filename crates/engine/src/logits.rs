@@ -6,15 +6,18 @@ use crate::decoder::Decoder;
 
 /// Rows of logits; a token is drawn from each.
 pub trait Logits {
-    /// All of row `row`, to be worked on. `[V]`
+    /// All of row `row`, to be worked on.
+    /// `[V]`
     ///
     /// # Errors
     /// If they can't be read.
     fn row(&mut self, row: usize) -> Result<&mut [f32]>;
 
-    /// The `count` greatest finite ones of row `row`, with their tokens, the greatest first and of equals the lower token: of those
-    /// tokens whose bit is set, bit `i % 32` of `among[i / 32]` for token i. Fewer if there are no more. `None`: to read all
-    /// of the row is as good.
+    /// The `count` greatest finite ones of row `row`, with their tokens, the greatest first and of
+    /// equals the lower token: of those tokens whose bit is set, bit `i % 32` of `among[i / 32]`
+    /// for token i.
+    /// Fewer if there are no more.
+    /// `None`: to read all of the row is as good.
     ///
     /// # Errors
     /// As [`Logits::row`].

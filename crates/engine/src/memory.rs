@@ -1,7 +1,8 @@
 //! How much memory a model takes, told before it is loaded.
 //!
-//! Weights count as stored, for they are used where the file is mapped; what is kept of sequences counts as it is made;
-//! the rest is estimated. What has not been used yet takes no memory, so a process is smaller at first.
+//! Weights count as stored, for they are used where the file is mapped; what is kept of sequences
+//! counts as it is made; the rest is estimated.
+//! What has not been used yet takes no memory, so a process is smaller at first.
 
 use std::fmt;
 
@@ -40,7 +41,8 @@ pub struct Parts {
     pub output: Share,
     /// A step on a GPU: activations, partial results of attention, logits.
     pub scratch: u64,
-    /// What attention holds beside that where it is composed of candle's operations: scores, keys and values in f32.
+    /// What attention holds beside that where it is composed of candle's operations: scores, keys
+    /// and values in f32.
     pub scores: u64,
 }
 
@@ -57,18 +59,19 @@ pub struct Share {
     pub state: u64,
 }
 
-/// How often candle's operations hold the scores of attention at a time, `[H, T, tokens]`: as products, with what may not be seen, as
-/// shares.
+/// How often candle's operations hold the scores of attention at a time, `[H, T, tokens]`: as
+/// products, with what may not be seen, as shares.
 const SCORES: u64 = 3;
 
-/// Positions for each row of partial results that attention's own kernels hold: splits of 128, for up to 16 rows.
+/// Positions for each row of partial results that attention's own kernels hold: splits of 128, for
+/// up to 16 rows.
 const SPLIT: u64 = 128 / 16;
 
 /// The program without a model.
 const PROGRAM: u64 = 16 << 20;
 
-/// What an entry of the vocabulary takes in tokenizer and grammar, merges included: some 400 bytes were seen of a tokenizer
-/// with 152 thousand, the rest is an estimate.
+/// What an entry of the vocabulary takes in tokenizer and grammar, merges included: some 400 bytes
+/// were seen of a tokenizer with 152 thousand, the rest is an estimate.
 const VOCABULARY_ENTRY: u64 = 600;
 
 /// What a row that is read alone brings into memory: the system maps as much around an address.
@@ -77,12 +80,12 @@ const ROW_NEIGHBOURHOOD: u64 = 64 << 10;
 /// Bytes that snapshots of recurrent and windowed state take unless the caller says otherwise.
 pub const SNAPSHOT_BYTES: u64 = 512 << 20;
 
-/// How many snapshots there is room for, whatever they take: fewer would lose the static text of an agent as it works, and more
-/// than so many are hardly ever gone on from.
+/// How many snapshots there is room for, whatever they take: fewer would lose the static text of an
+/// agent as it works, and more than so many are hardly ever gone on from.
 const SNAPSHOTS: (u64, u64) = (4, 64);
 
-/// Room for so many tokens of each of so many sequences, as far as keys and values take no more than the first budget of bytes, and for
-/// as many snapshots as the second one holds.
+/// Room for so many tokens of each of so many sequences, as far as keys and values take no more
+/// than the first budget of bytes, and for as many snapshots as the second one holds.
 ///
 /// # Errors
 /// If the model's sizes are missing or wrong.
@@ -177,7 +180,8 @@ impl Parts {
     pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
-        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with them.
+        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with
+        // them.
         let nothing = Room::new(1, 1, 1, sizes.window);
         let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
         let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
@@ -274,9 +278,9 @@ fn is_vector(info: &TensorInfo) -> bool {
     info.shape.len() < 2 || name.ends_with(".bias") || table.iter().any(|table| name.ends_with(table))
 }
 
-/// Numbers of a row's activations that live at once: what the different matrices of a block give, the residual stream
-/// before and after its norm, and once more the widest, which is worked on. Buffers of one size serve others of that
-/// size, and are at most a quarter too large.
+/// Numbers of a row's activations that live at once: what the different matrices of a block give,
+/// the residual stream before and after its norm, and once more the widest, which is worked on.
+/// Buffers of one size serve others of that size, and are at most a quarter too large.
 fn activations<'a>(
     facts: &Facts,
     tensors: impl Iterator<Item = &'a TensorInfo>,

@@ -12,11 +12,14 @@ use crate::{Error, Result};
 /// Where a model is to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Who computes. Default: the CPU.
+    /// Who computes.
+    /// Default: the CPU.
     pub device: Device,
-    /// How many layers go on the GPU, counted from the last one; more than there are means all. `None`, the default: as many as fit.
+    /// How many layers go on the GPU, counted from the last one; more than there are means all.
+    /// `None`, the default: as many as fit.
     pub layers: Option<usize>,
-    /// Most bytes that the model may take of the GPU's memory. `None`, the default: what is free.
+    /// Most bytes that the model may take of the GPU's memory.
+    /// `None`, the default: what is free.
     pub memory: Option<u64>,
 }
 
@@ -54,7 +57,8 @@ impl Ground {
         }
     }
 
-    /// What the host holds of a model with these parts, and `beside` bytes more of what a GPU gives up.
+    /// What the host holds of a model with these parts, and `beside` bytes more of what a GPU gives
+    /// up.
     pub fn host(&self, parts: &Parts, beside: u64) -> Footprint {
         match self {
             Ground::Gpu(_, Placement { host, .. }) => {
@@ -108,8 +112,9 @@ impl Offload {
         Offload::default()
     }
 
-    /// What would go on the device, of which nothing is used where [`Offload::memory`] tells its size: so a GPU can be asked for that is
-    /// not here. The bytes that can be had there, and what comes of them; `None`: the CPU computes.
+    /// What would go on the device, of which nothing is used where [`Offload::memory`] tells its
+    /// size: so a GPU can be asked for that is not here.
+    /// The bytes that can be had there, and what comes of them; `None`: the CPU computes.
     ///
     /// # Errors
     /// The device can't be used.
@@ -126,7 +131,8 @@ impl Offload {
         Ok(found.map(place))
     }
 
-    /// Finds the device, and what of `model` goes there. With [`Device::Auto`] the CPU computes where there is no GPU, or none of it fits.
+    /// Finds the device, and what of `model` goes there.
+    /// With [`Device::Auto`] the CPU computes where there is no GPU, or none of it fits.
     ///
     /// # Errors
     /// The device can't be used, or the layers that were asked for don't fit.

@@ -1,7 +1,8 @@
 //! Which layers of a model go on a GPU: a decision about numbers, which knows no device.
 //!
-//! The last so many blocks go there, and the output with them, so that activations are carried over once a step. The table of
-//! embeddings stays on the host, which looks a row up as fast as anybody.
+//! The last so many blocks go there, and the output with them, so that activations are carried over
+//! once a step.
+//! The table of embeddings stays on the host, which looks a row up as fast as anybody.
 
 use crate::Result;
 use crate::architecture::Architecture;
@@ -10,7 +11,9 @@ use crate::cache::Room;
 use crate::gguf::Gguf;
 use crate::memory::{Footprint, Parts, shown};
 
-/// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in pieces. An estimate.
+/// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in
+/// pieces.
+/// An estimate.
 pub const SPARE: u64 = 256 << 20;
 
 /// What goes where.
@@ -97,7 +100,8 @@ impl Parts {
         })
     }
 
-    /// Puts as many blocks on a GPU with `budget` bytes as fit, or as many as were `asked` for; more than there are means all.
+    /// Puts as many blocks on a GPU with `budget` bytes as fit, or as many as were `asked` for;
+    /// more than there are means all.
     ///
     /// # Errors
     /// Those that were asked for don't fit, or not a single one does.

@@ -1,11 +1,15 @@
-//! Notices that a turn goes round in circles: a cycle of tokens without end, or the same call again and again.
+//! Notices that a turn goes round in circles: a cycle of tokens without end, or the same call again
+//! and again.
 
 use serde_json::{Map, Value};
 
-/// The longest cycle that is noticed, in tokens. Cost: as many comparisons a token.
+/// The longest cycle that is noticed, in tokens.
+/// Cost: as many comparisons a token.
 const PERIOD: usize = 64;
-/// How often a cycle must have come in a row to count as endless, and how many tokens that must be at least. Cost: a model that
-/// writes the same 256 tokens' worth of filling in earnest is cut off; more lets a stuck one waste as much more time.
+/// How often a cycle must have come in a row to count as endless, and how many tokens that must be
+/// at least.
+/// Cost: a model that writes the same 256 tokens' worth of filling in earnest is cut off; more lets
+/// a stuck one waste as much more time.
 const CYCLES: usize = 16;
 const TOKENS: usize = 256;
 
@@ -17,7 +21,8 @@ const CALLS: usize = 64;
 /// Watches the tokens of one turn.
 #[derive(Debug)]
 pub struct Cycles {
-    /// For each period, how many of the latest tokens equal the one that stands a period before them.
+    /// For each period, how many of the latest tokens equal the one that stands a period before
+    /// them.
     runs: [usize; PERIOD],
 }
 

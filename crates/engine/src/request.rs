@@ -1,7 +1,9 @@
-//! What goes into the engine and what comes out: a conversation with permitted tools in, a stream of events out.
+//! What goes into the engine and what comes out: a conversation with permitted tools in, a stream
+//! of events out.
 //!
-//! These are plain values. They know nothing of tokens, templates or models, so the harness can build and fold
-//! them without touching the engine's insides.
+//! These are plain values.
+//! They know nothing of tokens, templates or models, so the harness can build and fold them without
+//! touching the engine's insides.
 
 use std::time::Duration;
 
@@ -10,8 +12,8 @@ use serde_json::{Map, Value};
 
 /// A named piece of the system text that stays the same from request to request.
 ///
-/// The engine joins the texts of a request's segments with a blank line into one system message. The name serves
-/// reports only; reuse is decided by comparing tokens.
+/// The engine joins the texts of a request's segments with a blank line into one system message.
+/// The name serves reports only; reuse is decided by comparing tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// What a report calls this segment, for example `directive` or `skill:git`.
@@ -100,7 +102,8 @@ pub struct ToolCall {
     pub arguments: Map<String, Value>,
 }
 
-/// A tool that the model may call. The list of a request is its permission set: no other name can be emitted.
+/// A tool that the model may call.
+/// The list of a request is its permission set: no other name can be emitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// The name, `[A-Za-z0-9_-]+`.
@@ -109,8 +112,9 @@ pub struct Tool {
     pub description: String,
     /// JSON schema of the arguments: an object schema.
     pub parameters: Value,
-    /// Whether calls must be valid for the whole schema. Else keywords that can't be guaranteed while the model writes are
-    /// left out of the grammar and told in [`Usage::loosened`]; who runs the call checks it (see
+    /// Whether calls must be valid for the whole schema.
+    /// Else keywords that can't be guaranteed while the model writes are left out of the grammar
+    /// and told in [`Usage::loosened`]; who runs the call checks it (see
     /// [`violation`](crate::grammar::violation)).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
@@ -131,25 +135,34 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// How the next token is drawn from the logits. The steps apply in the order of the fields.
+/// How the next token is drawn from the logits.
+/// The steps apply in the order of the fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
-    /// Divides the logit of a seen token if positive, multiplies it if negative. 1 = off.
+    /// Divides the logit of a seen token if positive, multiplies it if negative.
+    /// 1 = off.
     pub repetition_penalty: f32,
-    /// Subtracted once from the logit of each seen token. 0 = off.
+    /// Subtracted once from the logit of each seen token.
+    /// 0 = off.
     pub presence_penalty: f32,
-    /// Subtracted from the logit of a seen token once per occurrence. 0 = off.
+    /// Subtracted from the logit of a seen token once per occurrence.
+    /// 0 = off.
     pub frequency_penalty: f32,
-    /// How many of the latest tokens the penalties look at. Default 64.
+    /// How many of the latest tokens the penalties look at.
+    /// Default 64.
     pub penalty_last_n: usize,
-    /// Divides the logits. 0 = always the most likely token.
+    /// Divides the logits.
+    /// 0 = always the most likely token.
     pub temperature: f32,
-    /// Keeps the k most likely tokens. 0 = all.
+    /// Keeps the k most likely tokens.
+    /// 0 = all.
     pub top_k: usize,
-    /// Keeps the fewest tokens whose probabilities sum to at least this. 1 = all.
+    /// Keeps the fewest tokens whose probabilities sum to at least this.
+    /// 1 = all.
     pub top_p: f32,
-    /// Drops tokens less likely than this share of the most likely one. 0 = none.
+    /// Drops tokens less likely than this share of the most likely one.
+    /// 0 = none.
     pub min_p: f32,
     /// Seed of the random draws: the same seed, model and request give the same text.
     pub seed: u64,
@@ -174,14 +187,16 @@ impl Default for Sampling {
 /// One turn to generate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The static part of the system text, in canonical order; may be empty. It is kept longest, and so are the tools; what changes
-    /// from request to request belongs into the messages.
+    /// The static part of the system text, in canonical order; may be empty.
+    /// It is kept longest, and so are the tools; what changes from request to request belongs into
+    /// the messages.
     pub system: Vec<Segment>,
-    /// Separates tenants: prompts share keys and values with prompts of the same salt only, so that nobody can learn from the
-    /// time of an answer what others asked.
+    /// Separates tenants: prompts share keys and values with prompts of the same salt only, so that
+    /// nobody can learn from the time of an answer what others asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub salt: String,
-    /// The conversation so far. A system message may only stand first, and only if `system` is empty.
+    /// The conversation so far.
+    /// A system message may only stand first, and only if `system` is empty.
     pub messages: Vec<Message>,
     /// The tools that this turn may call.
     pub tools: Vec<Tool>,
@@ -191,8 +206,10 @@ pub struct Request {
     /// Whether one turn may make several calls.
     #[serde(default)]
     pub parallel_tool_calls: bool,
-    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself; lists, free-form objects and free-form
-    /// values end too then. `None` = as many as come. An endpoint is not told.
+    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself;
+    /// lists, free-form objects and free-form values end too then.
+    /// `None` = as many as come.
+    /// An endpoint is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_limit: Option<usize>,
     /// How tokens are drawn.
@@ -204,25 +221,33 @@ pub struct Request {
     /// Texts that end the turn; not part of the answer.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// Goes on up to `max_tokens`, or to a text of `stop`: the model's own ends are not drawn, and going round in circles is no
-    /// reason to stop. For measurements. Not with tools or a schema, which say themselves where an answer ends.
+    /// Goes on up to `max_tokens`, or to a text of `stop`: the model's own ends are not drawn, and
+    /// going round in circles is no reason to stop.
+    /// For measurements.
+    /// Not with tools or a schema, which say themselves where an answer ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_eos: bool,
-    /// For models with switchable reasoning: on or off; `None` = the template's default. Templates know it as
-    /// `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes off for its lowest effort.
+    /// For models with switchable reasoning: on or off; `None` = the template's default.
+    /// Templates know it as `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes
+    /// off for its lowest effort.
     #[serde(default)]
     pub thinking: Option<bool>,
-    /// Most tokens of reasoning: after so many it is ended for the model, which goes on with its answer. `None` = as many as
-    /// `max_tokens` has room for.
+    /// Most tokens of reasoning: after so many it is ended for the model, which goes on with its
+    /// answer.
+    /// `None` = as many as `max_tokens` has room for.
     #[serde(default)]
     pub reasoning_tokens: Option<usize>,
-    /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with calls or at `max_tokens`.
-    /// Such a text has no `stop`. With tools the turn is made in two phases, see the module `listener`: if the first ends without a call,
-    /// it is not reported, and the second answers. Each may have `max_tokens`, and the usage is that of both.
+    /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with
+    /// calls or at `max_tokens`.
+    /// Such a text has no `stop`.
+    /// With tools the turn is made in two phases, see the module `listener`: if the first ends
+    /// without a call, it is not reported, and the second answers.
+    /// Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// What is answered, whatever the model would say: each of its tokens is computed as if it had been drawn, and nothing else bounds
-    /// them but `max_tokens`. A replay goes on with what was said, and finds it in the cache, as the agent did.
+    /// What is answered, whatever the model would say: each of its tokens is computed as if it had
+    /// been drawn, and nothing else bounds them but `max_tokens`.
+    /// A replay goes on with what was said, and finds it in the cache, as the agent did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Message>,
 }
@@ -241,20 +266,23 @@ pub enum Event {
         /// Never splits a character.
         text: String,
     },
-    /// The next piece of a call that is being written. The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn
-    /// ends because it was made again and again.
+    /// The next piece of a call that is being written.
+    /// The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn ends because it
+    /// was made again and again.
     ToolCallDelta {
         /// Which call of the turn it is, from 0.
         index: usize,
         /// The tool's name: with the first piece of a call, and only then.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// A piece of the arguments' JSON text, perhaps empty. All pieces of a call together are the text of its arguments.
+        /// A piece of the arguments' JSON text, perhaps empty.
+        /// All pieces of a call together are the text of its arguments.
         arguments: String,
     },
     /// A complete call, valid for its tool's schema.
     ToolCall(ToolCall),
-    /// A call that the end of the turn cut off. It must not run.
+    /// A call that the end of the turn cut off.
+    /// It must not run.
     Incomplete {
         /// The tool's name.
         name: String,
@@ -278,11 +306,11 @@ pub enum Finish {
     Stop,
     /// The turn ends with tool calls.
     ToolCalls,
-    /// `max_tokens`, the context's end or the most calls of a turn were reached; a call that was under way is
-    /// [`Event::Incomplete`].
+    /// `max_tokens`, the context's end or the most calls of a turn were reached; a call that was
+    /// under way is [`Event::Incomplete`].
     Length,
-    /// The model went round in circles: a cycle of tokens without end, or the same call again and again; the last of them
-    /// is not reported.
+    /// The model went round in circles: a cycle of tokens without end, or the same call again and
+    /// again; the last of them is not reported.
     Repetition,
 }
 
@@ -291,7 +319,8 @@ pub enum Finish {
 pub struct Usage {
     /// Tokens of the prompt, cached ones included.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were not computed again, since what they leave behind was in memory or on disk.
+    /// Tokens of the prompt that were not computed again, since what they leave behind was in
+    /// memory or on disk.
     pub cached_tokens: usize,
     /// Of these, the tokens for which it was read from disk.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -319,12 +348,14 @@ pub struct Usage {
     /// Tokens that were guessed, and how many of them came.
     #[serde(default)]
     pub drafts: DraftUsage,
-    /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of each.
+    /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of
+    /// each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loosened: Vec<String>,
 }
 
-/// What came of guesses at the next tokens. They never change an answer: one that comes true saves a step, another costs a row.
+/// What came of guesses at the next tokens.
+/// They never change an answer: one that comes true saves a step, another costs a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DraftUsage {
@@ -341,7 +372,8 @@ impl std::ops::AddAssign for DraftUsage {
     }
 }
 
-/// Why no more of a prompt was found in the prefix cache. `at`: how many of its tokens were.
+/// Why no more of a prompt was found in the prefix cache.
+/// `at`: how many of its tokens were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Miss {
@@ -361,7 +393,8 @@ pub enum Miss {
         /// How many more there were.
         tokens: usize,
     },
-    /// More keys and values are kept, but not the recurrent or windowed state that it takes to go on after them.
+    /// More keys and values are kept, but not the recurrent or windowed state that it takes to go
+    /// on after them.
     NoState {
         /// Tokens that were found.
         at: usize,
@@ -417,7 +450,8 @@ impl std::ops::AddAssign for GrammarUsage {
     }
 }
 
-/// Adds what a later turn cost. The time to the first token stays the first turn's, a miss is the latest turn's.
+/// Adds what a later turn cost.
+/// The time to the first token stays the first turn's, a miss is the latest turn's.
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {

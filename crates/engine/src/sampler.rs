@@ -1,6 +1,7 @@
 //! Draws the next token from logits.
 //!
-//! The steps apply in the order of the fields of [`Sampling`]. Same seed, same logits: same tokens, on every platform.
+//! The steps apply in the order of the fields of [`Sampling`].
+//! Same seed, same logits: same tokens, on every platform.
 //! Knows nothing of vocabularies; a token whose logit is minus infinity is never drawn.
 
 use alara_kernels::{Isa, TERMS, greatest, softmax_terms};
@@ -13,7 +14,8 @@ pub struct Sampler {
     options: Sampling,
     random: SplitMix64,
     isa: Isa,
-    /// The weights of all tokens, or of the candidates, and the sums of every [`TERMS`] of them; kept for their allocations.
+    /// The weights of all tokens, or of the candidates, and the sums of every [`TERMS`] of them;
+    /// kept for their allocations.
     weights: Vec<f32>,
     sums: Vec<f64>,
     /// The logits of the candidates; kept for its allocation.
@@ -46,20 +48,24 @@ impl Sampler {
         self
     }
 
-    /// Draws a token. `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the sequence so
-    /// far, the latest last. `None` if no token has a finite logit.
+    /// Draws a token.
+    /// `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the
+    /// sequence so far, the latest last.
+    /// `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);
         self.draw(logits)
     }
 
-    /// Whether tokens are left out for being unlikely beside the others, so that it matters which others there are.
+    /// Whether tokens are left out for being unlikely beside the others, so that it matters which
+    /// others there are.
     pub fn cuts(&self) -> bool {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
         temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
     }
 
-    /// Draws a token by its logit after the penalties. `None` if no token has a finite one.
+    /// Draws a token by its logit after the penalties.
+    /// `None` if no token has a finite one.
     ///
     /// Takes one random number a call, none at temperature 0.
     pub fn draw(&mut self, logits: &[f32]) -> Option<u32> {
@@ -79,7 +85,8 @@ impl Sampler {
         self.cut_and_choose(total, random)
     }
 
-    /// Draws from the logits that `top_k` left. `random` in [0, 1).
+    /// Draws from the logits that `top_k` left.
+    /// `random` in [0, 1).
     fn draw_from_candidates(&mut self, random: f64) -> Option<u32> {
         let mut logits = std::mem::take(&mut self.logits);
         logits.clear();
@@ -90,7 +97,8 @@ impl Sampler {
         self.cut_and_choose(total?, random)
     }
 
-    /// Draws from the candidates' weights; those of all tokens that `top_k` left are `total`. `random` in [0, 1).
+    /// Draws from the candidates' weights; those of all tokens that `top_k` left are `total`.
+    /// `random` in [0, 1).
     fn cut_and_choose(&mut self, total: f64, random: f64) -> Option<u32> {
         self.keep_top_p(total);
         self.keep_min_p();
@@ -102,8 +110,9 @@ impl Sampler {
         repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
     }
 
-    /// How many of the greatest logits decide what is drawn, where some do: at temperature 0 the greatest, else those that `top_k`
-    /// keeps. `None` if a draw takes all; so with penalties, which change what is greatest.
+    /// How many of the greatest logits decide what is drawn, where some do: at temperature 0 the
+    /// greatest, else those that `top_k` keeps.
+    /// `None` if a draw takes all; so with penalties, which change what is greatest.
     pub fn deciding(&self) -> Option<usize> {
         match self.options.top_k {
             _ if self.penalizes() => None,
@@ -113,8 +122,9 @@ impl Sampler {
         }
     }
 
-    /// What [`Sampler::draw`] draws, from the [deciding](Sampler::deciding) logits and their tokens alone: the greatest first, of equals
-    /// the lowest token. `None` if they don't decide it after all; then nothing has happened.
+    /// What [`Sampler::draw`] draws, from the [deciding](Sampler::deciding) logits and their tokens
+    /// alone: the greatest first, of equals the lowest token.
+    /// `None` if they don't decide it after all; then nothing has happened.
     pub fn draw_among_few(&mut self, few: &[(f32, u32)]) -> Option<u32> {
         let Sampling { temperature, top_k, .. } = self.options;
         if temperature <= 0.0 {
@@ -132,8 +142,8 @@ impl Sampler {
 
     /// Changes the logits of the tokens in `seen`, the latest last.
     ///
-    /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API reference for presence and
-    /// frequency.
+    /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API
+    /// reference for presence and frequency.
     pub fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
             self.options;
@@ -159,7 +169,8 @@ impl Sampler {
     fn top_k(&mut self, logits: &[f32]) {
         let k = self.options.top_k;
         self.candidates.clear();
-        // Few get over the bar that the best k so far have set, so it is no matter how they are sorted.
+        // Few get over the bar that the best k so far have set, so it is no matter how they are
+        // sorted.
         let mut bar = f32::NEG_INFINITY;
         let mut token = 0;
         for some in logits.chunks(16) {
@@ -186,7 +197,8 @@ impl Sampler {
         self.candidates.truncate(count);
     }
 
-    /// Brings the `count` most likely candidates to the front, the most likely first, and of equals the lowest id first.
+    /// Brings the `count` most likely candidates to the front, the most likely first, and of equals
+    /// the lowest id first.
     fn sort_first(&mut self, count: usize) {
         let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if count < self.candidates.len() {
@@ -196,7 +208,8 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into weights, of which the highest is 1, and tells their sum. `None` if no logit is finite.
+    /// Turns logits into weights, of which the highest is 1, and tells their sum.
+    /// `None` if no logit is finite.
     fn weigh(&mut self, logits: &[f32]) -> Option<f64> {
         let (highest, _) = greatest(self.isa, logits)?;
         self.weights.resize(logits.len(), 0.0);
@@ -204,10 +217,12 @@ impl Sampler {
         Some(self.sums.iter().sum())
     }
 
-    /// Makes candidates of the weights that `top_p` and `min_p` may leave, all together being `total`.
+    /// Makes candidates of the weights that `top_p` and `min_p` may leave, all together being
+    /// `total`.
     fn take_candidates(&mut self, total: f64) {
         let Sampling { top_p, min_p, .. } = self.options;
-        // Tokens of less than this all together are less than what `top_p` leaves out: most of a vocabulary, which needn't be sorted.
+        // Tokens of less than this all together are less than what `top_p` leaves out: most of a
+        // vocabulary, which needn't be sorted.
         let rest = (1.0 - f64::from(top_p)).max(0.0) * total / (2.0 * self.weights.len() as f64);
         let least = min_p.min(1.0).max(rest as f32);
         let more = |weight: f32| weight >= least && weight > 0.0;
@@ -227,7 +242,8 @@ impl Sampler {
         if self.options.top_p >= 1.0 {
             return;
         }
-        // Nearly always a few candidates suffice, and sorting all of a vocabulary costs more than a small model's step.
+        // Nearly always a few candidates suffice, and sorting all of a vocabulary costs more than a
+        // small model's step.
         let mut sorted = 64;
         loop {
             self.sort_first(sorted);
@@ -275,8 +291,8 @@ impl Sampler {
     }
 }
 
-/// The place of the weight that, after all before it, reaches beyond `drawn`; of the last one where none does, for rounding may leave
-/// a rest.
+/// The place of the weight that, after all before it, reaches beyond `drawn`; of the last one where
+/// none does, for rounding may leave a rest.
 fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
     let (mut left, mut last) = (drawn, None);
     for (at, weight) in weights.enumerate() {
@@ -291,7 +307,8 @@ fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
     last
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small, and the same everywhere.
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small,
+/// and the same everywhere.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
@@ -397,7 +414,8 @@ mod tests {
     }
 
     proptest! {
-        /// Few logits of many, few different ones, and with a temperature that makes equals of some.
+        /// Few logits of many, few different ones, and with a temperature that makes equals of
+        /// some.
         #[test]
         fn the_deciding_logits_draw_what_all_draw(
             logits in prop::collection::vec(

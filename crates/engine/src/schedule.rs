@@ -1,20 +1,24 @@
-//! Who computes how many tokens in the next step. Pure: no tensors, no clock.
+//! Who computes how many tokens in the next step.
+//! Pure: no tensors, no clock.
 
 use std::time::Duration;
 
-/// What a step may take while a sequence waits for its next token. More computes prompts faster, and makes that one wait longer.
+/// What a step may take while a sequence waits for its next token.
+/// More computes prompts faster, and makes that one wait longer.
 pub const BEAT: Duration = Duration::from_millis(150);
 
 /// Rows that a step may have whatever they take.
 const LEAST: usize = 4;
 
-/// Rows that kernels for many rows compute at once: some less take as long, and some more nearly as long as twice as many.
+/// Rows that kernels for many rows compute at once: some less take as long, and some more nearly as
+/// long as twice as many.
 const BLOCK: usize = 16;
 
 /// Rows from which on a step is like one of a prompt alone.
 const MANY: usize = 64;
 
-/// How long computing takes, as it was last seen. Zero until then.
+/// How long computing takes, as it was last seen.
+/// Zero until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// A token of a prompt.
@@ -26,7 +30,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Learns what a step took, of so many rows that had to be and so many in all: drafted ones are no measure of what others take.
+    /// Learns what a step took, of so many rows that had to be and so many in all: drafted ones are
+    /// no measure of what others take.
     pub fn learn(&mut self, rows: usize, all: usize, took: Duration) {
         let learn = |known: &mut Duration, least: usize| {
             if rows >= least && rows == all {
@@ -43,7 +48,9 @@ impl Pace {
         }
     }
 
-    /// What a step of few rows takes: a part that it takes however small it is, and a part for each row. In seconds.
+    /// What a step of few rows takes: a part that it takes however small it is, and a part for each
+    /// row.
+    /// In seconds.
     pub fn few(&self) -> (f64, f64) {
         self.few.fit()
     }
@@ -54,7 +61,8 @@ impl Pace {
         self.few = Line::default();
     }
 
-    /// How many rows the next step may have, at most `most`; few if a sequence is `decoding`, so that its tokens come steadily.
+    /// How many rows the next step may have, at most `most`; few if a sequence is `decoding`, so
+    /// that its tokens come steadily.
     pub fn budget(&self, decoding: bool, most: usize) -> usize {
         match (decoding, BEAT.as_nanos().checked_div(self.row.as_nanos())) {
             (false, _) => most,
@@ -78,7 +86,8 @@ struct Line {
 impl Line {
     /// What a step's share in the sums is multiplied by with each further step: some fifty count.
     const FADES: f64 = 0.98;
-    /// Rows that would take what a step takes however small it is, as long as steps of one size only were seen.
+    /// Rows that would take what a step takes however small it is, as long as steps of one size
+    /// only were seen.
     const GUESS: f64 = 8.0;
     /// How much that guess counts against the rows' variance.
     const DOUBT: f64 = 0.5;
@@ -109,12 +118,15 @@ impl Line {
 /// How much more than it costs a drafted row must be worth.
 const WORTH: f64 = 1.1;
 
-/// How many of its drafted tokens each sequence gets computed, `most` in all, where a step that only decodes has `rows`. `chances`: of
-/// each sequence that draws a token after the step, the probabilities that its drafted tokens come, descending; `None` for one that
-/// does not. A step takes `fixed + row * rows`, and a drafted row `drafted`.
+/// How many of its drafted tokens each sequence gets computed, `most` in all, where a step that
+/// only decodes has `rows`.
+/// `chances`: of each sequence that draws a token after the step, the probabilities that its
+/// drafted tokens come, descending; `None` for one that does not.
+/// A step takes `fixed + row * rows`, and a drafted row `drafted`.
 ///
-/// The likeliest come first, as long as each makes the tokens come faster: its probability over what it takes is more than the
-/// tokens of the step over what that takes. So where rows cost little or much, or many sequences share them, the right number follows.
+/// The likeliest come first, as long as each makes the tokens come faster: its probability over
+/// what it takes is more than the tokens of the step over what that takes.
+/// So where rows cost little or much, or many sequences share them, the right number follows.
 pub fn drafts(
     chances: &[Option<Vec<f64>>],
     rows: usize,
@@ -139,9 +151,11 @@ pub fn drafts(
     counts
 }
 
-/// Shares `budget` rows among sequences that wait with `pending` tokens each, in the order of their arrival. Everyone gets one row, so
-/// that no prompt stalls a sequence that is decoding. Half of what is left goes to the prompt that came first, the other half to the
-/// others, the shortest first, so that neither a long prompt nor many short ones hold up the rest.
+/// Shares `budget` rows among sequences that wait with `pending` tokens each, in the order of their
+/// arrival.
+/// Everyone gets one row, so that no prompt stalls a sequence that is decoding.
+/// Half of what is left goes to the prompt that came first, the other half to the others, the
+/// shortest first, so that neither a long prompt nor many short ones hold up the rest.
 pub fn plan(pending: &[usize], budget: usize) -> Vec<usize> {
     let mut rows: Vec<usize> = pending.iter().map(|&pending| pending.min(1)).collect();
     let mut left = budget.saturating_sub(rows.iter().sum());
@@ -176,7 +190,8 @@ mod tests {
         assert_eq!(plan(&[], 512), Vec::<usize>::new());
     }
 
-    /// A machine on which a step takes a while however small it is, and a row the more the further on it is.
+    /// A machine on which a step takes a while however small it is, and a row the more the further
+    /// on it is.
     #[test]
     fn a_step_is_short_while_somebody_waits_for_a_token() {
         let took = |fixed: f64, row: f64, rows: usize, at: usize| {

@@ -42,8 +42,9 @@ pub struct Sequence {
     pub parser: Parser,
     /// What bounds the reasoning.
     pub reasoning: ReasoningBudget,
-    /// The tokens that close a string of a call, for a turn that must be one: it is not ended because it goes round in circles, but
-    /// the string in which it does so is. Empty for other turns.
+    /// The tokens that close a string of a call, for a turn that must be one: it is not ended
+    /// because it goes round in circles, but the string in which it does so is.
+    /// Empty for other turns.
     pub closer: Vec<u32>,
     /// Texts that end the turn.
     pub stop: StopTexts,
@@ -98,8 +99,9 @@ impl Sequence {
         }
     }
 
-    /// Draws the next token from the logits of the latest, and appends what follows without a draw; once more from the logits of
-    /// the drafted tokens, as long as these are the tokens that came. The next step computes all that is not computed together.
+    /// Draws the next token from the logits of the latest, and appends what follows without a draw;
+    /// once more from the logits of the drafted tokens, as long as these are the tokens that came.
+    /// The next step computes all that is not computed together.
     /// `rows` of the logits are this sequence's.
     pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
         if self.cancelled.load(Ordering::Relaxed) {
@@ -147,7 +149,8 @@ impl Sequence {
         })
     }
 
-    /// The token that would be drawn among all, where the greatest logits decide that and can be had apart.
+    /// The token that would be drawn among all, where the greatest logits decide that and can be
+    /// had apart.
     fn draw_among_few(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(count) = self.sampler.deciding() else { return Ok(None) };
         let drawable = self.tokenizer.drawable(self.endless);
@@ -161,8 +164,8 @@ impl Sequence {
         }
     }
 
-    /// Appends what needs no draw: tokens that the grammar forces, which are all that its mask leaves, and the end of reasoning that
-    /// is out of budget.
+    /// Appends what needs no draw: tokens that the grammar forces, which are all that its mask
+    /// leaves, and the end of reasoning that is out of budget.
     fn follow(&mut self) -> Result<()> {
         while !self.run.finished {
             let mut next = match &mut self.constraint {
@@ -202,7 +205,8 @@ impl Sequence {
         Ok(may)
     }
 
-    /// The tokens that end the reasoning, if its budget is used up and they may stand here: not within a character.
+    /// The tokens that end the reasoning, if its budget is used up and they may stand here: not
+    /// within a character.
     fn end_of_reasoning(&mut self) -> Result<Vec<u32>> {
         if !self.parser.is_reasoning() || self.reasoning.left != Some(0) || self.text.within_character() {
             return Ok(Vec::new());

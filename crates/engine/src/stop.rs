@@ -15,7 +15,8 @@ impl StopTexts {
         StopTexts { texts, held: String::new(), stopped: false }
     }
 
-    /// What of the stream so far is certainly not part of a stop text, and whether one came. After that nothing does.
+    /// What of the stream so far is certainly not part of a stop text, and whether one came.
+    /// After that nothing does.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         if self.stopped {
             return (String::new(), true);

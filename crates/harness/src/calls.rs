@@ -1,8 +1,11 @@
 //! Whether an NPC acts in each of its turns: the mode of its calls.
 //!
-//! A forced turn is exactly one call: of one of the NPC's tools, or of the built-in [`FINISH`], whose argument is the answer. It is forced
-//! by the request alone (`tool_choice: required`), so that it holds alike for a grammar here and for an endpoint. What the model says is
-//! read back by [`Spoken`]: whoever reads a trace sees an answer, not a tool.
+//! A forced turn is exactly one call: of one of the NPC's tools, or of the built-in [`FINISH`],
+//! whose argument is the answer.
+//! It is forced by the request alone (`tool_choice: required`), so that it holds alike for a
+//! grammar here and for an endpoint.
+//! What the model says is read back by [`Spoken`]: whoever reads a trace sees an answer, not a
+//! tool.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +18,8 @@ use serde_json::{Map, Value, json};
 use crate::model::ChatModel;
 use crate::team::Npc;
 
-/// The tool that a forced turn answers with; it has another name where an NPC has a tool of this one.
+/// The tool that a forced turn answers with; it has another name where an NPC has a tool of this
+/// one.
 pub const FINISH: &str = "finish";
 /// The argument in which `finish` carries the answer.
 const ANSWER: &str = "answer";
@@ -24,8 +28,8 @@ const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
 
-/// Most characters of a string in a forced call: a model that never ends it would otherwise write until its limit on tokens cuts the
-/// call off.
+/// Most characters of a string in a forced call: a model that never ends it would otherwise write
+/// until its limit on tokens cuts the call off.
 const STRING_LENGTH: usize = 4000;
 
 /// Whether a turn must be a call.
@@ -45,8 +49,8 @@ impl Calls {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
 
-    /// That of an NPC with this model: what its file says, else forced where tools are only told in the prompt, since who was not trained
-    /// to call does not call by itself.
+    /// That of an NPC with this model: what its file says, else forced where tools are only told in
+    /// the prompt, since who was not trained to call does not call by itself.
     pub fn of(npc: &Npc, model: &dyn ChatModel) -> Self {
         let described = model.format().is_some_and(Format::described);
         npc.calls.unwrap_or(if described { Calls::Forced } else { Calls::Free })
@@ -57,7 +61,8 @@ impl Calls {
         *self == Calls::Free
     }
 
-    /// Asks for a turn in this mode. A request without tools stays as it is.
+    /// Asks for a turn in this mode.
+    /// A request without tools stays as it is.
     pub fn ask(self, request: &mut Request) {
         if self == Calls::Free || request.tools.is_empty() {
             return;
@@ -72,7 +77,8 @@ impl Calls {
         request.parallel_tool_calls = false;
     }
 
-    /// Takes the thought out of a call, so that it is as its tool wants it. `tools`: those of the NPC, as they are.
+    /// Takes the thought out of a call, so that it is as its tool wants it.
+    /// `tools`: those of the NPC, as they are.
     pub fn take_thought(self, call: &mut ToolCall, tools: &[Tool]) -> Option<String> {
         let own = tools.iter().find(|tool| tool.name == call.name);
         if self != Calls::Thought || own.is_some_and(|tool| has(&tool.parameters, THOUGHT)) {

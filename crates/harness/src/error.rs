@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use crate::model::ModelError;
 use crate::source::Diagnostic;
 
-/// An error of the harness. A tool that fails or a model that stops early is none: that is a result.
+/// An error of the harness.
+/// A tool that fails or a model that stops early is none: that is a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A directory that the sandbox needs.
@@ -18,7 +19,8 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A sandbox with walls in a process that did not call [`sandbox::enter`](crate::sandbox::enter).
+    /// A sandbox with walls in a process that did not call
+    /// [`sandbox::enter`](crate::sandbox::enter).
     #[error("the sandbox has no launcher: `sandbox::enter()` must be the first call in `main`")]
     NoLauncher,
     /// A private `/tmp` was asked for and can't be had.

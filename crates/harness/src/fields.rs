@@ -7,7 +7,8 @@ use crate::source::{Diagnostic, Source};
 use crate::team::nearest;
 use crate::yaml::{Entry, Kind, Node};
 
-/// A mapping that is being read. Whatever is odd goes to the list of diagnostics.
+/// A mapping that is being read.
+/// Whatever is odd goes to the list of diagnostics.
 pub struct Fields<'a, 'd> {
     source: &'a Source,
     entries: &'a [Entry],
@@ -16,7 +17,8 @@ pub struct Fields<'a, 'd> {
 }
 
 impl<'a, 'd> Fields<'a, 'd> {
-    /// The mapping at `node`; nothing is an empty one. `None` if it is something else, with an error.
+    /// The mapping at `node`; nothing is an empty one.
+    /// `None` if it is something else, with an error.
     pub fn new(source: &'a Source, node: &'a Node, said: &'d mut Vec<Diagnostic>) -> Option<Self> {
         let entries = match &node.kind {
             Kind::Map(entries) => entries.as_slice(),
@@ -68,7 +70,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         found.find(|entry| !entry.value.is_null())
     }
 
-    /// A text, or a number as text, without space around it; none if it is empty or something else, which is an error.
+    /// A text, or a number as text, without space around it; none if it is empty or something else,
+    /// which is an error.
     pub fn text(&mut self, names: &[&'static str]) -> Option<String> {
         let entry = self.entry(names)?;
         let text = match &entry.value.kind {
@@ -94,7 +97,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         None
     }
 
-    /// Keys that files in the wild have, and that would change something: that they don't is said where they are set.
+    /// Keys that files in the wild have, and that would change something: that they don't is said
+    /// where they are set.
     pub fn without_effect(&mut self, keys: &[&'static str]) {
         for key in keys {
             let Some(entry) = self.entry(&[key]) else { continue };

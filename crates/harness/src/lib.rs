@@ -1,6 +1,7 @@
 //! Teams, NPCs, jinxes, the sandbox, the agent loop and its trace.
 //!
-//! The harness talks to a model through one small trait and knows nothing of its insides; it prints nothing.
+//! The harness talks to a model through one small trait and knows nothing of its insides; it prints
+//! nothing.
 //!
 //! # In a program of one's own
 //!

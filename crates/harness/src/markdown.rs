@@ -1,10 +1,12 @@
-//! The two things about Markdown that matter here: YAML between two lines `---` at the top, and sections by heading.
+//! The two things about Markdown that matter here: YAML between two lines `---` at the top, and
+//! sections by heading.
 //!
 //! This module must not know what the texts mean.
 
 use crate::source::Source;
 
-/// The YAML at the top of a file, at its lines of the file, and the text after it. No YAML if there is none.
+/// The YAML at the top of a file, at its lines of the file, and the text after it.
+/// No YAML if there is none.
 pub fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     let whole = (None, source.text.as_str());
     let mut lines = source.text.split_inclusive('\n');
@@ -22,8 +24,8 @@ pub fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     whole
 }
 
-/// The text before the first `##` heading, and title and text of each section; deeper headings stay inside, and so does whatever
-/// looks like a heading in a fenced block.
+/// The text before the first `##` heading, and title and text of each section; deeper headings stay
+/// inside, and so does whatever looks like a heading in a fenced block.
 pub fn sections(text: &str) -> (String, Vec<(String, String)>) {
     let mut introduction = String::new();
     let mut sections: Vec<(String, String)> = Vec::new();

@@ -1,10 +1,14 @@
-//! Rules about calls that are on an NPC's list: allow, ask a person, deny. Answers are remembered for the session, or in a file of
-//! their own; no team's file is ever rewritten.
+//! Rules about calls that are on an NPC's list: allow, ask a person, deny.
+//! Answers are remembered for the session, or in a file of their own; no team's file is ever
+//! rewritten.
 //!
-//! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument (`shell:git push`). Of the rules that
-//! fit a call the one with the longest pattern counts; among equals the one said last, in this order: jinx, team. An answer is about
-//! exactly what was asked, to the letter, and goes before rules. This module must not know how a call is run. A prefix says what a
-//! person means, it is no wall: that is the sandbox.
+//! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument
+//! (`shell:git push`).
+//! Of the rules that fit a call the one with the longest pattern counts; among equals the one said
+//! last, in this order: jinx, team.
+//! An answer is about exactly what was asked, to the letter, and goes before rules.
+//! This module must not know how a call is run.
+//! A prefix says what a person means, it is no wall: that is the sandbox.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -49,11 +53,14 @@ pub struct Question<'a> {
     pub jinx: &'a Jinx,
     /// The arguments, complete.
     pub arguments: &'a Map<String, Value>,
-    /// The user's environment variables that its programs would get. Empty: the question is about the call itself.
+    /// The user's environment variables that its programs would get.
+    /// Empty: the question is about the call itself.
     pub variables: &'a [&'a str],
-    /// What its programs would take away of what lies in the work directory, if that is the question.
+    /// What its programs would take away of what lies in the work directory, if that is the
+    /// question.
     pub risk: Option<Risk<'a>>,
-    /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with these variables.
+    /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with
+    /// these variables.
     pub about: String,
 }
 
@@ -78,8 +85,8 @@ const LEADING: [&str; 21] = [
     "setsid", "sudo", "then", "time", "timeout", "until", "while", "xargs",
 ];
 
-/// Answers by whom they are given to (see [`holder`]) and what they are about: a call (see [`pattern`]), or something that begins with
-/// `/`, which no jinx does.
+/// Answers by whom they are given to (see [`holder`]) and what they are about: a call (see
+/// [`pattern`]), or something that begins with `/`, which no jinx does.
 type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
 
 /// The rules that people have made: in this session, and those in a file.
@@ -106,8 +113,9 @@ impl Permissions {
         Ok(Permissions { answers: Mutex::new(kept), file: Some(file.to_owned()) })
     }
 
-    /// What holds for a call, and by what; `None` if no rule speaks of it. Of the team's own rules the longest counts, and of those of
-    /// the teams above; of these two the one that permits less.
+    /// What holds for a call, and by what; `None` if no rule speaks of it.
+    /// Of the team's own rules the longest counts, and of those of the teams above; of these two
+    /// the one that permits less.
     pub fn verdict(
         &self,
         team: &Team,
@@ -166,8 +174,8 @@ impl Permissions {
     }
 }
 
-/// Whom answers about a team are given to, its directory or the name of a built-in one: jinxes of the same name may be something else
-/// elsewhere.
+/// Whom answers about a team are given to, its directory or the name of a built-in one: jinxes of
+/// the same name may be something else elsewhere.
 pub fn holder(team: &Team) -> String {
     let directory = team.directory.as_ref();
     // Where a relative path leads depends on where one stands.
@@ -175,7 +183,8 @@ pub fn holder(team: &Team) -> String {
     directory.map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
 }
 
-/// What an answer is about: for a jinx that may change something its very first argument to the letter, otherwise the jinx.
+/// What an answer is about: for a jinx that may change something its very first argument to the
+/// letter, otherwise the jinx.
 pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     match first_argument(jinx, arguments) {
         Some(first) if jinx.effect == Effect::Write => format!("{}:{first}", jinx.name),
@@ -183,8 +192,9 @@ pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     }
 }
 
-/// What an answer is about that lets a jinx have these variables of the environment: the jinx as it is now, with what the team's `.ctx`
-/// tells its steps. Another one once either has changed.
+/// What an answer is about that lets a jinx have these variables of the environment: the jinx as it
+/// is now, with what the team's `.ctx` tells its steps.
+/// Another one once either has changed.
 pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
     let parts = serde_json::to_vec(&(jinx, &team.values)).unwrap_or_default();
     let hash: String = Sha256::digest(parts).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -227,7 +237,8 @@ fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {
     }
 }
 
-/// Whether a text with single spaces begins with the words of `prefix`. A prefix that ends in `/` is a folder.
+/// Whether a text with single spaces begins with the words of `prefix`.
+/// A prefix that ends in `/` is a folder.
 fn begins(text: &str, prefix: &str) -> bool {
     if prefix.ends_with('/') {
         let path = text.trim_start_matches("./").replace("//", "/");
@@ -238,7 +249,8 @@ fn begins(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// A command without what may stand before it (keywords, assignments, `sudo`), without quotes, and by its name alone.
+/// A command without what may stand before it (keywords, assignments, `sudo`), without quotes, and
+/// by its name alone.
 fn bare(command: &str) -> String {
     let plain: String = command.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
     let leads = |word: &&str| {

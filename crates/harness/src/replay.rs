@@ -1,7 +1,9 @@
-//! Runs a trace again without a model: what the model said is taken from the trace, everything else is done anew.
+//! Runs a trace again without a model: what the model said is taken from the trace, everything else
+//! is done anew.
 //!
-//! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if they are run) what its jinxes
-//! give back. Times, places and versions are not compared.
+//! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if
+//! they are run) what its jinxes give back.
+//! Times, places and versions are not compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +26,8 @@ use crate::trace::{self, Entry, PERSON, Record};
 /// What [`Error::Model`] puts before a model's own words.
 const MODEL_FAILED: &str = "the model can't answer: ";
 
-/// A model that says again what one said in a trace: conversation by conversation, turn by turn. A conversation is known by its
-/// system text and its first message.
+/// A model that says again what one said in a trace: conversation by conversation, turn by turn.
+/// A conversation is known by its system text and its first message.
 pub struct Replay {
     name: String,
     context: Option<usize>,
@@ -101,15 +103,17 @@ impl ChatModel for Replay {
     }
 }
 
-/// The results that stand in for the calls of a trace, so that nothing needs to run: of all but those in which a conversation was
-/// held or asked to be shortened, which are replayed themselves.
+/// The results that stand in for the calls of a trace, so that nothing needs to run: of all but
+/// those in which a conversation was held or asked to be shortened, which are replayed themselves.
 #[derive(Debug, Default)]
 pub struct StandIns {
     /// By the scope of the call, in their order.
     results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
-    /// The MCP servers with what is known of their tools, by [`Server::start`](crate::mcp::Server::start).
+    /// The MCP servers with what is known of their tools, by
+    /// [`Server::start`](crate::mcp::Server::start).
     servers: BTreeMap<String, (Served, Vec<Value>)>,
-    /// The scopes that run all the same. `None` = every call may run.
+    /// The scopes that run all the same.
+    /// `None` = every call may run.
     replayed: Option<BTreeSet<String>>,
 }
 
@@ -145,7 +149,8 @@ impl StandIns {
         }
     }
 
-    /// The next result of the call with this scope: a failure, if the trace has none. `None` = it is to run.
+    /// The next result of the call with this scope: a failure, if the trace has none.
+    /// `None` = it is to run.
     pub fn take(&self, scope: &str) -> Option<ToolResult> {
         let replayed = self.replayed.as_ref()?;
         if replayed.contains(scope) {
@@ -157,7 +162,8 @@ impl StandIns {
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 
-    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be started.
+    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be
+    /// started.
     pub fn served(&self, start: &str) -> Option<(Served, Vec<Value>)> {
         self.replayed.as_ref()?;
         let unknown = || {
@@ -204,7 +210,8 @@ fn join(scope: &str, place: &str) -> String {
     if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
 }
 
-/// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was asked.
+/// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was
+/// asked.
 pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
     // By jinx, and whether the question was what it may have of the environment.
     let mut given: HashMap<(String, bool), VecDeque<Answer>> = HashMap::new();
@@ -250,7 +257,8 @@ fn is_an_answer(by: &str) -> bool {
 /// Says and runs again in `session` what the user of a trace said and ran.
 ///
 /// # Errors
-/// An NPC is no longer there, or the sandbox failed. That the trace has no reply is none: the replayed trace then tells.
+/// An NPC is no longer there, or the sandbox failed.
+/// That the trace has no reply is none: the replayed trace then tells.
 pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Error> {
     let mut conversations: HashMap<&str, (&str, Vec<Arc<Record>>)> = HashMap::new();
     let mut schema = None;
@@ -310,8 +318,8 @@ pub struct Difference {
     pub replayed: Option<Value>,
 }
 
-/// Compares two runs; also how many records of the recorded one were compared: a run that was killed, was cancelled or ran out of
-/// time can't be compared any further.
+/// Compares two runs; also how many records of the recorded one were compared: a run that was
+/// killed, was cancelled or ran out of time can't be compared any further.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });

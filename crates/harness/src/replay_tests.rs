@@ -56,7 +56,8 @@ fn a_replay_of_the_same_is_the_same() {
     }
 }
 
-/// What was noted beside results, hinted at and taken from texts is noted, hinted at and called again.
+/// What was noted beside results, hinted at and taken from texts is noted, hinted at and called
+/// again.
 #[test]
 fn a_replay_of_calls_that_went_wrong_is_the_same() {
     let ground = Ground::new();

@@ -1,5 +1,5 @@
-//! Temporary folders that don't outlive their owner for long: gone when they are dropped, and what a killed process has
-//! left is removed by the next one.
+//! Temporary folders that don't outlive their owner for long: gone when they are dropped, and what
+//! a killed process has left is removed by the next one.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -10,8 +10,9 @@ use crate::Error;
 
 const PREFIX: &str = "alara-";
 
-/// A folder `alara-<process id>-<n>`. A lock on the file of the same name with `.lock` says that its owner lives, whatever
-/// other process gets its number later.
+/// A folder `alara-<process id>-<n>`.
+/// A lock on the file of the same name with `.lock` says that its owner lives, whatever other
+/// process gets its number later.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
@@ -55,7 +56,8 @@ impl Drop for Scratch {
     }
 }
 
-/// A new folder that only its owner may enter. One that is there already is not ours.
+/// A new folder that only its owner may enter.
+/// One that is there already is not ours.
 fn private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -20,7 +20,8 @@ use crate::store::Store;
 use crate::team::{Npc, Team};
 use crate::trace::Trace;
 
-/// What happens during a run, for display. `depth` 0 is the conversation that the run began with.
+/// What happens during a run, for display.
+/// `depth` 0 is the conversation that the run began with.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// A turn of an NPC begins; the first is 1.
@@ -88,9 +89,11 @@ pub struct Session<'a> {
     pub sandbox: &'a Sandbox,
     /// What is said of how tokens are drawn; the rest is as each model has it.
     pub sampling: Draws,
-    /// Whether each turn of its agents is a call, whatever their files say; `None` = what these say.
+    /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
+    /// say.
     pub calls: Option<Calls>,
-    /// How many branches of a jinx may run side by side. Default 4.
+    /// How many branches of a jinx may run side by side.
+    /// Default 4.
     pub threads: usize,
     /// The rules about calls.
     pub permissions: Permissions,
@@ -110,7 +113,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A session with default settings, whose trace lives in memory, and where nobody is there to be asked.
+    /// A session with default settings, whose trace lives in memory, and where nobody is there to
+    /// be asked.
     pub fn new(models: &'a dyn ModelSource, sandbox: &'a Sandbox) -> Self {
         Session {
             models,

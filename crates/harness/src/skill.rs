@@ -1,6 +1,7 @@
 //! A skill: texts that an agent may read, as a folder with a `SKILL.md` (agentskills.io).
 //!
-//! This module turns such a file into a jinx that serves its sections. It must not know how a section is looked up.
+//! This module turns such a file into a jinx that serves its sections.
+//! It must not know how a section is looked up.
 
 use std::time::Duration;
 
@@ -27,8 +28,10 @@ const LINES: usize = 500;
 /// Words that ask a skill for something else than a section.
 const WORDS: [&str; 3] = ["all", "list", "meta"];
 
-/// Reads a skill from the folder `folder`, beside which lie `files`. Files in the wild leave out what the standard requires: a missing
-/// name is the folder's, and everything that is not by the rules is a warning. `None` if it can't be used, with an error that says why.
+/// Reads a skill from the folder `folder`, beside which lie `files`.
+/// Files in the wild leave out what the standard requires: a missing name is the folder's, and
+/// everything that is not by the rules is a warning.
+/// `None` if it can't be used, with an error that says why.
 pub fn read(source: &Source, folder: &str, files: Vec<String>, said: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let (yaml, body) = frontmatter(source);
     let node = match &yaml {

@@ -1,4 +1,5 @@
-//! The one place where tools execute: the permission check stands here, and nothing runs that did not pass it.
+//! The one place where tools execute: the permission check stands here, and nothing runs that did
+//! not pass it.
 
 use std::time::Instant;
 
@@ -15,7 +16,8 @@ use crate::session::{Caller, Session};
 use crate::team::{Limits, Team, nearest};
 use crate::trace::{PERSON, Record};
 
-/// Runs a call that a model made, if it is one of its `tools`. A call that is refused, malformed or fails gives a result that says so.
+/// Runs a call that a model made, if it is one of its `tools`.
+/// A call that is refused, malformed or fails gives a result that says so.
 ///
 /// # Errors
 /// The sandbox or a model failed: nothing that the caller could do better.
@@ -42,7 +44,8 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
     dispatch(caller, jinx, &call.arguments, &call.id)
 }
 
-/// Runs a jinx for a step or a person. A step's call was granted with the jinx that it stands in, but rules hold for it too.
+/// Runs a jinx for a step or a person.
+/// A step's call was granted with the jinx that it stands in, but rules hold for it too.
 /// `place` names the call in the trace.
 ///
 /// # Errors
@@ -123,7 +126,8 @@ pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolRes
     Ok(result)
 }
 
-/// Holds a call against the rules; the result says why it may not be made. What a person starts needs no permission.
+/// Holds a call against the rules; the result says why it may not be made.
+/// What a person starts needs no permission.
 fn refused(
     caller: &Caller,
     jinx: &Jinx,
@@ -147,7 +151,8 @@ fn refused(
     Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
 }
 
-/// Holds a call against what the user lets this jinx, as its file is now, have of the environment; the result says why it is not run.
+/// Holds a call against what the user lets this jinx, as its file is now, have of the environment;
+/// the result says why it is not run.
 /// The files of a team can't say yes to that: where a program sends a key is not seen from outside.
 fn withheld(
     caller: &Caller,

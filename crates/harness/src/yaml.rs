@@ -1,7 +1,10 @@
-//! YAML as a tree whose nodes know their places, so that each problem can be told by line and column.
+//! YAML as a tree whose nodes know their places, so that each problem can be told by line and
+//! column.
 //!
-//! This module owns what is peculiar about YAML: a first line `#!…`, the words that PyYAML takes for booleans (`yes`, `off`), keys that occur
-//! twice (the last one counts, as in PyYAML, with a warning). It must not know what the files mean.
+//! This module owns what is peculiar about YAML: a first line `#!…`, the words that PyYAML takes
+//! for booleans (`yes`, `off`), keys that occur twice (the last one counts, as in PyYAML, with a
+//! warning).
+//! It must not know what the files mean.
 
 use std::fmt;
 
@@ -44,7 +47,8 @@ pub struct Entry {
 }
 
 impl Node {
-    /// Reads a file's text. A key that occurs twice is reported, and the last one counts.
+    /// Reads a file's text.
+    /// A key that occurs twice is reported, and the last one counts.
     ///
     /// # Errors
     /// What is no YAML, with its place.
@@ -70,7 +74,8 @@ impl Node {
     fn unify(&mut self, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
         match &mut self.kind {
             Kind::Scalar(value) => {
-                // The parser takes single letters for booleans too, which YAML files in the wild never mean.
+                // The parser takes single letters for booleans too, which YAML files in the wild
+                // never mean.
                 if let (true, Some(letter)) = (value.is_boolean(), letter(source, self.place)) {
                     *value = letter.into();
                 }
@@ -150,7 +155,8 @@ impl Node {
         }
     }
 
-    /// The node at a path of keys and indices, as JSON pointers write it (`/steps/0/code`), or the deepest one on the way to it.
+    /// The node at a path of keys and indices, as JSON pointers write it (`/steps/0/code`), or the
+    /// deepest one on the way to it.
     pub fn at(&self, pointer: &str) -> &Node {
         pointer
             .split('/')

@@ -1,4 +1,5 @@
-//! Attention at depth: decode and prefill over caches in f16 and q8_0, for every instruction set but the plain one.
+//! Attention at depth: decode and prefill over caches in f16 and q8_0, for every instruction set
+//! but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, Threads, attend};

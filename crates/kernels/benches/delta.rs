@@ -14,7 +14,8 @@ fn cpus() -> impl Iterator<Item = Cpu> {
     isas.map(move |isa| Cpu::new(isa, Threads::new(threads)))
 }
 
-/// Qwen3.5-0.8B's heads, row by row. An element is a number of a state that a row goes through.
+/// Qwen3.5-0.8B's heads, row by row.
+/// An element is a number of a state that a row goes through.
 fn recurrent(criterion: &mut Criterion) {
     let shape = DeltaShape {
         key_heads: 16,

@@ -1,4 +1,5 @@
-//! Products of quantized weights with 1 to 512 rows of activations, on every instruction set of this machine.
+//! Products of quantized weights with 1 to 512 rows of activations, on every instruction set of
+//! this machine.
 
 use std::cell::LazyCell;
 

@@ -4,7 +4,8 @@
 use alara_kernels::{Isa, greatest, softmax_terms};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Of Qwen3's vocabulary. An element is a logit.
+/// Of Qwen3's vocabulary.
+/// An element is a logit.
 fn of_all(criterion: &mut Criterion) {
     let count = 151_936;
     let noise = (0..count as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 20) as f32);

@@ -12,9 +12,11 @@ use crate::{Aligned, Cpu, Format};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS, WordBlock};
 
-/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32 for float weights;
-/// 8-bit codes in runs of 32 with an f32 scale each for formats of less than 256; 8-bit codes in runs of 256 with an
-/// f32 scale each for formats of 256. Rows are padded with zeros to whole panels. Buffers are reused.
+/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32
+/// for float weights; 8-bit codes in runs of 32 with an f32 scale each for formats of less than
+/// 256; 8-bit codes in runs of 256 with an f32 scale each for formats of 256.
+/// Rows are padded with zeros to whole panels.
+/// Buffers are reused.
 #[derive(Debug, Default)]
 pub struct Activations {
     form: Form,
@@ -64,15 +66,17 @@ enum Form {
     Supers,
 }
 
-/// An order of the codes of a superblock in which a register takes the nibbles of superblocks, and two registers after each other
-/// have the same scales.
+/// An order of the codes of a superblock in which a register takes the nibbles of superblocks, and
+/// two registers after each other have the same scales.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) enum Interleaved {
-    /// For registers of 32 bytes, of each four runs the first and the third, and then the second and the fourth: eight codes of one,
-    /// eight of the other; of both halves of runs those that come first, then those that are left.
+    /// For registers of 32 bytes, of each four runs the first and the third, and then the second
+    /// and the fourth: eight codes of one, eight of the other; of both halves of runs those that
+    /// come first, then those that are left.
     Eights,
-    /// For registers of 64 bytes: the first halves of runs 0, 2, 4 and 6, what is left of them, and the same of the others.
+    /// For registers of 64 bytes: the first halves of runs 0, 2, 4 and 6, what is left of them, and
+    /// the same of the others.
     Whole,
 }
 
@@ -115,8 +119,10 @@ impl Form {
 impl Activations {
     /// Takes the rows of `x`, each `width` numbers, for weights of `format`.
     ///
-    /// A run's scale is its largest magnitude / 127; codes are rounded to the nearest, ties to even. A run below 1e-30
-    /// counts as zeros. A run with a NaN or an infinity gets such a scale, so that results show it.
+    /// A run's scale is its largest magnitude / 127; codes are rounded to the nearest, ties to
+    /// even.
+    /// A run below 1e-30 counts as zeros.
+    /// A run with a NaN or an infinity gets such a scale, so that results show it.
     ///
     /// # Panics
     /// Unless `x` is whole rows and `width` whole blocks of the format.
@@ -183,8 +189,8 @@ impl Activations {
         self.form == Form::of(format)
     }
 
-    /// Makes what [`Activations::blocks`] gives: of the first `rows` rows, or of those that are named, in that order; `as_words` says
-    /// whether the codes of runs are wanted as words too.
+    /// Makes what [`Activations::blocks`] gives: of the first `rows` rows, or of those that are
+    /// named, in that order; `as_words` says whether the codes of runs are wanted as words too.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn in_blocks(&mut self, cpu: &Cpu, named: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut blocks = std::mem::take(&mut self.blocks);
@@ -201,7 +207,8 @@ impl Activations {
         &self.blocks
     }
 
-    /// Makes what [`Activations::interleaved`] gives. On a CPU it is always the same order.
+    /// Makes what [`Activations::interleaved`] gives.
+    /// On a CPU it is always the same order.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn interleave(&mut self, order: Interleaved) {
         if std::mem::replace(&mut self.is_interleaved, true) {
@@ -254,7 +261,8 @@ impl Activations {
         &self.interleaved[row * self.panels * PANEL..][..self.panels * PANEL]
     }
 
-    /// The sums of runs of a row, after [`Activations::sum_runs`]: those of two, four times, and of the next two.
+    /// The sums of runs of a row, after [`Activations::sum_runs`]: those of two, four times, and of
+    /// the next two.
     ///
     /// # Panics
     /// As [`Activations::interleaved`].
@@ -264,8 +272,8 @@ impl Activations {
         &self.run_sums[row * self.panels * RUN_SUMS..][..self.panels * RUN_SUMS]
     }
 
-    /// Of each eight codes of a row, after [`Activations::sum_eights`], -32 times their sum, twice: where sums of products with codes
-    /// that are 32 too large begin.
+    /// Of each eight codes of a row, after [`Activations::sum_eights`], -32 times their sum, twice:
+    /// where sums of products with codes that are 32 too large begin.
     ///
     /// # Panics
     /// If there is no such row, or nobody asked for them since the rows were taken.
@@ -342,7 +350,8 @@ for_each_wide! {
     }
 }
 
-/// 1.5 * 2^23: what is added to it is rounded to an integer, ties to even, whose lower bits are the last of the sum's.
+/// 1.5 * 2^23: what is added to it is rounded to an integer, ties to even, whose lower bits are the
+/// last of the sum's.
 const ROUND: f32 = (3 << 22) as f32;
 
 /// # Safety

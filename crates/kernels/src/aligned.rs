@@ -6,8 +6,9 @@ use std::ops::{Deref, DerefMut};
 /// The bytes of a cache line, and of the widest register.
 const LINE: usize = 64;
 
-/// A slice that begins with a cache line: of rows that are whole lines no register is filled from two. Memory that was
-/// never written takes no room.
+/// A slice that begins with a cache line: of rows that are whole lines no register is filled from
+/// two.
+/// Memory that was never written takes no room.
 #[derive(Debug)]
 pub struct Aligned<T> {
     all: Vec<T>,

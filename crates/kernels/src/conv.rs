@@ -9,11 +9,12 @@ use crate::threads::Disjoint;
 /// The channels of a row that one task handles.
 const CHANNELS: usize = 2048;
 
-/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] + bias[c])`, where u is `history` followed by `x`: the last tap
-/// is the current row.
+/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] + bias[c])`, where u is `history`
+/// followed by `x`: the last tap is the current row.
 ///
-/// weights: `[channels, kernel]`, bias: `[channels]` if there is one, x and y: `[T, channels]`. `history: [kernel - 1, channels]` holds the rows before
-/// `x`, oldest first (zeros at the start of a sequence), and afterwards those before the next call's.
+/// weights: `[channels, kernel]`, bias: `[channels]` if there is one, x and y: `[T, channels]`.
+/// `history: [kernel - 1, channels]` holds the rows before `x`, oldest first (zeros at the start of
+/// a sequence), and afterwards those before the next call's.
 ///
 /// # Panics
 /// If the lengths don't fit each other.

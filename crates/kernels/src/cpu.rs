@@ -5,9 +5,11 @@ use crate::{Isa, Threads};
 /// An instruction set and the threads that compute together.
 #[derive(Debug)]
 pub struct Cpu {
-    /// The instruction set of every kernel. Results don't depend on it.
+    /// The instruction set of every kernel.
+    /// Results don't depend on it.
     pub isa: Isa,
-    /// The threads that share the tasks of a kernel. Results don't depend on their number.
+    /// The threads that share the tasks of a kernel.
+    /// Results don't depend on their number.
     pub threads: Threads,
 }
 

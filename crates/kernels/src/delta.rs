@@ -1,7 +1,8 @@
 //! The gated delta rule: attention whose memory of a sequence is one matrix a head.
 //!
-//! Per row and value head, with key k, query q, value v, decay `e^g` and rate β, the state S `[key_width, value_width]`
-//! takes what v has over what S already tells for k (Yang, Kautz, Hatamizadeh: Gated Delta Networks, 2024):
+//! Per row and value head, with key k, query q, value v, decay `e^g` and rate β, the state S
+//! `[key_width, value_width]` takes what v has over what S already tells for k (Yang, Kautz,
+//! Hatamizadeh: Gated Delta Networks, 2024):
 //!
 //! ```text
 //! S ← e^g S;   δ = β (v - Sᵀk);   S ← S + k δᵀ;   y = Sᵀq
@@ -26,8 +27,8 @@ pub struct DeltaShape {
     pub key_heads: usize,
     /// Value heads (Hv), each a state.
     pub value_heads: usize,
-    /// Whether the value heads of a key head lie side by side: value head j goes with key head j / (Hv / Hk) then, else with
-    /// j mod Hk.
+    /// Whether the value heads of a key head lie side by side: value head j goes with key head j /
+    /// (Hv / Hk) then, else with j mod Hk.
     pub grouped: bool,
     /// The numbers of a query and of a key.
     pub key_width: usize,
@@ -60,7 +61,8 @@ impl DeltaShape {
     }
 }
 
-/// How the rows of a call are computed. Both give the same up to rounding.
+/// How the rows of a call are computed.
+/// Both give the same up to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaForm {
     /// Row by row: the same bits however a sequence is cut into calls.
@@ -72,14 +74,16 @@ pub enum DeltaForm {
 /// The rows of a chunk.
 const CHUNK: usize = 64;
 
-/// The rows of the recurrent form that go through some columns of a state, which stay in the first cache, before the next.
+/// The rows of the recurrent form that go through some columns of a state, which stay in the first
+/// cache, before the next.
 const TURN: usize = 16;
 
-/// How many columns of a state the recurrent form may take at a time, the most first: so many that sums don't wait for themselves, and
-/// so few that they stay in the first cache.
+/// How many columns of a state the recurrent form may take at a time, the most first: so many that
+/// sums don't wait for themselves, and so few that they stay in the first cache.
 const WIDTHS: [usize; 4] = [4 * LANES, 2 * LANES, LANES, 1];
 
-/// The columns of a state that the chunked form takes at a time, so that they stay in the first cache.
+/// The columns of a state that the chunked form takes at a time, so that they stay in the first
+/// cache.
 const STRIP: usize = 64;
 
 thread_local! {
@@ -89,10 +93,12 @@ thread_local! {
 
 /// The gated delta rule over the rows of one sequence.
 ///
-/// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalised here (to length 1, and
-/// queries divided by the root of their width). beta, alpha: `[T, Hv]`, raw: the rate is `sigmoid(beta)`, the logarithm
-/// of the decay `a softplus(alpha + dt)` with `a, dt: [Hv]`, a negative. `state: [Hv, key_width, value_width]`, zeros at
-/// the start of a sequence, is brought up to date. y: `[T, Hv * value_width]`.
+/// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalised
+/// here (to length 1, and queries divided by the root of their width). beta, alpha: `[T, Hv]`, raw:
+/// the rate is `sigmoid(beta)`, the logarithm of the decay `a softplus(alpha + dt)` with `a, dt:
+/// [Hv]`, a negative.
+/// `state: [Hv, key_width, value_width]`, zeros at the start of a sequence, is brought up to date.
+/// y: `[T, Hv * value_width]`.
 ///
 /// # Panics
 /// If the lengths don't fit each other.
@@ -137,7 +143,8 @@ pub fn delta(
     });
 }
 
-/// What all tasks of a call share. A task is a value head.
+/// What all tasks of a call share.
+/// A task is a value head.
 struct Call<'a> {
     shape: DeltaShape,
     rows: usize,
@@ -219,8 +226,8 @@ for_each_wide! {
             while column < value_width {
                 let width = WIDTHS.into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
                 let columns = &mut state[column..];
-                // For several rows close together: a row of the state after the other, they would share few places of
-                // the first cache.
+                // For several rows close together: a row of the state after the other, they would
+                // share few places of the first cache.
                 let near = count > 1 && width < value_width;
                 if near {
                     let rows = columns.chunks(value_width).zip(strip.chunks_exact_mut(width));
@@ -232,7 +239,8 @@ for_each_wide! {
                     let [decay, rate, both] = gates[i];
                     Step { stride, decay, rate, both, q, k }
                 };
-                // SAFETY: this is compiled for the instruction set of `W`, and this is the head's task.
+                // SAFETY: this is compiled for the instruction set of `W`, and this is the head's
+                // task.
                 unsafe {
                     let value = |i: usize| &call.value(first + i, head)[column..][..width];
                     let y = |i: usize| &mut call.y(first + i, head)[column..][..width];
@@ -253,7 +261,8 @@ for_each_wide! {
     }
 }
 
-/// Takes rows through N times sixteen columns of a state, which begin where `state` does. Columns don't touch each other.
+/// Takes rows through N times sixteen columns of a state, which begin where `state` does.
+/// Columns don't touch each other.
 /// What a row leaves of the state is looked at for the next row while it is at hand.
 ///
 /// # Safety
@@ -284,8 +293,9 @@ unsafe fn turn<'a, W: Wide, const N: usize>(
 }
 
 for_each_isa! {
-    /// The chunked form for a chunk of `rows` and a value head. With Γ_ij the decay from row j to row i, solved row by
-    /// row for what the state takes (D, one δ a row):
+    /// The chunked form for a chunk of `rows` and a value head.
+    /// With Γ_ij the decay from row j to row i, solved row by row for what the state takes (D, one
+    /// δ a row):
     ///
     /// ```text
     /// D_i = β_i (v_i - Γ_i Sᵀk_i - Σ_{j<i} Γ_ij (k_i·k_j) D_j)
@@ -363,8 +373,9 @@ fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
     }
 }
 
-/// One row of the recurrent form. What it answers is worked out from the state before it, which is read once for this and
-/// for δ: `y = Sᵀq + (q·k) δ` with the decayed S.
+/// One row of the recurrent form.
+/// What it answers is worked out from the state before it, which is read once for this and for δ:
+/// `y = Sᵀq + (q·k) δ` with the decayed S.
 struct Step<'a> {
     stride: usize,
     decay: f32,

@@ -1,12 +1,13 @@
-//! A vector against many rows of floats: dot products and weighted sums. Norms and the delta rule are made of these.
+//! A vector against many rows of floats: dot products and weighted sums.
+//! Norms and the delta rule are made of these.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use crate::wide::{LANES, Wide, for_each_wide};
 
 for_each_wide! {
-    /// `out[i] = vector · row[i]`, where row i is the numbers from `i * stride` on. Each sum runs in lanes (see
-    /// [`crate::wide`]).
+    /// `out[i] = vector · row[i]`, where row i is the numbers from `i * stride` on.
+    /// Each sum runs in lanes (see [`crate::wide`]).
     ///
     /// # Panics
     /// If a row is not all there.
@@ -35,8 +36,8 @@ for_each_wide! {
         unsafe { dot_rows::<W, 1>(a, [b])[0] }
     }
 
-    /// `sums += Σ weights[i] row[i]`, term by term in the order of the rows, where row i is the numbers from
-    /// `i * stride` on.
+    /// `sums += Σ weights[i] row[i]`, term by term in the order of the rows, where row i is the
+    /// numbers from `i * stride` on.
     ///
     /// # Panics
     /// If a row is not all there.
@@ -48,7 +49,8 @@ for_each_wide! {
         assert!((weights.len() - 1) * stride + sums.len() <= rows.len(), "accumulate: rows");
         let width = sums.len();
         let mut first = 0;
-        // As many sums at a time as leave registers to spare. SAFETY: as above, and all rows were just seen to be there.
+        // As many sums at a time as leave registers to spare.
+        // SAFETY: as above, and all rows were just seen to be there.
         unsafe {
             while width - first >= 8 * LANES && W::BLOCK > 2 {
                 accumulate_block::<W, 8>(&mut sums[first..], weights, &rows[first..], stride);
@@ -81,7 +83,8 @@ unsafe fn dot_rows<W: Wide, const N: usize>(a: &[f32], rows: [&[f32]; N]) -> [f3
     for row in rows {
         assert!(row.len() >= a.len(), "dot: {} numbers and {}", a.len(), row.len());
     }
-    // SAFETY: the caller's, and sixteen numbers from every whole chunk on are within `a` and the rows.
+    // SAFETY: the caller's, and sixteen numbers from every whole chunk on are within `a` and the
+    // rows.
     unsafe {
         let mut sums = [W::splat(0.0); N];
         for (i, a) in wholes.iter().enumerate() {

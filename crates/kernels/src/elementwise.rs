@@ -16,7 +16,8 @@ pub(crate) fn over_rows(cpu: &Cpu, rows: usize, width: usize, work: &(dyn Fn(Ran
     cpu.threads.run(rows.div_ceil(step), &|task| work(task * step..rows.min((task + 1) * step)));
 }
 
-/// Calls `work` with pieces of `y` of whole rows of `width` numbers, and with the range of numbers that each piece is.
+/// Calls `work` with pieces of `y` of whole rows of `width` numbers, and with the range of numbers
+/// that each piece is.
 pub(crate) fn over_pieces(
     cpu: &Cpu,
     y: &mut [f32],
@@ -54,7 +55,8 @@ pub fn add_row(cpu: &Cpu, x: &mut [f32], row: &[f32]) {
     });
 }
 
-/// `x[t] += table[rows[t]]` for every row of `x: [rows.len(), width]` and rows of a table of that width.
+/// `x[t] += table[rows[t]]` for every row of `x: [rows.len(), width]` and rows of a table of that
+/// width.
 ///
 /// # Panics
 /// If `x` is no whole number of rows, or a row is not in the table.
@@ -68,8 +70,8 @@ pub fn add_rows(cpu: &Cpu, x: &mut [f32], table: &[f32], rows: &[u32]) {
     });
 }
 
-/// `y[t] = Σ weights[t, i] x[rows[t, i]]`, in the order of `i`, for rows of `width` numbers; `weights` and `rows` are as
-/// many for each row of `y`.
+/// `y[t] = Σ weights[t, i] x[rows[t, i]]`, in the order of `i`, for rows of `width` numbers;
+/// `weights` and `rows` are as many for each row of `y`.
 ///
 /// # Panics
 /// If lengths don't fit each other, or a row is not in `x`.

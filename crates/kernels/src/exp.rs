@@ -1,5 +1,6 @@
-//! The exponential and what is made of it. No call to a library: every instruction set runs these very operations, so
-//! all agree bit for bit, and loops over them vectorize.
+//! The exponential and what is made of it.
+//! No call to a library: every instruction set runs these very operations, so all agree bit for
+//! bit, and loops over them vectorize.
 
 use std::f32::consts::{LN_2, LOG2_E, SQRT_2};
 
@@ -14,8 +15,8 @@ const LEAST: f32 = -126.0 * LN_2;
 /// Above: infinity, for 2^127 is the greatest power of two.
 const MOST: f32 = 127.5 * LN_2;
 
-/// e^x to about 1e-7 of it: e^x = 2^n e^r with |r| <= ln 2 / 2 and the Taylor series of e^r. Zero below -87.3, infinite
-/// above 88.3.
+/// e^x to about 1e-7 of it: e^x = 2^n e^r with |r| <= ln 2 / 2 and the Taylor series of e^r.
+/// Zero below -87.3, infinite above 88.3.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     let rounded = x.mul_add(LOG2_E, ROUND);
@@ -55,7 +56,8 @@ pub(crate) fn softplus(x: f32) -> f32 {
     if sum == 1.0 { e } else { ln(sum) * (e / (sum - 1.0)) }
 }
 
-/// The natural logarithm of a normal x >= 1: x = 2^n m with m around 1, and ln m = 2 artanh((m-1)/(m+1)).
+/// The natural logarithm of a normal x >= 1: x = 2^n m with m around 1, and ln m = 2
+/// artanh((m-1)/(m+1)).
 #[inline(always)]
 fn ln(x: f32) -> f32 {
     let exponent = (x.to_bits() >> 23) as i32 - 127;

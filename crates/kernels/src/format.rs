@@ -2,7 +2,8 @@
 
 /// Number format of a weight: ggml's names and layouts.
 ///
-/// A row of weights is a sequence of blocks, each of [`Format::block_len`] numbers in [`Format::block_bytes`] bytes.
+/// A row of weights is a sequence of blocks, each of [`Format::block_len`] numbers in
+/// [`Format::block_bytes`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types, missing_docs)] // The field's own names; the table below says what each is.
 pub enum Format {
@@ -101,7 +102,8 @@ impl Format {
             Format::IQ4_XS => ("IQ4_XS", 256, 2 + 2 + 4 + 128),
             // scale, lower bits of patterns; their upper bits, scales and directions of 8 runs
             Format::IQ1_S => ("IQ1_S", 256, 2 + 32 + 16),
-            // lower bits of patterns, upper ones with directions, scales of 16 runs with their scale
+            // lower bits of patterns, upper ones with directions, scales of 16 runs with their
+            // scale
             Format::IQ1_M => ("IQ1_M", 256, 32 + 16 + 8),
             // scale; patterns, signs and scales of 8 runs
             Format::IQ2_XXS => ("IQ2_XXS", 256, 2 + 64),
@@ -139,7 +141,8 @@ impl Format {
         self.row().2
     }
 
-    /// Bytes of a row of `width` numbers; `None` if they are no whole number of blocks, or too many to count.
+    /// Bytes of a row of `width` numbers; `None` if they are no whole number of blocks, or too many
+    /// to count.
     pub const fn row_bytes(self, width: usize) -> Option<usize> {
         if width.is_multiple_of(self.block_len()) {
             (width / self.block_len()).checked_mul(self.block_bytes())

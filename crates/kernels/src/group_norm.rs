@@ -5,7 +5,8 @@ use crate::elementwise::over_pieces;
 use crate::isa::for_each_isa;
 use crate::{Cpu, Isa};
 
-/// [`rms_norm`](crate::rms_norm) of each of `groups` equal parts of a row of `weight.len()` numbers, by its own part of the weights.
+/// [`rms_norm`](crate::rms_norm) of each of `groups` equal parts of a row of `weight.len()`
+/// numbers, by its own part of the weights.
 ///
 /// # Panics
 /// If `x` and `y` are not the same whole number of rows, or a row has no such parts.

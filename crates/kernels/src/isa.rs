@@ -13,10 +13,12 @@ pub(crate) enum Level {
     /// AVX2, FMA and F16C: x86 from 2013 on.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-VNNI: dot products of bytes in registers of 256 bits; Intel's client CPUs from 2021 on, AMD's from 2024 on.
+    /// AVX-VNNI: dot products of bytes in registers of 256 bits; Intel's client CPUs from 2021 on,
+    /// AMD's from 2024 on.
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
-    /// AVX-512 with VNNI: Intel's servers from 2019 on, AMD's CPUs from 2022 on. AVX-VNNI isn't needed.
+    /// AVX-512 with VNNI: Intel's servers from 2019 on, AMD's CPUs from 2022 on.
+    /// AVX-VNNI isn't needed.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// AMX with int8: products of tiles; Intel's servers from 2023 on.
@@ -47,7 +49,8 @@ impl Isa {
         Isa::available().find(|isa| isa.name() == name)
     }
 
-    /// `scalar`, `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with AVX-512).
+    /// `scalar`, `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with
+    /// AVX-512).
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Scalar => "scalar",
@@ -107,8 +110,10 @@ mod x86 {
         tiles && permitted()
     });
 
-    /// Asks Linux for the tiles' state, which is not given to every process: `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)`.
-    /// What it gives holds for all threads. Source: Linux, Documentation/arch/x86/xstate.rst.
+    /// Asks Linux for the tiles' state, which is not given to every process:
+    /// `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)`.
+    /// What it gives holds for all threads.
+    /// Source: Linux, Documentation/arch/x86/xstate.rst.
     #[cfg(target_os = "linux")]
     fn permitted() -> bool {
         const ARCH_PRCTL: i64 = 158;
@@ -137,7 +142,8 @@ mod x86 {
     }
 }
 
-/// Defines functions of an [`Isa`] and the arguments given, whose one body is compiled for every instruction set.
+/// Defines functions of an [`Isa`] and the arguments given, whose one body is compiled for every
+/// instruction set.
 /// What the body calls must be `#[inline(always)]` to be compiled with it.
 macro_rules! for_each_isa {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)+) => {$(

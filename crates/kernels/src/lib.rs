@@ -1,10 +1,13 @@
-//! CPU work on quantized blocks. Knows nothing of models, files or tokens, and is the only crate, beside the file
-//! that maps a model, that may contain `unsafe`.
+//! CPU work on quantized blocks.
+//! Knows nothing of models, files or tokens, and is the only crate, beside the file that maps a
+//! model, that may contain `unsafe`.
 //!
-//! Every kernel is row invariant: the result of a row depends on that row alone, never on how many rows or threads
-//! share the call, nor on the instruction set, bit for bit ([`DeltaForm::Chunked`] excepted). Sums of integers are exact;
-//! sums of floats run in lanes of fused multiply-adds (eight in products with quantized weights, sixteen elsewhere) in one
-//! fixed order, closed by one fixed tree.
+//! Every kernel is row invariant: the result of a row depends on that row alone, never on how many
+//! rows or threads share the call, nor on the instruction set, bit for bit ([`DeltaForm::Chunked`]
+//! excepted).
+//! Sums of integers are exact; sums of floats run in lanes of fused multiply-adds (eight in
+//! products with quantized weights, sixteen elsewhere) in one fixed order, closed by one fixed
+//! tree.
 
 mod activations;
 mod aligned;

@@ -16,17 +16,19 @@ const MEMORY: usize = 256 << 20;
 const PART: usize = 1 << 20;
 /// Measurements, of which the best counts.
 const TRIES: usize = 5;
-/// How far ahead of what is read memory is asked for; 0: not at all. Which is best differs between machines.
+/// How far ahead of what is read memory is asked for; 0: not at all.
+/// Which is best differs between machines.
 const AHEAD: [usize; 3] = [0, 1 << 10, 4 << 10];
 
-/// Bytes a second that all threads together read from memory, in the best of a few ways. Takes some tenths of a second and
-/// 256 MiB.
+/// Bytes a second that all threads together read from memory, in the best of a few ways.
+/// Takes some tenths of a second and 256 MiB.
 ///
 /// # Panics
 /// If there are no 256 MiB.
 pub fn read_bandwidth(cpu: &Cpu) -> f64 {
     let mut memory = MmapMut::map_anon(MEMORY).expect("256 MiB of memory");
-    // Large pages, so that nothing waits for addresses to be looked up. Where there are none, small ones have to do.
+    // Large pages, so that nothing waits for addresses to be looked up.
+    // Where there are none, small ones have to do.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
     // Not zeros: pages that were never written are all the same one.
@@ -42,8 +44,8 @@ pub fn read_bandwidth(cpu: &Cpu) -> f64 {
     AHEAD.map(read).into_iter().fold(0.0, f64::max)
 }
 
-/// Multiplications and additions of 8-bit integers a second that all threads together do, in registers (or tiles) that
-/// are loaded from the first cache.
+/// Multiplications and additions of 8-bit integers a second that all threads together do, in
+/// registers (or tiles) that are loaded from the first cache.
 pub fn integer_peak(cpu: &Cpu) -> f64 {
     const ROUNDS: usize = 64;
     let operations = cpu.threads.count() * ROUNDS * round_operations(cpu.isa.level());
@@ -163,7 +165,8 @@ mod x86 {
         unsafe {
             let mut sums = [V::zero(); SUMS];
             for _ in 0..STEPS {
-                // Nothing is known of what is multiplied: of products that are the same, the compiler would make one.
+                // Nothing is known of what is multiplied: of products that are the same, the
+                // compiler would make one.
                 let w = V::load(black_box(&x).as_ptr());
                 for (i, sum) in sums.iter_mut().enumerate() {
                     *sum = V::add_quads::<false>(*sum, w, V::load(x.as_ptr().add(16 * i)));

@@ -108,14 +108,17 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     few_rows(cpu, x, products);
 }
 
-/// Bytes of weights in a task: few enough that threads finish together and that they stay in the cache for all tokens.
+/// Bytes of weights in a task: few enough that threads finish together and that they stay in the
+/// cache for all tokens.
 const TASK_BYTES: usize = 32 << 10;
-/// Rows of activations that are multiplied with a panel at once: few enough that they stay in the innermost cache.
+/// Rows of activations that are multiplied with a panel at once: few enough that they stay in the
+/// innermost cache.
 const TILE: usize = 16;
-/// Rows of weights that are worked through side by side where there are few rows of activations, so that one's sums
-/// don't wait for themselves.
+/// Rows of weights that are worked through side by side where there are few rows of activations, so
+/// that one's sums don't wait for themselves.
 const MAX_GROUP: usize = 4;
-/// Rows of weights that AVX-512 turns, where there are several rows of activations: one for each lane.
+/// Rows of weights that AVX-512 turns, where there are several rows of activations: one for each
+/// lane.
 const TURNED: usize = 16;
 
 /// What a task of a product with few rows works with.
@@ -152,8 +155,9 @@ impl Few<'_> {
     }
 }
 
-/// What a thread reads next is asked for in the order of its addresses, because neighbours come faster. The next task's
-/// rows most often follow this one's.
+/// What a thread reads next is asked for in the order of its addresses, because neighbours come
+/// faster.
+/// The next task's rows most often follow this one's.
 struct Ahead {
     next: *const u8,
 }
@@ -191,7 +195,8 @@ impl Product<'_> {
         return false;
     }
 
-    /// The rows of weights in a task, where there are few rows of activations: whole groups, also of those that are turned.
+    /// The rows of weights in a task, where there are few rows of activations: whole groups, also
+    /// of those that are turned.
     fn chunk(&self) -> usize {
         let rows = TASK_BYTES * self.out / self.w.bytes.len().max(1);
         rows.next_multiple_of(TURNED).clamp(TURNED, 64)
@@ -219,7 +224,8 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
             let few =
                 Few { w: w.bytes, row_bytes, out, x, named, before: 0, tokens, y, column: 0, stride: out };
             let rows = task * chunk..((task + 1) * chunk).min(out);
-            // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest. Tasks have different rows of weights.
+            // SAFETY: plain Rust runs anywhere, and the value of `isa` proves the rest.
+            // Tasks have different rows of weights.
             unsafe {
                 match (cpu.isa.level(), w.format) {
                     (Level::Scalar, _) => with_codec!(w.format, scalar, C => some_rows::<C>(few, rows)),
@@ -237,7 +243,8 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
     });
 }
 
-/// Asks for memory that is read soon, if there is any: the CPU foresees long streams, not those of a few rows each.
+/// Asks for memory that is read soon, if there is any: the CPU foresees long streams, not those of
+/// a few rows each.
 #[inline(always)]
 pub(crate) fn fetch(at: *const u8, bytes: usize) {
     #[cfg(not(target_arch = "x86_64"))]

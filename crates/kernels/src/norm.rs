@@ -6,7 +6,8 @@ use crate::isa::for_each_isa;
 use crate::wide::LANES;
 use crate::{Cpu, Isa};
 
-/// `y = weight x / sqrt(mean(x²) + epsilon)` of every run of `weight.len()` numbers: rows, or heads of rows.
+/// `y = weight x / sqrt(mean(x²) + epsilon)` of every run of `weight.len()` numbers: rows, or heads
+/// of rows.
 ///
 /// # Panics
 /// If `x` and `y` are not the same whole number of runs.

@@ -4,10 +4,12 @@ use crate::Cpu;
 use crate::elementwise::over_pieces;
 use crate::isa::for_each_isa;
 
-/// Turns pairs of numbers `(a, b)` of every head of `x: [T, row]` into `(a cos - b sin, a sin + b cos)`.
+/// Turns pairs of numbers `(a, b)` of every head of `x: [T, row]` into `(a cos - b sin, a sin + b
+/// cos)`.
 ///
-/// A row is heads of `head` numbers, of which the first `2 * half` are pairs: `(2j, 2j + 1)` if `adjacent`, else
-/// `(j, j + half)`. `cos` and `sin` are `[T, half]`: the row's position times the pair's frequency.
+/// A row is heads of `head` numbers, of which the first `2 * half` are pairs: `(2j, 2j + 1)` if
+/// `adjacent`, else `(j, j + half)`.
+/// `cos` and `sin` are `[T, half]`: the row's position times the pair's frequency.
 ///
 /// # Panics
 /// If the lengths don't fit each other.

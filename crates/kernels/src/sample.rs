@@ -1,4 +1,5 @@
-//! What drawing from all logits of a vocabulary takes: the greatest of them, and the terms of their softmax.
+//! What drawing from all logits of a vocabulary takes: the greatest of them, and the terms of their
+//! softmax.
 
 use crate::exp::exp;
 use crate::isa::for_each_isa;
@@ -10,7 +11,8 @@ const PIECE: usize = 16 * LANES;
 /// The terms of a softmax that are summed together.
 pub const TERMS: usize = 512;
 
-/// Adds numbers up in double precision: number i of a piece in lane i % 16, which are halved until one is left.
+/// Adds numbers up in double precision: number i of a piece in lane i % 16, which are halved until
+/// one is left.
 #[inline(always)]
 fn sum(x: &[f32]) -> f64 {
     let mut lanes = [0f64; LANES];
@@ -61,7 +63,8 @@ for_each_isa! {
         None
     }
 
-    /// `terms[i] = e^((logits[i] - most) / temperature)`, 0 where a logit is not finite; `sums` become those of every [`TERMS`] terms.
+    /// `terms[i] = e^((logits[i] - most) / temperature)`, 0 where a logit is not finite; `sums`
+    /// become those of every [`TERMS`] terms.
     ///
     /// # Panics
     /// If there are not as many terms as logits.

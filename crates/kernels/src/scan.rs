@@ -1,7 +1,9 @@
-//! The selective scan of Mamba-2: a memory of a sequence that decays and is written to, one matrix a head.
+//! The selective scan of Mamba-2: a memory of a sequence that decays and is written to, one matrix
+//! a head.
 //!
-//! Per row and head, with the input x `[width]`, the group's B and C `[state]`, the step Δ and the decay `e^(ΔA)`, the state S
-//! `[state, width]` (Dao and Gu: Transformers are SSMs, 2024, <https://arxiv.org/abs/2405.21060>):
+//! Per row and head, with the input x `[width]`, the group's B and C `[state]`, the step Δ and the
+//! decay `e^(ΔA)`, the state S `[state, width]` (Dao and Gu: Transformers are SSMs, 2024,
+//! <https://arxiv.org/abs/2405.21060>):
 //!
 //! ```text
 //! S ← e^(ΔA) S + B (Δx)ᵀ;   y = SᵀC + Dx
@@ -43,7 +45,8 @@ impl ScanShape {
     }
 }
 
-/// The rows that go through some columns of a state, which stay in the first cache, before the next.
+/// The rows that go through some columns of a state, which stay in the first cache, before the
+/// next.
 const TURN: usize = 32;
 
 thread_local! {
@@ -51,7 +54,8 @@ thread_local! {
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
-/// What all tasks of a call share. A task is a head.
+/// What all tasks of a call share.
+/// A task is a head.
 struct Call<'a> {
     shape: ScanShape,
     rows: usize,
@@ -65,9 +69,11 @@ struct Call<'a> {
 
 /// The scan over the rows of one sequence.
 ///
-/// xbc: `[T, H * width | G * state | G * state]`: inputs, B, C. dt: `[T, H]`, raw: the step is `softplus(dt + bias)`.
-/// a, d, bias: `[H]`, a negative. `state: [H, state, width]`, zeros at the start of a sequence, is brought up to date.
-/// y: `[T, H * width]`. A row has the same bits however a sequence is cut into calls.
+/// xbc: `[T, H * width | G * state | G * state]`: inputs, B, C. dt: `[T, H]`, raw: the step is
+/// `softplus(dt + bias)`. a, d, bias: `[H]`, a negative.
+/// `state: [H, state, width]`, zeros at the start of a sequence, is brought up to date. y: `[T, H *
+/// width]`.
+/// A row has the same bits however a sequence is cut into calls.
 ///
 /// # Panics
 /// If the lengths don't fit each other.
@@ -173,7 +179,8 @@ for_each_wide! {
                     rows.for_each(|(columns, strip)| strip.copy_from_slice(&columns[..width]));
                 }
                 let (stride, state) = if near { (width, &mut *strip) } else { (whole, &mut *columns) };
-                // SAFETY: this is compiled for the instruction set of `W`, this is the head's task, and no row is taken twice.
+                // SAFETY: this is compiled for the instruction set of `W`, this is the head's task,
+                // and no row is taken twice.
                 unsafe {
                     let row = |i: usize| call.row(head, first + i, gates[i], column, width);
                     let mut i = 0;
@@ -199,7 +206,9 @@ for_each_wide! {
     }
 }
 
-/// Takes T rows, one after the other, through N times sixteen columns, which begin where `state` does. Gives T.
+/// Takes T rows, one after the other, through N times sixteen columns, which begin where `state`
+/// does.
+/// Gives T.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`.

@@ -16,11 +16,12 @@ thread_local! {
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
-/// `y[t] = c[t] Σ weights[i] u[t - kernel + 1 + i]` in each channel, with `u = b x`: the last tap is the current row.
+/// `y[t] = c[t] Σ weights[i] u[t - kernel + 1 + i]` in each channel, with `u = b x`: the last tap
+/// is the current row.
 ///
-/// bcx: `[T, b | c | x]` of `channels` each, weights: `[channels, kernel]`, y: `[T, channels]`. `history: [kernel - 1,
-/// channels]` holds the rows of u before the call's, oldest first (zeros at the start of a sequence), and afterwards those before the next
-/// call's.
+/// bcx: `[T, b | c | x]` of `channels` each, weights: `[channels, kernel]`, y: `[T, channels]`.
+/// `history: [kernel - 1, channels]` holds the rows of u before the call's, oldest first (zeros at
+/// the start of a sequence), and afterwards those before the next call's.
 ///
 /// # Panics
 /// If the lengths don't fit each other.

@@ -2,7 +2,8 @@
 
 use crate::{Cpu, Isa, Threads};
 
-/// Every instruction set of this machine, on one to three threads; the first is the scalar one alone.
+/// Every instruction set of this machine, on one to three threads; the first is the scalar one
+/// alone.
 pub(crate) fn cpus() -> Vec<Cpu> {
     let with = |isa| (1..=3).map(move |count| Cpu::new(isa, Threads::new(count)));
     Isa::available().flat_map(with).collect()
@@ -20,7 +21,8 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is beyond 1.
+/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is
+/// beyond 1.
 #[track_caller]
 pub(crate) fn assert_close(y: &[f32], exact: &[f64], tolerance: f64) {
     assert_eq!(y.len(), exact.len());
@@ -39,8 +41,9 @@ pub(crate) fn assert_same(a: &[f32], b: &[f32], what: &str) {
     }
 }
 
-/// Checks a kernel whose rows don't touch each other against its formula in f64: `x: [rows, x_width]` becomes
-/// `y: [rows, y_width]`, with the same bits on every CPU and however the rows are shared out among calls.
+/// Checks a kernel whose rows don't touch each other against its formula in f64: `x: [rows,
+/// x_width]` becomes `y: [rows, y_width]`, with the same bits on every CPU and however the rows are
+/// shared out among calls.
 ///
 /// `kernel` gets the number of its first row, `exact` that of its row.
 #[track_caller]

@@ -1,8 +1,9 @@
 //! Threads that compute together.
 //!
-//! A decode step is hundreds of short jobs, each a fraction of a millisecond, so a job must start in about a
-//! microsecond: workers spin for a moment between jobs, as long as no other program wants the core, and only then sleep; and a
-//! worker that comes too late to a job is not waited for.
+//! A decode step is hundreds of short jobs, each a fraction of a millisecond, so a job must start
+//! in about a microsecond: workers spin for a moment between jobs, as long as no other program
+//! wants the core, and only then sleep; and a worker that comes too late to a job is not waited
+//! for.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -29,7 +30,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// `count` threads, the caller's included (at least one). Fewer if the system refuses to start so many.
+    /// `count` threads, the caller's included (at least one).
+    /// Fewer if the system refuses to start so many.
     pub fn new(count: usize) -> Threads {
         let crew = Arc::new(Crew::new(count.max(1)));
         let start = |index| {
@@ -45,13 +47,15 @@ impl Threads {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once for each of `0..tasks` and returns when all are done. Each thread goes through a share of
-    /// neighbouring tasks in their order; whoever is done first takes over the last ones of others. A task that runs tasks
-    /// itself, or a caller while another's job runs, computes alone.
+    /// Calls `work` once for each of `0..tasks` and returns when all are done.
+    /// Each thread goes through a share of neighbouring tasks in their order; whoever is done first
+    /// takes over the last ones of others.
+    /// A task that runs tasks itself, or a caller while another's job runs, computes alone.
     ///
     /// # Panics
-    /// If a task panics, with its payload, once no task runs any more; tasks not yet begun are dropped. If there are 2^32
-    /// tasks or more.
+    /// If a task panics, with its payload, once no task runs any more; tasks not yet begun are
+    /// dropped.
+    /// If there are 2^32 tasks or more.
     pub fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         let turn = match self.turn.try_lock() {
             Ok(turn) => Some(turn),
@@ -101,7 +105,8 @@ struct Crew {
     alarm: Condvar,
 }
 
-/// The tasks of a job that lie together and wait for one thread, from the first to the one after the last: 32 bits each.
+/// The tasks of a job that lie together and wait for one thread, from the first to the one after
+/// the last: 32 bits each.
 /// Alone in its line of the cache, and in the one that is fetched with it.
 #[derive(Default)]
 #[repr(align(128))]
@@ -136,8 +141,9 @@ impl Share {
 
 type Work = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `job` is written by the one caller that holds the turn, while the gate is closed and nobody is inside; workers
-// read it only inside. Its pointer is to a `Sync` closure that outlives the job: `run` returns when all have left.
+// SAFETY: `job` is written by the one caller that holds the turn, while the gate is closed and
+// nobody is inside; workers read it only inside.
+// Its pointer is to a `Sync` closure that outlives the job: `run` returns when all have left.
 unsafe impl Sync for Crew {}
 // SAFETY: as above.
 unsafe impl Send for Crew {}
@@ -157,7 +163,8 @@ impl Crew {
     }
 
     fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: only the lifetime changes, and the pointer isn't used after this call (see `Sync`).
+        // SAFETY: only the lifetime changes, and the pointer isn't used after this call (see
+        // `Sync`).
         let work =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
         // SAFETY: the gate is closed and nobody is inside, and only the holder of the turn is here.
@@ -220,7 +227,8 @@ impl Crew {
             let gate = self.await_job(seen);
             seen = gate / JOB;
             if gate & OPEN != 0 && self.gate.compare_exchange(gate, gate + 1, SeqCst, SeqCst).is_ok() {
-                // SAFETY: this worker is inside, so the caller of the job waits for it and `job` isn't written.
+                // SAFETY: this worker is inside, so the caller of the job waits for it and `job`
+                // isn't written.
                 if let Some(work) = unsafe { *self.job.get() } {
                     self.work(thread, work);
                 }
@@ -239,7 +247,8 @@ impl Crew {
             if gate / JOB != seen || self.stop.load(SeqCst) {
                 return gate;
             }
-            // Who has something to compute goes first: other programs, such as those that an agent calls.
+            // Who has something to compute goes first: other programs, such as those that an agent
+            // calls.
             if spin % POLITE == 0 {
                 thread::yield_now();
             } else {
@@ -247,7 +256,8 @@ impl Crew {
             }
         }
         let mut bed = lock(&self.bed);
-        // Whoever opens the gate looks for sleepers after it; whoever sleeps looks at the gate after lying down.
+        // Whoever opens the gate looks for sleepers after it; whoever sleeps looks at the gate
+        // after lying down.
         self.sleepers.fetch_add(1, SeqCst);
         loop {
             let gate = self.gate.load(SeqCst);
@@ -307,7 +317,8 @@ impl<'a, T> Disjoint<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.place(start, len), len) }
     }
 
-    /// Where the numbers from `start` on are. No two tasks may have the same one of them at once.
+    /// Where the numbers from `start` on are.
+    /// No two tasks may have the same one of them at once.
     ///
     /// # Panics
     /// If they are not all there.

@@ -29,7 +29,8 @@ impl std::fmt::Display for ViewError {
 
 impl std::error::Error for ViewError {}
 
-/// Takes `bytes` as an array of blocks of `dtype`. They are copied only if their address suits no block.
+/// Takes `bytes` as an array of blocks of `dtype`.
+/// They are copied only if their address suits no block.
 ///
 /// # Errors
 /// If the length is no whole number of blocks.
@@ -80,7 +81,8 @@ unsafe trait Plain: GgmlType + Send + Sync + 'static {}
 
 macro_rules! plain {
     ($($block:ty),*) => { $(
-        // SAFETY: numbers, and `repr(C)` structs of a few f16 or f32 scales and byte arrays whose sizes leave no padding.
+        // SAFETY: numbers, and `repr(C)` structs of a few f16 or f32 scales and byte arrays whose
+        // sizes leave no padding.
         unsafe impl Plain for $block {}
     )* };
 }
@@ -120,7 +122,8 @@ struct View<T, O> {
 
 impl<T: Plain, O: Deref<Target = [u8]>> View<T, O> {
     fn blocks(&self) -> &[T] {
-        // SAFETY: `Plain`: every bit pattern is a `T`. What is not aligned lands in the outer slices.
+        // SAFETY: `Plain`: every bit pattern is a `T`.
+        // What is not aligned lands in the outer slices.
         let (before, blocks, after) = unsafe { self.bytes.align_to::<T>() };
         debug_assert!(before.is_empty() && after.is_empty());
         blocks

@@ -1,6 +1,8 @@
-//! Sixteen floats at a time, in the registers that an instruction set has: what kernels over floats are written in.
+//! Sixteen floats at a time, in the registers that an instruction set has: what kernels over floats
+//! are written in.
 //!
-//! Sums over many terms run in sixteen lanes, term i in lane i % 16, which are halved until one is left.
+//! Sums over many terms run in sixteen lanes, term i in lane i % 16, which are halved until one is
+//! left.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -9,12 +11,15 @@ use half::f16;
 /// The numbers in a [`Wide`].
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen floats. Every operation is IEEE's on each of them, so that all instruction sets agree bit for bit.
+/// Sixteen floats.
+/// Every operation is IEEE's on each of them, so that all instruction sets agree bit for bit.
 ///
 /// # Safety
-/// Of all operations: the CPU has the instruction set, and pointers are to sixteen numbers at any address.
+/// Of all operations: the CPU has the instruction set, and pointers are to sixteen numbers at any
+/// address.
 pub(crate) trait Wide: Copy {
-    /// The rows and columns of results that have room in the registers, along with what they are made of.
+    /// The rows and columns of results that have room in the registers, along with what they are
+    /// made of.
     const BLOCK: usize;
 
     unsafe fn splat(x: f32) -> Self;
@@ -35,7 +40,8 @@ pub(crate) trait Wide: Copy {
     unsafe fn greater(self, b: Self) -> Self;
     /// Rows become columns.
     unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES];
-    /// The greatest of the lanes, whose upper half is compared with the lower one until one is left.
+    /// The greatest of the lanes, whose upper half is compared with the lower one until one is
+    /// left.
     unsafe fn greatest(self) -> f32;
     /// The sum of the lanes.
     unsafe fn sum(self) -> f32;
@@ -502,8 +508,9 @@ mod x86 {
     }
 }
 
-/// Defines a function of an [`Isa`](crate::Isa) and the arguments given, whose one body, over the type of sixteen floats
-/// named in `<>`, is compiled for every instruction set. What it calls must be `#[inline(always)]` and take that type.
+/// Defines a function of an [`Isa`](crate::Isa) and the arguments given, whose one body, over the
+/// type of sixteen floats named in `<>`, is compiled for every instruction set.
+/// What it calls must be `#[inline(always)]` and take that type.
 macro_rules! for_each_wide {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident<$wide:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)+) => {$(
         $(#[$meta])*

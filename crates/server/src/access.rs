@@ -1,8 +1,10 @@
 //! Who may ask: programs that know the token, and no web page.
 //!
-//! A page in a browser can send requests to a server on the same machine, and by a name that is made to mean this machine later on (DNS
-//! rebinding) even read the answers. So a server that only this machine reaches wants to be called by this machine's names, and a
-//! request that a browser makes for a page of elsewhere is refused. No CORS header is ever sent.
+//! A page in a browser can send requests to a server on the same machine, and by a name that is
+//! made to mean this machine later on (DNS rebinding) even read the answers.
+//! So a server that only this machine reaches wants to be called by this machine's names, and a
+//! request that a browser makes for a page of elsewhere is refused.
+//! No CORS header is ever sent.
 
 use std::net::{IpAddr, SocketAddr};
 

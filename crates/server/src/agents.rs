@@ -122,7 +122,8 @@ pub fn work(
     Ok(())
 }
 
-/// Models whose prompts share keys and values with those of the same salt only, whoever of a team asks them.
+/// Models whose prompts share keys and values with those of the same salt only, whoever of a team
+/// asks them.
 struct Salted<'a> {
     models: &'a dyn ModelSource,
     salt: &'a str,
@@ -161,7 +162,8 @@ impl ChatModel for SaltedModel<'_> {
     }
 }
 
-/// Why there is no answer. None of these would go better by itself, and what the agent did is done.
+/// Why there is no answer.
+/// None of these would go better by itself, and what the agent did is done.
 fn without_answer(outcome: &Outcome) -> Refusal {
     let code = match outcome {
         Outcome::TurnLimit { .. } => "turn_limit",

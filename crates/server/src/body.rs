@@ -19,7 +19,8 @@ const BEAT: Duration = Duration::from_secs(10);
 pub enum Body {
     /// All of it, if it is not sent yet.
     Whole(Option<Bytes>),
-    /// Events. Dropping it, as when the client leaves, cancels the work.
+    /// Events.
+    /// Dropping it, as when the client leaves, cancels the work.
     Events(Box<Events>),
 }
 

@@ -40,7 +40,8 @@ enum Who {
 }
 
 impl Shared {
-    /// The team, as its files are now. One that can't be read leaves it as it was.
+    /// The team, as its files are now.
+    /// One that can't be read leaves it as it was.
     fn team(&self) -> Arc<Team> {
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         if team.changed()

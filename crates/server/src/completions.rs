@@ -36,7 +36,8 @@ pub fn complete(model: &dyn ChatModel, request: Request, listener: &Listener) ->
                 let alara = Some(alara).filter(|alara| *alara != json!({}));
                 Piece::End(Box::new(End { finish: word(finish), usage, alara }))
             }
-            // Pieces of a call are told as a whole, with the id that the model gives it at its end; one that is cut off is no call.
+            // Pieces of a call are told as a whole, with the id that the model gives it at its end;
+            // one that is cut off is no call.
             Event::Text { .. } | Event::ToolCallDelta { .. } | Event::Incomplete { .. } => continue,
         };
         if !listener.send(Ok(piece)) {

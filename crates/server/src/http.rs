@@ -29,7 +29,8 @@ const CONNECTIONS: usize = 256;
 const HEAD: usize = 32 << 10;
 /// Most bytes of a request's body: more than fits the context of any model.
 const BODY: u64 = 8 << 20;
-/// Most bytes of a body that is too long, and heard out all the same: who is still sending does not read why it is refused.
+/// Most bytes of a body that is too long, and heard out all the same: who is still sending does not
+/// read why it is refused.
 const HEARD: u64 = 4 * BODY;
 /// How long to wait where the system has no room for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -71,7 +72,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Serves one connection. When the client leaves, hyper drops what is being done for it.
+/// Serves one connection.
+/// When the client leaves, hyper drops what is being done for it.
 async fn connection(stream: TcpStream, shared: Arc<Shared>, mut stop: watch::Receiver<Stage>) {
     // Pieces of an answer are small, and should not wait for each other.
     let _ = stream.set_nodelay(true);

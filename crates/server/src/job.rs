@@ -1,4 +1,5 @@
-//! Work that blocks, beside the connections: who may work now, and how the pieces of an answer come from there.
+//! Work that blocks, beside the connections: who may work now, and how the pieces of an answer come
+//! from there.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A piece, or why there are no more.
 pub type Item = Result<Piece, Refusal>;
 
-/// What is to be done. It tells its pieces, or gives the reason why it can't begin or go on.
+/// What is to be done.
+/// It tells its pieces, or gives the reason why it can't begin or go on.
 pub type Work = Box<dyn FnOnce(&Listener) -> Result<(), Refusal> + Send>;
 
 /// How many may work, and how many may wait for that.
@@ -35,8 +37,9 @@ impl Slots {
         Slots { places: semaphore(parallel.saturating_add(queue)), slots: semaphore(parallel) }
     }
 
-    /// Does `work` on a thread of its own when there is a slot, until `deadline`. What it tells is heard by the answering; when that
-    /// is dropped, the listener's `cancel` is set, and the slot is free once the work has ended.
+    /// Does `work` on a thread of its own when there is a slot, until `deadline`.
+    /// What it tells is heard by the answering; when that is dropped, the listener's `cancel` is
+    /// set, and the slot is free once the work has ended.
     ///
     /// # Errors
     /// Too many wait already, or the time is over before there is a slot.
@@ -67,7 +70,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Tells a piece. False if nobody listens any more.
+    /// Tells a piece.
+    /// False if nobody listens any more.
     pub fn send(&self, item: Item) -> bool {
         let mut item = item;
         loop {
@@ -93,7 +97,8 @@ impl Listener {
     }
 }
 
-/// The pieces of an answer as they come. Dropping it cancels the work.
+/// The pieces of an answer as they come.
+/// Dropping it cancels the work.
 pub struct Answering {
     receiver: mpsc::Receiver<Item>,
     cancel: Arc<AtomicBool>,

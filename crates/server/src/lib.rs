@@ -1,7 +1,8 @@
 //! HTTP: an OpenAI-compatible API over engine and harness, where each NPC of a team is a model too.
 //!
-//! `GET /health`, `GET /v1/models`, `POST /v1/chat/completions`. Knows neither terminals nor where models and teams come from: that is a
-//! [`Workplace`]. Prints nothing and reads no environment.
+//! `GET /health`, `GET /v1/models`, `POST /v1/chat/completions`.
+//! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
+//! Prints nothing and reads no environment.
 
 mod access;
 mod agents;
@@ -34,7 +35,8 @@ pub trait Workplace: Send + Sync + 'static {
     /// Where models come from.
     fn models(&self) -> &dyn ModelSource;
 
-    /// Reads the team again, since its files have changed. `None` if that can't be done; then it stays as it was.
+    /// Reads the team again, since its files have changed.
+    /// `None` if that can't be done; then it stays as it was.
     fn team(&self) -> Option<Team>;
 
     /// A sandbox for one request to `team`.
@@ -53,17 +55,24 @@ pub trait Workplace: Send + Sync + 'static {
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen. Port 0 means any that is free. Default 127.0.0.1:8080.
+    /// Where to listen.
+    /// Port 0 means any that is free.
+    /// Default 127.0.0.1:8080.
     pub address: SocketAddr,
-    /// What clients must know. Default: nothing, which is for this machine only.
+    /// What clients must know.
+    /// Default: nothing, which is for this machine only.
     pub token: Option<String>,
-    /// Requests that are worked on at a time. Default 1.
+    /// Requests that are worked on at a time.
+    /// Default 1.
     pub parallel: usize,
-    /// Requests that may wait for that; further ones are refused. Default 16.
+    /// Requests that may wait for that; further ones are refused.
+    /// Default 16.
     pub queue: usize,
-    /// Most time for a request, from its coming to the end of its answer. Default 10 min.
+    /// Most time for a request, from its coming to the end of its answer.
+    /// Default 10 min.
     pub request_time: Duration,
-    /// Most time for the head of a request, and a third of what its body may take. Default 10 s.
+    /// Most time for the head of a request, and a third of what its body may take.
+    /// Default 10 s.
     pub head_time: Duration,
 }
 
@@ -123,7 +132,9 @@ enum Stage {
 pub struct Stop(Arc<watch::Sender<Stage>>);
 
 impl Stop {
-    /// The first time, requests that run are finished and no others taken; the second time they are cancelled. True the first time.
+    /// The first time, requests that run are finished and no others taken; the second time they are
+    /// cancelled.
+    /// True the first time.
     pub fn ask(&self) -> bool {
         let mut first = false;
         self.0.send_modify(|stage| {
@@ -143,7 +154,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and loads the model that `spec` means. Nobody is answered yet.
+    /// Listens, and loads the model that `spec` means.
+    /// Nobody is answered yet.
     ///
     /// # Errors
     /// The address can't be had or would be open to everybody, or there is no such model.

@@ -68,10 +68,11 @@ pub struct Parallel {
     pub agents: usize,
     /// Tokens that they generated, all together.
     pub tokens: usize,
-    /// Tokens a second while they were at it, prompts included. Of made-up agents the median of some rounds, and the next
-    /// too.
+    /// Tokens a second while they were at it, prompts included.
+    /// Of made-up agents the median of some rounds, and the next too.
     pub tokens_per_second: f64,
-    /// Tokens a second without the prompts: what twice as long answers took more. `None` if they were not longer.
+    /// Tokens a second without the prompts: what twice as long answers took more.
+    /// `None` if they were not longer.
     pub decode_per_second: Option<f64>,
     /// Of recorded requests: tasks that were gone through, a minute.
     pub tasks_per_minute: Option<f64>,

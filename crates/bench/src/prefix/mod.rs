@@ -1,7 +1,8 @@
 //! `bench prefix`: how much of what agents send again and again is computed again.
 //!
-//! Owns the trace of three agents that share skills, and what is measured on it: hits against the ideal, the time to the first token
-//! cold, warm and after a restart, the throughput of agents that work at once, and how steadily one writes while another reads.
+//! Owns the trace of three agents that share skills, and what is measured on it: hits against the
+//! ideal, the time to the first token cold, warm and after a restart, the throughput of agents that
+//! work at once, and how steadily one writes while another reads.
 
 mod measured;
 mod requests;
@@ -27,7 +28,8 @@ const ROUNDS: usize = 5;
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the model runs. Its context and its disk tier are the measurement's own.
+    /// How the model runs.
+    /// Its context and its disk tier are the measurement's own.
     pub options: Options,
     /// The tier on disk, for the time after a restart: a folder that nobody else uses.
     pub disk: disk::Options,
@@ -45,8 +47,9 @@ pub struct Config {
     pub beside: usize,
 }
 
-/// Measures the model in `gguf`. `note` is told what is being done; `evict` makes the system forget a file's contents, and says whether
-/// it could.
+/// Measures the model in `gguf`.
+/// `note` is told what is being done; `evict` makes the system forget a file's contents, and says
+/// whether it could.
 ///
 /// # Errors
 /// The engine's.
@@ -117,8 +120,9 @@ impl Bench<'_> {
         Ok(engine)
     }
 
-    /// An engine with room for `tokens` tokens of each of `parallel` sequences; `None` if the model's context is smaller. It
-    /// has computed something, so that what only the first request pays is paid.
+    /// An engine with room for `tokens` tokens of each of `parallel` sequences; `None` if the
+    /// model's context is smaller.
+    /// It has computed something, so that what only the first request pays is paid.
     fn engine(&self, tokens: usize, parallel: usize, disk: bool) -> alara_engine::Result<Option<Engine>> {
         let options = Options {
             context: Some(tokens),
@@ -139,8 +143,8 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
-    /// Which of `requests` the model has room for at its longest, and the context that they and their answers need; `None` if
-    /// the one that a model has by itself does.
+    /// Which of `requests` the model has room for at its longest, and the context that they and
+    /// their answers need; `None` if the one that a model has by itself does.
     fn fitting(&self, requests: &[&Request]) -> alara_engine::Result<(Vec<usize>, Option<usize>)> {
         let options = |context: Option<usize>| Options { context, disk: None, ..self.config.options.clone() };
         let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
@@ -174,7 +178,8 @@ impl Bench<'_> {
             let common = |other: &Vec<u32>| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
             // The last token is always computed: its logits are wanted.
             let ideal = seen.iter().map(common).max().unwrap_or(0).min(tokens.len() - 1);
-            // What is answered is in no prompt so far: it would make hits that aren't among the ideal ones.
+            // What is answered is in no prompt so far: it would make hits that aren't among the
+            // ideal ones.
             let asked = Request { max_tokens: Some(4), answer: None, ..(*request).clone() };
             let usage = run(&engine, &asked)?;
             hits.prompt_tokens += tokens.len();
@@ -285,8 +290,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Each number of agents in turn, and that [`ROUNDS`] times: a machine's speed changes by the minute, and the same
-    /// change should meet all of them.
+    /// Each number of agents in turn, and that [`ROUNDS`] times: a machine's speed changes by the
+    /// minute, and the same change should meet all of them.
     fn parallel(&self, agents: &[usize], note: &mut dyn FnMut(&str)) -> alara_engine::Result<Vec<Parallel>> {
         let Some(&most) = agents.iter().max() else { return Ok(Vec::new()) };
         let trace = trace(self.config.words);
@@ -339,7 +344,8 @@ impl Bench<'_> {
         Ok(rows.collect())
     }
 
-    /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request after the other.
+    /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request
+    /// after the other.
     fn replay(&self, tasks: &[Vec<&Request>], agents: usize) -> alara_engine::Result<Parallel> {
         let options = Options {
             parallel: agents,
@@ -405,7 +411,8 @@ mod tests {
         Some(Gguf::open(&path).expect("it is a model"))
     }
 
-    /// Three agents that share skills get what an endless cache would give, whatever state the model has.
+    /// Three agents that share skills get what an endless cache would give, whatever state the
+    /// model has.
     #[test]
     fn a_trace_hits_what_could_be_hit() {
         let template = |name: &str| {
@@ -464,7 +471,8 @@ mod tests {
         }
     }
 
-    /// Recorded requests are worked through task by task, so many tasks at a time, and nothing is left out.
+    /// Recorded requests are worked through task by task, so many tasks at a time, and nothing is
+    /// left out.
     #[test]
     fn tasks_are_replayed() {
         let Some(gguf) = model("qwen3-exact") else { return };

@@ -1,4 +1,5 @@
-//! What `bench prefix` asks: the requests of three made-up agents that share skills, or those that agents made in a run.
+//! What `bench prefix` asks: the requests of three made-up agents that share skills, or those that
+//! agents made in a run.
 //!
 //! The made-up texts are random words of a fixed seed: what they say matters to no cache.
 
@@ -46,7 +47,8 @@ pub fn segment(name: &str, text: String) -> Segment {
     Segment { name: name.to_owned(), text }
 }
 
-/// The requests of the trace in their order: the agents take turns. What they answer is fixed, so that every model gets the same.
+/// The requests of the trace in their order: the agents take turns.
+/// What they answer is fixed, so that every model gets the same.
 pub fn trace(words: usize) -> Vec<Request> {
     let skill =
         |name: &str| segment(name, format!("# {name}\n\n{}", Text(name.as_bytes()[0].into()).words(words)));
@@ -81,8 +83,8 @@ pub struct Recorded {
     pub task: usize,
 }
 
-/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in the run of one trace; in the order in
-/// which they were answered.
+/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in
+/// the run of one trace; in the order in which they were answered.
 ///
 /// # Errors
 /// The file or one of its traces can't be read, or there is no request in them.

@@ -129,7 +129,8 @@ pub fn by_task(sources: &[Source]) -> ByTask<'_> {
 }
 
 impl<'a> Data<'a> {
-    /// Takes the runs apart. `facts` tells what is known of a model.
+    /// Takes the runs apart.
+    /// `facts` tells what is known of a model.
     ///
     /// # Errors
     /// Runs of different suites: their scores don't compare.
@@ -161,7 +162,8 @@ impl<'a> Data<'a> {
                 data.models.push((header.model.clone(), facts(&header.model)));
                 data.models.len() - 1
             });
-            // The same tasks a second time, or under other rules: runs that nobody told apart by a name.
+            // The same tasks a second time, or under other rules: runs that nobody told apart by a
+            // name.
             let other = |condition: usize| {
                 let again =
                     |end: &Finished| taken.contains(&(model, condition, header.trial, end.task.as_str()));
@@ -209,7 +211,8 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The rules of a run: runs of one condition have the same. On how many threads it ran is its machine's affair.
+/// The rules of a run: runs of one condition have the same.
+/// On how many threads it ran is its machine's affair.
 fn configuration(header: &Header) -> serde_json::Value {
     let mut engine = header.engine.clone();
     engine.as_object_mut().map(|engine| engine.remove("threads"));

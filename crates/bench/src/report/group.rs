@@ -16,7 +16,8 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The cases of `data` for which `behind` holds; attempts and verdicts in it don't choose among cases.
+    /// The cases of `data` for which `behind` holds; attempts and verdicts in it don't choose among
+    /// cases.
     pub fn of(data: &'a Data<'a>, behind: Selection) -> Self {
         let is = |case: &Case| {
             let family = &data.models[case.model].1.family;
@@ -64,8 +65,10 @@ impl<'a> Group<'a> {
         self.score().zip(self.within(1)).map(|(all, first)| (all - first) * 100.0)
     }
 
-    /// The 95 % interval of the score, Wilson's over the tasks. All cases of one task count as one: its trials are much alike, and so is
-    /// how hard it is for several models or conditions. That is cautious: the interval is never too narrow for it.
+    /// The 95 % interval of the score, Wilson's over the tasks.
+    /// All cases of one task count as one: its trials are much alike, and so is how hard it is for
+    /// several models or conditions.
+    /// That is cautious: the interval is never too narrow for it.
     pub fn interval(&self) -> Option<(f64, f64)> {
         let tasks: BTreeSet<_> = self.counted().map(|case| case.end.task.as_str()).collect();
         self.score().map(|score| wilson(score, tasks.len() as f64))

@@ -1,6 +1,7 @@
 //! A report as one HTML page that needs nothing from elsewhere, with the traces beside it.
 //!
-//! Texts of models and tasks are nobody's: all of them are escaped, and the page's policy runs no script but its own.
+//! Texts of models and tasks are nobody's: all of them are escaped, and the page's policy runs no
+//! script but its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,13 +14,15 @@ use super::{Cell, Report, Section, Selection, Table, svg, traces};
 use crate::Error;
 use crate::record::{Attempt, Finished};
 
-/// Most bytes of the page, so that any browser and mail takes it. The list of attempts is cut to that, and says so.
+/// Most bytes of the page, so that any browser and mail takes it.
+/// The list of attempts is cut to that, and says so.
 const PAGE_BYTES: usize = 5_000_000;
 /// Most characters of a reason in the list: the first of these with which all attempts have room.
 const REASON_CHARS: [usize; 3] = [200, 60, 0];
 
-/// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each conversation. Returns which pages of
-/// traces could not be made, and why.
+/// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each
+/// conversation.
+/// Returns which pages of traces could not be made, and why.
 ///
 /// # Errors
 /// The folder can't be written.
@@ -31,7 +34,8 @@ pub fn write(report: &Report, sources: &[Source], folder: &Path) -> Result<Vec<S
     Ok(problems)
 }
 
-/// The page. `places[source]` tells the page of a trace file, relative to this one.
+/// The page.
+/// `places[source]` tells the page of a trace file, relative to this one.
 fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String {
     let sections: String = report.sections.iter().map(section).collect();
     let nav: String = report
@@ -154,7 +158,8 @@ struct Row {
     json: String,
     /// Whether its reason is cut.
     cut: bool,
-    /// What is left out first, where not all have room: the attempts before the last of a case, and then the last cases, of each run alike.
+    /// What is left out first, where not all have room: the attempts before the last of a case, and
+    /// then the last cases, of each run alike.
     rank: (bool, usize),
 }
 
@@ -234,7 +239,8 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// A row for each attempt, with so many characters of its reason; for a case without any, one for the case.
+/// A row for each attempt, with so many characters of its reason; for a case without any, one for
+/// the case.
 fn rows<'a>(
     report: &Report,
     sources: &'a [Source],

@@ -19,7 +19,8 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// A table. Published numbers are in italics.
+/// A table.
+/// Published numbers are in italics.
 fn table(table: &Table) -> String {
     let mut text = String::from("\n");
     if !table.caption.is_empty() {

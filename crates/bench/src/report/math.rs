@@ -5,7 +5,8 @@ use serde::Serialize;
 /// The normal quantile of a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// Wilson's score interval at 95 % for the share `p` of `n` cases, 0 to 1. Source: Wilson 1927.
+/// Wilson's score interval at 95 % for the share `p` of `n` cases, 0 to 1.
+/// Source: Wilson 1927.
 pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {
         return (0.0, 1.0);
@@ -16,8 +17,9 @@ pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     (((middle - half) / (1.0 + zz)).max(0.0), ((middle + half) / (1.0 + zz)).min(1.0))
 }
 
-/// The chance that all of `k` trials, drawn from `trials` of which `solved` succeeded, succeed: C(s,k)/C(n,k). Source: tau-bench,
-/// arXiv 2406.12045.
+/// The chance that all of `k` trials, drawn from `trials` of which `solved` succeeded, succeed:
+/// C(s,k)/C(n,k).
+/// Source: tau-bench, arXiv 2406.12045.
 pub fn pass_hat(solved: u64, trials: u64, k: u64) -> f64 {
     (0..k).map(|i| solved.saturating_sub(i) as f64 / (trials - i) as f64).product()
 }
@@ -38,7 +40,8 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Pearson's correlation, -1 to 1; `None` with fewer than three pairs, or where one side does not vary.
+/// Pearson's correlation, -1 to 1; `None` with fewer than three pairs, or where one side does not
+/// vary.
 pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     if pairs.len() < 3 {
         return None;
@@ -62,14 +65,17 @@ pub struct Paired {
     pub b_better: usize,
     /// Mean of B less A, -1 to 1.
     pub difference: f64,
-    /// Its 95 % interval: Agresti's and Min's for paired shares, which is wide where few pairs say much, also if all say the same.
+    /// Its 95 % interval: Agresti's and Min's for paired shares, which is wide where few pairs say
+    /// much, also if all say the same.
     pub interval: (f64, f64),
-    /// Two-sided p-value of the exact sign-flip test: how often a difference this large comes by chance if A and B are alike. With one
-    /// trial that is McNemar's exact test.
+    /// Two-sided p-value of the exact sign-flip test: how often a difference this large comes by
+    /// chance if A and B are alike.
+    /// With one trial that is McNemar's exact test.
     pub p: f64,
 }
 
-/// Compares pairs of how many of `trials` trials A and B solved. `None` without pairs.
+/// Compares pairs of how many of `trials` trials A and B solved.
+/// `None` without pairs.
 pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     if pairs.is_empty() || trials == 0 {
         return None;
@@ -77,7 +83,8 @@ pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     let differences: Vec<i64> = pairs.iter().map(|(a, b)| i64::from(*b) - i64::from(*a)).collect();
     let (n, unit) = (pairs.len() as f64, f64::from(trials));
     let sum = |power: i32| differences.iter().map(|d| (*d as f64 / unit).powi(power)).sum::<f64>();
-    // Two pairs more: half of one for each side, the other even. Source: Agresti and Min 2005, doi:10.1002/sim.1781.
+    // Two pairs more: half of one for each side, the other even.
+    // Source: Agresti and Min 2005, doi:10.1002/sim.1781.
     let middle = sum(1) / (n + 2.0);
     let spread = (sum(2) + 1.0) / (n + 2.0) - middle * middle;
     let half = Z * (spread / (n + 2.0)).sqrt();
@@ -91,8 +98,8 @@ pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     })
 }
 
-/// The share of all choices of signs under which the sum is at least as far from zero as it is. Exact: the distribution of sums is
-/// built up value by value.
+/// The share of all choices of signs under which the sum is at least as far from zero as it is.
+/// Exact: the distribution of sums is built up value by value.
 fn sign_flip(differences: &[i64]) -> f64 {
     let sizes: Vec<usize> =
         differences.iter().map(|d| d.unsigned_abs() as usize).filter(|d| *d > 0).collect();

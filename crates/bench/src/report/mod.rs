@@ -1,4 +1,5 @@
-//! Reports over runs: one structure of sections, tables and figures, written as Markdown, JSON or HTML.
+//! Reports over runs: one structure of sections, tables and figures, written as Markdown, JSON or
+//! HTML.
 //!
 //! Every number knows the attempts that it was made of: a [`Selection`] of them.
 
@@ -241,7 +242,8 @@ impl Table {
     }
 }
 
-/// The runs in these files, and in the files ending in `.jsonl` of these folders, at any depth; folders of traces are left out.
+/// The runs in these files, and in the files ending in `.jsonl` of these folders, at any depth;
+/// folders of traces are left out.
 ///
 /// # Errors
 /// What can't be read, is no run, or a folder without any.
@@ -278,7 +280,8 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The report over these runs. `facts` tells what is known of a model beside them.
+/// The report over these runs.
+/// `facts` tells what is known of a model beside them.
 ///
 /// # Errors
 /// Runs of different suites.

@@ -1,4 +1,5 @@
-//! Figures as inline SVG. Colours are those of the page's style, so that they fit light and dark.
+//! Figures as inline SVG.
+//! Colours are those of the page's style, so that they fit light and dark.
 
 use super::html::{escape, query};
 use super::{Axis, Bar, Figure, Point, Selection, Series};
@@ -10,7 +11,8 @@ const VALUE: f64 = 46.0;
 /// How many colours the style has.
 const COLOURS: usize = 8;
 
-/// The figure, with a legend where it needs one. `title` is what it is called aloud.
+/// The figure, with a legend where it needs one.
+/// `title` is what it is called aloud.
 pub fn figure(figure: &Figure, title: &str) -> String {
     match figure {
         Figure::Bars { axis, bars } => barred(axis, bars, title),

@@ -7,7 +7,8 @@ use crate::run_file::tests::{attempt, finished, header};
 const HOSTILE: &str =
     "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*_[a](javascript:x)\u{202e}\n# x";
 
-/// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in two.
+/// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in
+/// two.
 fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> Source {
     let mut header = header();
     header.model = Named { name: model.into(), hash: format!("{model}-hash") };

@@ -13,10 +13,12 @@ use super::html::{escape, head};
 /// Most bytes that are shown of one text.
 const TEXT_BYTES: usize = 20_000;
 
-/// The page of a trace, by the place of its run and the name that the run has for it; relative to the report.
+/// The page of a trace, by the place of its run and the name that the run has for it; relative to
+/// the report.
 pub type Places<'a> = BTreeMap<(usize, &'a str), String>;
 
-/// Writes a page for each trace of the runs, below `folder`. Returns where they are, and what could not be read.
+/// Writes a page for each trace of the runs, below `folder`.
+/// Returns where they are, and what could not be read.
 ///
 /// # Errors
 /// A page can't be written.
@@ -30,7 +32,8 @@ pub fn write<'a>(sources: &'a [Source], folder: &Path) -> io::Result<(Places<'a>
             let key = (at, attempt.trace.as_str());
             let stem =
                 Path::new(&attempt.trace).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // A run file may come from anywhere: names of tasks are names of files, and nothing else is.
+            // A run file may come from anywhere: names of tasks are names of files, and nothing
+            // else is.
             if places.contains_key(&key) || !is_plain(&stem) || !is_beside(&attempt.trace) {
                 continue;
             }
@@ -87,7 +90,8 @@ fn page(task: &str, first: u32, lines: &[trace::Line]) -> String {
     text + "</main></body></html>\n"
 }
 
-/// What a record looks like: its class, who or what it is, and what is in it. `None` = what others tell as well.
+/// What a record looks like: its class, who or what it is, and what is in it.
+/// `None` = what others tell as well.
 fn record(record: &Record) -> Option<(&'static str, String, String)> {
     Some(match record {
         Record::Start(start) => {

@@ -10,13 +10,16 @@ use anyhow::{Context, bail};
 
 use crate::{compute, device, ui};
 
-/// Measure what guessing the next tokens is worth: tokens/s with and without drafts, on tool calls and on free text
+/// Measure what guessing the next tokens is worth: tokens/s with and without drafts, on tool calls
+/// and on free text
 ///
-/// All requests are made with and without drafts (one token a step) in turns, and the answers compared. Tool calls are the model turns of traces, as
-/// `alara run` and `alara bench tasks` write them.
+/// All requests are made with and without drafts (one token a step) in turns, and the answers
+/// compared.
+/// Tool calls are the model turns of traces, as `alara run` and `alara bench tasks` write them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Traces whose turns with tools are asked for again [default: one that was recorded with the model that ships]
+    /// Traces whose turns with tools are asked for again [default: one that was recorded with the
+    /// model that ships]
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// Model file; without it the model that ships

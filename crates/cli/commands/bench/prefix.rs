@@ -11,11 +11,13 @@ use alara_engine::chat::Format;
 
 use crate::{compute, device, ui};
 
-/// Measure the prefix cache: hits of three agents that share skills, time to the first token, throughput
+/// Measure the prefix cache: hits of three agents that share skills, time to the first token,
+/// throughput
 ///
-/// Hits are those of a trace of 60 requests, or of what agents did in a run, held against the ideal: what each prompt has in common
-/// with any earlier one. Times are told cold, with the static text in memory, and after a restart, from files that the system has in
-/// memory and that it has not.
+/// Hits are those of a trace of 60 requests, or of what agents did in a run, held against the
+/// ideal: what each prompt has in common with any earlier one.
+/// Times are told cold, with the static text in memory, and after a restart, from files that the
+/// system has in memory and that it has not.
 #[derive(clap::Args)]
 pub struct Args {
     /// Model file; without it the model that ships
@@ -24,16 +26,19 @@ pub struct Args {
     /// A chat template to use instead of the model file's, a Jinja file
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// How the model writes tool calls, for a replay of requests with tools [default: as its chat template does]
+    /// How the model writes tool calls, for a replay of requests with tools [default: as its chat
+    /// template does]
     #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
     tool_format: Option<&'static Format>,
-    /// Replay the requests of this run instead of the made-up ones: a run file of `alara bench tasks` or a trace
+    /// Replay the requests of this run instead of the made-up ones: a run file of `alara bench
+    /// tasks` or a trace
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Words of a skill in the made-up trace
     #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     words: u16,
-    /// Tokens of static text for the times to the first token, those that the model's context has room for
+    /// Tokens of static text for the times to the first token, those that the model's context has
+    /// room for
     #[arg(long, default_value = "1000,5000,15000", value_name = "N,…", value_delimiter = ',')]
     sizes: Vec<usize>,
     /// How many agents work at once: made-up ones, or on the tasks of a replay
@@ -42,7 +47,8 @@ pub struct Args {
     /// Tokens that each made-up one generates; those of a replay generate as many as were recorded
     #[arg(short, long, default_value_t = 32, value_name = "N")]
     n_gen: usize,
-    /// Tokens of a prompt that is read while another sequence writes, for the time between tokens; 0 leaves it out
+    /// Tokens of a prompt that is read while another sequence writes, for the time between tokens;
+    /// 0 leaves it out
     #[arg(long, default_value_t = 4096, value_name = "N")]
     beside: usize,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `alara bench tasks`: an agent works through a suite. The table goes to stdout, progress to stderr.
+//! `alara bench tasks`: an agent works through a suite.
+//! The table goes to stdout, progress to stderr.
 
 mod display;
 mod plan;
@@ -35,12 +36,15 @@ const INTERRUPTED: u8 = 130;
 
 /// Let an agent work through a suite of tasks, or models and conditions through a sweep
 ///
-/// Each task runs in folders of its own, behind the sandbox; after each attempt its verification decides, and what that
-/// says is the feedback for the next attempt. A sweep (a .bench file, or several --trials) writes one run file for each model, condition
-/// and trial. Exit code 0: the run came to its end, however much was solved, 2: wrong usage, 130: interrupted.
+/// Each task runs in folders of its own, behind the sandbox; after each attempt its verification
+/// decides, and what that says is the feedback for the next attempt.
+/// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
+/// trial.
+/// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite that ships]
+    /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite
+    /// that ships]
     #[arg(value_name = "SUITE")]
     suite: Option<PathBuf>,
     #[command(flatten)]
@@ -60,11 +64,12 @@ pub struct Args {
     /// Most attempts a task
     #[arg(long, default_value = "5", value_name = "N")]
     attempts: NonZeroU32,
-    /// How a further attempt begins: the conversation goes on with what the verification said; everything is as at the beginning;
-    /// or as the published study did it
+    /// How a further attempt begins: the conversation goes on with what the verification said;
+    /// everything is as at the beginning; or as the published study did it
     #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
     retry: Retry,
-    /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS
+    /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
+    /// CATEGORY=:ATTEMPTS
     #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
     policy: Vec<(String, Exception)>,
     /// Most seconds a task, for all its attempts together
@@ -76,10 +81,12 @@ pub struct Args {
     /// How daring the draws are; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
-    /// How daring the draws of later attempts are at least: the most likely mistake would only be repeated
+    /// How daring the draws of later attempts are at least: the most likely mistake would only be
+    /// repeated
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
-    /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt tells the tools, free otherwise]
+    /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt
+    /// tells the tools, free otherwise]
     #[arg(long, value_name = "free|forced|thought")]
     calls: Option<Calls>,
     /// How often all of it is repeated; trial n has the seed --seed + n - 1
@@ -94,12 +101,14 @@ pub struct Args {
     /// How many tasks run at a time
     #[arg(long, default_value = "1", value_name = "N")]
     parallel: NonZeroUsize,
-    /// Where to write the run, one JSON record a line; the traces lie beside it. Of a sweep: the folder for its files [default:
-    /// runs/DATE-TIME.jsonl, of a sweep runs/DATE-TIME]
+    /// Where to write the run, one JSON record a line; the traces lie beside it.
+    /// Of a sweep: the folder for its files [default: runs/DATE-TIME.jsonl, of a sweep
+    /// runs/DATE-TIME]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Go on with a run, or the folder of a sweep, that was interrupted; the other arguments must be the same. Of a sweep, what has
-    /// not begun yet is begun
+    /// Go on with a run, or the folder of a sweep, that was interrupted; the other arguments must
+    /// be the same.
+    /// Of a sweep, what has not begun yet is begun
     #[arg(long, value_name = "PATH", conflicts_with = "out")]
     resume: Option<PathBuf>,
     /// Print the table as one JSON object
@@ -237,7 +246,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Works through the runs, each of which has its file. Whether all came to their end.
+/// Works through the runs, each of which has its file.
+/// Whether all came to their end.
 fn work(
     args: &Args,
     suite: &Suite,

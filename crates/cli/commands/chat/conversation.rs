@@ -1,4 +1,5 @@
-//! A conversation with one NPC: its records, and what the person did beside it that the NPC has not heard of yet.
+//! A conversation with one NPC: its records, and what the person did beside it that the NPC has not
+//! heard of yet.
 
 use std::sync::Arc;
 

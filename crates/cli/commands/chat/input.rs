@@ -65,7 +65,8 @@ impl Lines {
         matches!(self, Lines::Editor(..))
     }
 
-    /// The next line. At a terminal `prompt` is shown, and `names` are completed.
+    /// The next line.
+    /// At a terminal `prompt` is shown, and `names` are completed.
     pub fn next(&mut self, prompt: &str, names: impl FnOnce() -> Names) -> anyhow::Result<Input> {
         match self {
             Lines::Editor(editor, history) => {

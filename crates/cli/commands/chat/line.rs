@@ -4,7 +4,8 @@ use alara_harness::Jinx;
 use alara_harness::jinx::{Kind, Offer};
 use serde_json::{Map, Value};
 
-/// The commands: name, arguments, what it does. All other slash commands are jinxes.
+/// The commands: name, arguments, what it does.
+/// All other slash commands are jinxes.
 pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("help", "", "what can be typed"),
     ("npcs", "", "who is in the team"),
@@ -32,7 +33,8 @@ pub enum Line<'a> {
     Command { name: &'a str, rest: &'a str },
 }
 
-/// Reads a line. A path is no command, though it begins with a slash.
+/// Reads a line.
+/// A path is no command, though it begins with a slash.
 pub fn parse(line: &str) -> Line<'_> {
     let line = line.trim();
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -45,8 +47,9 @@ pub fn parse(line: &str) -> Line<'_> {
     }
 }
 
-/// Whether more is to come before a line means something: it ends with a backslash, a fence of code is open, or a command has an open
-/// quote or bracket. In plain words quotes and brackets mean nothing: don't :(
+/// Whether more is to come before a line means something: it ends with a backslash, a fence of code
+/// is open, or a command has an open quote or bracket.
+/// In plain words quotes and brackets mean nothing: don't :(
 pub fn is_open(line: &str) -> bool {
     if line.ends_with('\\') {
         return true;
@@ -81,8 +84,8 @@ pub fn joined(line: &str) -> String {
     line.replace("\\\n", "\n")
 }
 
-/// The words of a text, with the place where each begins: separated by blanks, quotes hold together, a backslash takes the next
-/// character as it is, but within single quotes.
+/// The words of a text, with the place where each begins: separated by blanks, quotes hold
+/// together, a backslash takes the next character as it is, but within single quotes.
 ///
 /// # Errors
 /// A quote is open.
@@ -114,8 +117,11 @@ fn words(text: &str) -> Result<Vec<(usize, String)>, String> {
     }
 }
 
-/// The arguments of `jinx` in what was typed after its name. First come `name=value` of its inputs; then the others in their order. If
-/// all that it requires is one text, that is the whole rest, as it was typed: `/shell ls -l | wc`. `offer` is what may be chosen from.
+/// The arguments of `jinx` in what was typed after its name.
+/// First come `name=value` of its inputs; then the others in their order.
+/// If all that it requires is one text, that is the whole rest, as it was typed: `/shell ls -l |
+/// wc`.
+/// `offer` is what may be chosen from.
 ///
 /// # Errors
 /// What is wrong.

@@ -248,7 +248,8 @@ impl<'s> Talk<'s> {
         Ok(Next::Nothing)
     }
 
-    /// Runs a jinx for the person. The NPC that is spoken to hears of it before the next message.
+    /// Runs a jinx for the person.
+    /// The NPC that is spoken to hears of it before the next message.
     fn run(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
         let Some(jinx) = self.team.jinx(name) else {
             bail!("there is no command and no jinx /{name}\nhint: /help, /jinxes");
@@ -285,7 +286,8 @@ impl<'s> Talk<'s> {
         self.session.trace.path().map(|path| format!("; its trace is {}", path.display())).unwrap_or_default()
     }
 
-    /// Reads the team again if its files have changed. Conversations go on with what it is now.
+    /// Reads the team again if its files have changed.
+    /// Conversations go on with what it is now.
     fn reload(&mut self) {
         if !self.team.changed() {
             return;

@@ -1,4 +1,5 @@
-//! What people see of a conversation: answers on stdout as they come, and a line on stderr for each call.
+//! What people see of a conversation: answers on stdout as they come, and a line on stderr for each
+//! call.
 
 use std::io::IsTerminal;
 

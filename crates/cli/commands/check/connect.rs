@@ -1,4 +1,5 @@
-//! `alara check --connect`: what the MCP servers of a team offer. Who asks for it agrees to their start.
+//! `alara check --connect`: what the MCP servers of a team offer.
+//! Who asks for it agrees to their start.
 
 use alara_harness::permission::Answer;
 use alara_harness::scratch::Scratch;
@@ -7,7 +8,8 @@ use alara_harness::{Notice, Policy, Sandbox, Scripted, Session, Single, Team};
 use crate::progress::printable;
 use crate::ui;
 
-/// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools. Returns how many servers failed.
+/// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.
+/// Returns how many servers failed.
 pub fn run(team: &Team) -> anyhow::Result<usize> {
     let place = Scratch::claim(&std::env::temp_dir())?;
     let readable = team.directory.iter().cloned().collect();

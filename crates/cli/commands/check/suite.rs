@@ -1,4 +1,5 @@
-//! `alara check` on task suites and sweeps: what the benchmark says of them, and whether a sweep's teams and models are there.
+//! `alara check` on task suites and sweeps: what the benchmark says of them, and whether a sweep's
+//! teams and models are there.
 
 use std::path::Path;
 
@@ -22,7 +23,8 @@ pub fn problems(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     Ok(if inspect::is_suite(path) { Some(inspect::suite(path)?) } else { None })
 }
 
-/// Teams, NPCs and models that a sweep names and this machine lacks. Another one may have the models: that is no error.
+/// Teams, NPCs and models that a sweep names and this machine lacks.
+/// Another one may have the models: that is no error.
 fn around(sweep: &Sweep, source: &Source, problems: &mut Vec<Diagnostic>) {
     for condition in &sweep.conditions {
         let team = condition.team.as_deref();

@@ -7,8 +7,9 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads a record from each line of stdin and prints its answer, or `{"error": …}` for a record that has none: there are
-/// as many lines out as in, without empty ones. Lines end at `\n` only.
+/// Reads a record from each line of stdin and prints its answer, or `{"error": …}` for a record
+/// that has none: there are as many lines out as in, without empty ones.
+/// Lines end at `\n` only.
 pub fn each<R: DeserializeOwned, A: Serialize>(
     answer: impl Fn(R) -> anyhow::Result<A>,
 ) -> anyhow::Result<ExitCode> {

@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 
 /// Say which texts the grammar of a JSON schema permits, exactly as they are
 ///
-/// Reads one text a line on stdin, prints `accept` or `reject` a line. Needs no model.
+/// Reads one text a line on stdin, prints `accept` or `reject` a line.
+/// Needs no model.
 #[derive(clap::Args)]
 pub struct Args {
     /// The JSON schema
     #[arg(long, value_name = "FILE", required_unless_present = "jsonl", conflicts_with = "jsonl")]
     schema: Option<PathBuf>,
-    /// Read {"schema", "texts"} a line, print {"verdicts"}, {"refused": "…"} or {"error": "…"} a line
+    /// Read {"schema", "texts"} a line, print {"verdicts"}, {"refused": "…"} or {"error": "…"} a
+    /// line
     #[arg(long)]
     jsonl: bool,
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 /// Parse a model's output into text, reasoning and tool calls
 ///
-/// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name", "arguments"}]}; a call that is
-/// cut off has "arguments_text" instead.
+/// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name",
+/// "arguments"}]}; a call that is cut off has "arguments_text" instead.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -19,7 +19,8 @@ pub struct Args {
     /// The tools that the model had, a JSON array in OpenAI's shape; without any, nothing is a call
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// Circumstances, a JSON object: tool_choice, parallel_tool_calls, reasoning_format, generation_prompt
+    /// Circumstances, a JSON object: tool_choice, parallel_tool_calls, reasoning_format,
+    /// generation_prompt
     #[arg(long, value_name = "FILE")]
     options: Option<PathBuf>,
     /// Read {"output", "tools", "options"} a line, print the message or {"error": "…"} a line

@@ -11,13 +11,16 @@ use serde_json::{Map, Value, json};
 
 /// Render a conversation by a chat template
 ///
-/// Reads {"messages": […], "tools": […], …} on stdin; every other key becomes a variable of the template. Prints the prompt.
+/// Reads {"messages": […], "tools": […], …} on stdin; every other key becomes a variable of the
+/// template.
+/// Prints the prompt.
 #[derive(clap::Args)]
 pub struct Args {
     /// The chat template, a Jinja file
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
-    /// What the template takes for the time, for example 2026-07-01T12:00:00 [default: the local time]
+    /// What the template takes for the time, for example 2026-07-01T12:00:00 [default: the local
+    /// time]
     #[arg(long, value_name = "TIME")]
     now: Option<DateTime>,
     /// Read one conversation a line, print {"prompt": "…"} or {"error": "…"} a line
@@ -33,7 +36,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.jsonl {
         return super::jsonl::each(|record| match template.render_values(&variables(record)?, now) {
             Ok(prompt) => Ok(json!({"prompt": prompt})),
-            // The template's own words alone, so that they can be compared with those of other implementations.
+            // The template's own words alone, so that they can be compared with those of other
+            // implementations.
             Err(TemplateError::Raised { message, .. }) => Ok(json!({"error": message})),
             Err(error) => Err(error.into()),
         });
@@ -45,7 +49,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The template's variables: the record's keys, those in `kwargs`, and those in the `extra` of `kwargs`.
+/// The template's variables: the record's keys, those in `kwargs`, and those in the `extra` of
+/// `kwargs`.
 fn variables(record: Value) -> anyhow::Result<Map<String, Value>> {
     let Value::Object(mut variables) = record else { anyhow::bail!("a conversation is a JSON object") };
     anyhow::ensure!(variables.contains_key("messages"), "the conversation has no \"messages\"");

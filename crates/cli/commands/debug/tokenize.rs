@@ -18,8 +18,8 @@ pub struct Args {
     /// Begin with BOS and end with a separator or EOS, if that is the model's way
     #[arg(long)]
     bos: bool,
-    /// Read one record a line, {"text", "parse_special", "add_special"}, where the last two default to --special and
-    /// --bos, and print {"ids"} or {"error"} a line
+    /// Read one record a line, {"text", "parse_special", "add_special"}, where the last two default
+    /// to --special and --bos, and print {"ids"} or {"error"} a line
     #[arg(long)]
     jsonl: bool,
 }

@@ -27,7 +27,8 @@ pub struct Contents {
     pub bytes: u64,
     pub name: Option<String>,
     pub architecture: Option<String>,
-    /// Sizes as the metadata states them, whatever the architecture; a list where it differs by layer.
+    /// Sizes as the metadata states them, whatever the architecture; a list where it differs by
+    /// layer.
     pub sizes: Map<String, Json>,
     pub parameters: u64,
     pub tensor_count: usize,
@@ -149,8 +150,9 @@ const SIZES: [(&str, &str); 10] = [
 ];
 
 impl Contents {
-    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether they are listed, `offload` where the
-    /// model would go. An error says why not there.
+    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether
+    /// they are listed, `offload` where the model would go.
+    /// An error says why not there.
     pub fn of(
         gguf: &Gguf,
         context: Option<usize>,
@@ -211,7 +213,8 @@ impl Contents {
     }
 }
 
-/// Names of those of `entries` whose architecture is this one, or most like it, nearest size first; three at most.
+/// Names of those of `entries` whose architecture is this one, or most like it, nearest size first;
+/// three at most.
 fn nearest(entries: &[Entry], architecture: &str, parameters: u64) -> Vec<String> {
     let known = entries.iter().map(|entry| entry.architecture.as_str());
     let Some(near) = nearest::nearest(architecture, known) else { return Vec::new() };

@@ -9,7 +9,8 @@ use crate::catalog::local::{self, Local, Source};
 use crate::catalog::{Entry, Machine, entries, hub, ollama};
 use crate::ui;
 
-/// List the models that alara knows by name, and those that are on this machine: in Hugging Face's cache, and Ollama's
+/// List the models that alara knows by name, and those that are on this machine: in Hugging Face's
+/// cache, and Ollama's
 #[derive(clap::Args)]
 pub struct Args {
     /// Only what is on this machine

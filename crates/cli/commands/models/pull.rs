@@ -12,12 +12,14 @@ use crate::ui;
 
 /// Download models from Hugging Face into its cache, which other tools share
 ///
-/// A download that broke off goes on where it stopped. HF_ENDPOINT names another hub, HF_HOME or HF_HUB_CACHE the cache,
-/// HF_TOKEN an account; HF_HUB_OFFLINE=1 forbids the network.
+/// A download that broke off goes on where it stopped.
+/// HF_ENDPOINT names another hub, HF_HOME or HF_HUB_CACHE the cache, HF_TOKEN an account;
+/// HF_HUB_OFFLINE=1 forbids the network.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name of `alara models list`, or of any repository hf:OWNER/NAME (its Q4_K_M file, or what is nearest to it), hf:OWNER/NAME:Q6_K,
-    /// hf:OWNER/NAME:FILE.gguf, or the address of a file; hf.co/ serves as hf:, and so does nothing
+    /// A name of `alara models list`, or of any repository hf:OWNER/NAME (its Q4_K_M file, or what
+    /// is nearest to it), hf:OWNER/NAME:Q6_K, hf:OWNER/NAME:FILE.gguf, or the address of a file;
+    /// hf.co/ serves as hf:, and so does nothing
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }

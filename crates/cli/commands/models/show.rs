@@ -13,10 +13,12 @@ use crate::ui::{self, bytes};
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file, any part of a split one, or a name of `alara models list`; without it the model that ships
+    /// Model file, any part of a split one, or a name of `alara models list`; without it the model
+    /// that ships
     #[arg(value_name = "MODEL")]
     model: Option<String>,
-    /// Context length for which memory is told, in tokens. Default: what a run would take
+    /// Context length for which memory is told, in tokens.
+    /// Default: what a run would take
     #[arg(long, alias = "ctx", value_name = "N")]
     context: Option<usize>,
     /// How keys and values are kept, for which memory is told: f32, f16 or q8_0

@@ -1,4 +1,5 @@
-//! `alara models verify`: whether a model computes what it should, as far as that can be seen without a reference.
+//! `alara models verify`: whether a model computes what it should, as far as that can be seen
+//! without a reference.
 
 mod checks;
 
@@ -13,7 +14,8 @@ use crate::{device, ui};
 
 /// Check a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
 ///
-/// One line a check; exit code 1 if one fails. A check is skipped where the model or file has nothing that it could look at.
+/// One line a check; exit code 1 if one fails.
+/// A check is skipped where the model or file has nothing that it could look at.
 #[derive(clap::Args)]
 pub struct Args {
     /// Model file; without it the model that ships
@@ -87,7 +89,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Does all checks; `seen` hears of each when it is through. An error says that this machine is too small, or has no such device.
+/// Does all checks; `seen` hears of each when it is through.
+/// An error says that this machine is too small, or has no such device.
 fn verify(
     gguf: &Gguf,
     name: Option<&str>,

@@ -16,9 +16,12 @@ use crate::{agent, ui};
 
 /// Run a trace again without a model, and tell where it differs
 ///
-/// What the model said is taken from the trace. Today's team makes the requests, and decides what may be called. Results of tools
-/// are taken from the trace too, but for those in which a conversation was held; with --run everything runs. Times are not
-/// compared. Exit code 0: the same, 1: it differs, 2: wrong usage.
+/// What the model said is taken from the trace.
+/// Today's team makes the requests, and decides what may be called.
+/// Results of tools are taken from the trace too, but for those in which a conversation was held;
+/// with --run everything runs.
+/// Times are not compared.
+/// Exit code 0: the same, 1: it differs, 2: wrong usage.
 #[derive(clap::Args)]
 pub struct Args {
     /// An id of `alara trace list`, a part of one, or a file [default: the latest run]

@@ -8,9 +8,11 @@ use std::thread::available_parallelism;
 #[cfg(target_os = "linux")]
 const FEW: usize = 4;
 
-/// Threads that compute unless the caller says otherwise: one for each core that this process may use, fast ones and
-/// efficient ones alike, because a thread takes its next piece of work whenever it is done with the last. The second
-/// thread of a core would take turns with the first one's arithmetic, so both are used only where there are few cores.
+/// Threads that compute unless the caller says otherwise: one for each core that this process may
+/// use, fast ones and efficient ones alike, because a thread takes its next piece of work whenever
+/// it is done with the last.
+/// The second thread of a core would take turns with the first one's arithmetic, so both are used
+/// only where there are few cores.
 pub fn default_threads() -> usize {
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     #[cfg(target_os = "linux")]

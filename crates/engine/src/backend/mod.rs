@@ -1,6 +1,7 @@
 //! The verbs over which the decoder is written, and who implements them.
 //!
-//! A backend owns memory and arithmetic: it knows shapes and blocks, never architectures, tokens' texts or requests.
+//! A backend owns memory and arithmetic: it knows shapes and blocks, never architectures, tokens'
+//! texts or requests.
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
 pub mod candle;
@@ -63,7 +64,8 @@ fn not_kept() -> crate::Error {
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
-/// The verbs. Each takes and gives activations; a mistake in shapes is an error of the caller.
+/// The verbs.
+/// Each takes and gives activations; a mistake in shapes is an error of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
     type Array: std::fmt::Debug;
@@ -80,23 +82,26 @@ pub trait Backend: std::fmt::Debug {
     /// The recurrent state of one layer, in slots.
     type State: std::fmt::Debug;
 
-    /// Whether a row's result never depends on what shares its step, bit for bit: then a token that is computed beside others, as a
-    /// drafted one is, gets the logits that it would get alone.
+    /// Whether a row's result never depends on what shares its step, bit for bit: then a token that
+    /// is computed beside others, as a drafted one is, gets the logits that it would get alone.
     fn is_row_invariant(&self) -> bool {
         false
     }
 
-    /// Says which part of the model is loaded, and made room for, from now on. It matters to a backend that is made of two.
+    /// Says which part of the model is loaded, and made room for, from now on.
+    /// It matters to a backend that is made of two.
     fn begin(&self, part: Part) {
         let _ = part;
     }
 
-    /// Whether matrices of the same input had better be one: where a product costs a launch, and weights are copied anyway.
+    /// Whether matrices of the same input had better be one: where a product costs a launch, and
+    /// weights are copied anyway.
     fn joins_matrices(&self) -> bool {
         false
     }
 
-    /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where possible.
+    /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where
+    /// possible.
     /// `None` if the backend can't compute with `kind`.
     ///
     /// # Errors
@@ -115,7 +120,8 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend can't hold it.
     fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Self::Stack>>;
 
-    /// Takes `data` as a vector. `None` if the backend can't compute with `kind`.
+    /// Takes `data` as a vector.
+    /// `None` if the backend can't compute with `kind`.
     ///
     /// # Errors
     /// If the backend can't hold it.
@@ -151,12 +157,14 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
 
-    /// How long verbs with a state have copied it to where spans say so, since this was last asked; zero where nobody measures it.
+    /// How long verbs with a state have copied it to where spans say so, since this was last asked;
+    /// zero where nobody measures it.
     fn saving(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as [`Backend::load_rows`] takes it.
+    /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as
+    /// [`Backend::load_rows`] takes it.
     ///
     /// # Errors
     /// If the backend can't; so by default, and for the three verbs that follow.
@@ -192,20 +200,23 @@ pub trait Backend: std::fmt::Debug {
         Err(not_kept())
     }
 
-    /// Rows of `table` by token. `[T, D]`
+    /// Rows of `table` by token.
+    /// `[T, D]`
     ///
     /// # Errors
     /// If the backend fails; so for all verbs below.
     fn embed(&mut self, table: &Self::Matrix, tokens: &[u32]) -> Result<Self::Array>;
 
-    /// `x wᵀ` for some `w` at once. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
+    /// `x wᵀ` for some `w` at once.
+    /// `x: [T, in]`, `w: [out, in]` -> `[T, out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn matmuls<const N: usize>(&mut self, x: &Self::Array, w: [&Self::Matrix; N])
     -> Result<[Self::Array; N]>;
 
-    /// `x wᵀ`. `x: [T, in]`, `w: [out, in]` -> `[T, out]`
+    /// `x wᵀ`.
+    /// `x: [T, in]`, `w: [out, in]` -> `[T, out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -214,15 +225,16 @@ pub trait Backend: std::fmt::Debug {
         Ok(y)
     }
 
-    /// Every matrix of the stack by its own part of each row. `x: [T, count * in]`, `w: [count, out, in]` ->
-    /// `[T, count * out]`
+    /// Every matrix of the stack by its own part of each row.
+    /// `x: [T, count * in]`, `w: [count, out, in]` -> `[T, count * out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn stacked(&mut self, x: &Self::Array, w: &Self::Stack) -> Result<Self::Array>;
 
-    /// Every row by the experts that are chosen by its logits: the sum of `weight * down(activation(gate(x), up(x)))`, the best
-    /// first. `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
+    /// Every row by the experts that are chosen by its logits: the sum of `weight *
+    /// down(activation(gate(x), up(x)))`, the best first.
+    /// `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -252,26 +264,31 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn scale(&mut self, x: Self::Array, factors: &[f32]) -> Result<Self::Array>;
 
-    /// Cuts every run of `run` numbers after `at`. `x: [T, n * run]` -> `[T, n * at]`, `[T, n * (run - at)]`
+    /// Cuts every run of `run` numbers after `at`.
+    /// `x: [T, n * run]` -> `[T, n * at]`, `[T, n * (run - at)]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn split(&mut self, x: &Self::Array, run: usize, at: usize) -> Result<(Self::Array, Self::Array)>;
 
-    /// The reverse of [`Backend::split`]: runs of `a_run` numbers of `a`, each followed by one of `b_run` of `b`.
+    /// The reverse of [`Backend::split`]: runs of `a_run` numbers of `a`, each followed by one of
+    /// `b_run` of `b`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn join(&mut self, a: &Self::Array, a_run: usize, b: &Self::Array, b_run: usize) -> Result<Self::Array>;
 
-    /// RMS norm over every run of `weight.len()` numbers: whole rows, or the heads of rows. Keeps the shape.
-    /// `x * weight / sqrt(mean(x²) + epsilon)`. Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
+    /// RMS norm over every run of `weight.len()` numbers: whole rows, or the heads of rows.
+    /// Keeps the shape.
+    /// `x * weight / sqrt(mean(x²) + epsilon)`.
+    /// Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array>;
 
-    /// Takes its mean off every row. `x: [T, D]` -> `[T, D]`
+    /// Takes its mean off every row.
+    /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -293,7 +310,8 @@ pub trait Backend: std::fmt::Debug {
         Ok((sum, normed))
     }
 
-    /// Makes the cosines and sines of a step. `cos`, `sin`: `[T, rope_width / 2]`
+    /// Makes the cosines and sines of a step.
+    /// `cos`, `sin`: `[T, rope_width / 2]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -312,7 +330,8 @@ pub trait Backend: std::fmt::Debug {
         pairing: Pairing,
     ) -> Result<Self::Array>;
 
-    /// Writes the step's keys and values, if there are any, into their blocks, then attends causally to each sequence's own.
+    /// Writes the step's keys and values, if there are any, into their blocks, then attends
+    /// causally to each sequence's own.
     /// Gives `[T, H * value_width]`.
     ///
     /// # Errors
@@ -339,7 +358,9 @@ pub trait Backend: std::fmt::Debug {
         prepare_by_parts(self, heads, step, kv, shape)
     }
 
-    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that where the span says so. Gives `[T, value_heads * value_width]`.
+    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that
+    /// where the span says so.
+    /// Gives `[T, value_heads * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -352,8 +373,10 @@ pub trait Backend: std::fmt::Debug {
         shape: &DeltaShape,
     ) -> Result<Self::Array>;
 
-    /// Each sequence's rows are convolved with what is kept of the rows before, and go through the scan of Mamba-2 over what is kept of
-    /// it. `[T, heads * width]`. Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
+    /// Each sequence's rows are convolved with what is kept of the rows before, and go through the
+    /// scan of Mamba-2 over what is kept of it.
+    /// `[T, heads * width]`.
+    /// Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -366,8 +389,8 @@ pub trait Backend: std::fmt::Debug {
         shape: &ScanShape,
     ) -> Result<Self::Array>;
 
-    /// `c conv(b x)`, of each sequence's rows with what is kept of `b x` of the rows before. `bcx: [T, b | c | x]` of D each,
-    /// `taps: [D, kernel]`, the last the current row's -> `[T, D]`
+    /// `c conv(b x)`, of each sequence's rows with what is kept of `b x` of the rows before.
+    /// `bcx: [T, b | c | x]` of D each, `taps: [D, kernel]`, the last the current row's -> `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -380,7 +403,8 @@ pub trait Backend: std::fmt::Debug {
         kernel: usize,
     ) -> Result<Self::Array>;
 
-    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`. `x: [T, weight.len()]`
+    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`.
+    /// `x: [T, weight.len()]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -392,8 +416,8 @@ pub trait Backend: std::fmt::Debug {
         epsilon: f32,
     ) -> Result<Self::Array>;
 
-    /// The activation of `gate` and `up`, elementwise. `gate: [T, F]`, or `[T, 1]` for [`Activation::Sigmoid`];
-    /// `up: [T, F]`
+    /// The activation of `gate` and `up`, elementwise.
+    /// `gate: [T, F]`, or `[T, 1]` for [`Activation::Sigmoid`]; `up: [T, F]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -411,7 +435,8 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array>;
 
-    /// Waits until all that was asked for is computed, for backends that compute behind the caller's back.
+    /// Waits until all that was asked for is computed, for backends that compute behind the
+    /// caller's back.
     ///
     /// # Errors
     /// As [`Backend::embed`], of everything that was asked for.
@@ -419,9 +444,10 @@ pub trait Backend: std::fmt::Debug {
         Ok(())
     }
 
-    /// The `count` greatest finite numbers of row `row` of `x`, with their places, the greatest first and of equals the lower place:
-    /// of those whose bit is set, bit `i % 32` of `among[i / 32]` for place i. `None`: whoever wants them had better read
-    /// all; so by default.
+    /// The `count` greatest finite numbers of row `row` of `x`, with their places, the greatest
+    /// first and of equals the lower place: of those whose bit is set, bit `i % 32` of `among[i /
+    /// 32]` for place i.
+    /// `None`: whoever wants them had better read all; so by default.
     ///
     /// # Errors
     /// As [`Backend::embed`].

@@ -14,12 +14,13 @@ pub struct Queries<'a, A, V> {
     pub k: Option<&'a A>,
     /// `[T, K * value_width]`; `None` if values are in keys, or there already.
     pub v: Option<&'a A>,
-    /// An extra score per head, whose share of the softmax goes nowhere. `[H]`
+    /// An extra score per head, whose share of the softmax goes nowhere.
+    /// `[H]`
     pub sinks: Option<&'a V>,
 }
 
-/// Queries, keys and values as they come from their matrices, and what is done to them before they meet: heads of queries and keys are
-/// normed, then turned, or the other way around.
+/// Queries, keys and values as they come from their matrices, and what is done to them before they
+/// meet: heads of queries and keys are normed, then turned, or the other way around.
 #[derive(Debug)]
 pub struct Heads<'a, A, V, G> {
     /// `[T, H * E]`
@@ -30,7 +31,8 @@ pub struct Heads<'a, A, V, G> {
     pub v: A,
     /// As of [`Queries`].
     pub sinks: Option<&'a V>,
-    /// RMS norms of queries and of keys, and what they add: over each head, or over all heads together if they are as long.
+    /// RMS norms of queries and of keys, and what they add: over each head, or over all heads
+    /// together if they are as long.
     pub norms: [Option<(&'a V, f32)>; 2],
     /// Whether heads are turned first, and then normed.
     pub norms_last: bool,
@@ -92,8 +94,8 @@ pub struct StackShape {
 pub struct ExpertStacks<S, V> {
     /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
     pub gate: S,
-    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that [joins matrices](super::Backend::joins_matrices) gets
-    /// them.
+    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that [joins
+    /// matrices](super::Backend::joins_matrices) gets them.
     pub up: Option<S>,
     /// `[experts, D, F]`
     pub down: S,
@@ -125,22 +127,28 @@ impl<S, V> ExpertStacks<S, V> {
 /// What the gated delta rule reads.
 #[derive(Debug)]
 pub struct DeltaInput<'a, A> {
-    /// Before the convolution. `[T, channels]`
+    /// Before the convolution.
+    /// `[T, channels]`
     pub qkv: &'a A,
-    /// Before the sigmoid. `[T, value_heads]`
+    /// Before the sigmoid.
+    /// `[T, value_heads]`
     pub beta: &'a A,
-    /// Before the softplus. `[T, value_heads]`
+    /// Before the softplus.
+    /// `[T, value_heads]`
     pub alpha: &'a A,
 }
 
 /// The weights of the gated delta rule.
 #[derive(Debug)]
 pub struct DeltaWeights<V> {
-    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    /// The convolution; the last tap is the current row's.
+    /// `[channels, kernel]`
     pub conv: V,
-    /// Multiplies the decay's softplus; not above 0. `[value_heads]`
+    /// Multiplies the decay's softplus; not above 0.
+    /// `[value_heads]`
     pub a: V,
-    /// Added to `alpha`. `[value_heads]`
+    /// Added to `alpha`.
+    /// `[value_heads]`
     pub dt: V,
 }
 
@@ -154,24 +162,31 @@ impl<V> DeltaWeights<V> {
 /// What the scan of Mamba-2 reads.
 #[derive(Debug)]
 pub struct ScanInput<'a, A> {
-    /// Inputs, B and C, before the convolution. `[T, channels]`
+    /// Inputs, B and C, before the convolution.
+    /// `[T, channels]`
     pub xbc: &'a A,
-    /// Before the softplus. `[T, heads]`
+    /// Before the softplus.
+    /// `[T, heads]`
     pub dt: &'a A,
 }
 
 /// The weights of the scan of Mamba-2.
 #[derive(Debug)]
 pub struct ScanWeights<V> {
-    /// The convolution; the last tap is the current row's. `[channels, kernel]`
+    /// The convolution; the last tap is the current row's.
+    /// `[channels, kernel]`
     pub conv: V,
-    /// Added to what is convolved. `[channels]`
+    /// Added to what is convolved.
+    /// `[channels]`
     pub conv_bias: Option<V>,
-    /// Multiplies the step in the decay's exponent; not above 0. `[heads]`
+    /// Multiplies the step in the decay's exponent; not above 0.
+    /// `[heads]`
     pub a: V,
-    /// Multiplies the input that goes past the state. `[heads]`
+    /// Multiplies the input that goes past the state.
+    /// `[heads]`
     pub d: V,
-    /// Added to `dt`. `[heads]`
+    /// Added to `dt`.
+    /// `[heads]`
     pub dt_bias: V,
 }
 

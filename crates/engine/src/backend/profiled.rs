@@ -23,7 +23,8 @@ pub struct Spent {
     pub calls: u64,
     /// How long, in all.
     pub time: Duration,
-    /// Bytes of weights, keys, values and state that it had to read and write; activations don't count.
+    /// Bytes of weights, keys, values and state that it had to read and write; activations don't
+    /// count.
     pub bytes: u64,
     /// Multiplications and additions of weights' and activations' integers.
     pub operations: u64,
@@ -38,14 +39,16 @@ impl std::ops::AddAssign for Spent {
     }
 }
 
-/// What the machine does at most with `threads` threads and `isa`: bytes read and operations on 8-bit integers, each a
-/// second. Takes about a second and 256 MiB.
+/// What the machine does at most with `threads` threads and `isa`: bytes read and operations on
+/// 8-bit integers, each a second.
+/// Takes about a second and 256 MiB.
 pub fn limits(threads: usize, isa: Isa) -> (f64, f64) {
     let cpu = Cpu::new(isa, Threads::new(threads));
     (alara_kernels::read_bandwidth(&cpu), alara_kernels::integer_peak(&cpu))
 }
 
-/// What each operation took, by name. Clones share one record.
+/// What each operation took, by name.
+/// Clones share one record.
 #[derive(Clone, Debug, Default)]
 pub struct Profile(Arc<Mutex<BTreeMap<String, Spent>>>);
 
@@ -79,7 +82,8 @@ impl Around for Profile {
     }
 }
 
-/// Does what the native backend does, with something around every verb: by default what keeps a [`Profile`] of it.
+/// Does what the native backend does, with something around every verb: by default what keeps a
+/// [`Profile`] of it.
 #[derive(Debug)]
 pub struct Profiled<W = Profile> {
     inner: Native,

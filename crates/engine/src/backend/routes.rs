@@ -15,16 +15,19 @@ pub struct Choice<V> {
     pub router: Router,
     /// The groups of which experts are taken; `None`: they are not in groups.
     pub groups: Option<Groups>,
-    /// Added to the scores for the choice, not to the weights. `[count]`
+    /// Added to the scores for the choice, not to the weights.
+    /// `[count]`
     pub bias: Option<V>,
     /// Multiplies the weights.
     pub scale: f32,
-    /// Multiply the weights too, each that of its expert. `[count]`
+    /// Multiply the weights too, each that of its expert.
+    /// `[count]`
     pub scales: Option<V>,
 }
 
-/// Experts in equal groups, neighbours together: a row uses those of its best groups only. A group is as good as its two best experts
-/// together. Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2412.19437>.
+/// Experts in equal groups, neighbours together: a row uses those of its best groups only.
+/// A group is as good as its two best experts together.
+/// Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2412.19437>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// How many groups there are; they divide the experts.
@@ -40,7 +43,8 @@ pub struct Routes {
     pub used: usize,
     /// `[T, used]`
     pub experts: Vec<u32>,
-    /// What multiplies each expert's result. `[T, used]`
+    /// What multiplies each expert's result.
+    /// `[T, used]`
     pub weights: Vec<f32>,
     /// Whether they multiply what goes into the expert instead.
     pub weigh_input: bool,
@@ -53,8 +57,8 @@ impl<V> Choice<V> {
         Choice { count, used, router, groups, bias: bias.as_ref(), scale, scales: scales.as_ref() }
     }
 
-    /// The routes by `logits: [T, count]`, with the numbers of the bias and of the scales, or none. Of equal scores the expert with the
-    /// lower number is chosen.
+    /// The routes by `logits: [T, count]`, with the numbers of the bias and of the scales, or none.
+    /// Of equal scores the expert with the lower number is chosen.
     pub fn routes(&self, logits: &[f32], bias: &[f32], scales: &[f32]) -> Routes {
         let weigh_input = self.router.weigh_input;
         let mut routes = Routes { used: self.used, weigh_input, ..Routes::default() };
@@ -106,7 +110,8 @@ impl<V> Choice<V> {
 }
 
 impl Groups {
-    /// Leaves those of the best groups in `experts`, which are all in ascending order; they stay in it.
+    /// Leaves those of the best groups in `experts`, which are all in ascending order; they stay in
+    /// it.
     fn keep_best(self, experts: &mut Vec<u32>, rank: impl Fn(u32) -> f32) {
         let size = experts.len() / self.count;
         let score = |group: &[u32]| {
@@ -183,7 +188,8 @@ mod tests {
 
     #[test]
     fn only_the_best_groups_count() {
-        // Of pairs the second is the best together, then the last; the best expert of all is in neither.
+        // Of pairs the second is the best together, then the last; the best expert of all is in
+        // neither.
         let logits = [5.0, -9.0, 3.0, 2.5, 0.0, 1.0, 2.0, 2.4];
         let router = Router { score: Score::SoftmaxOfChosen, ..Router::default() };
         let routes = |groups, bias: &[f32]| {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Around;
 use crate::Result;
 
-/// What attention may see at once, in bytes of keys and values: a longer sequence finds no room, as on a device where scores need it.
+/// What attention may see at once, in bytes of keys and values: a longer sequence finds no room, as
+/// on a device where scores need it.
 #[derive(Clone, Debug)]
 pub struct Scarce(pub Arc<AtomicU64>);
 

@@ -1,8 +1,10 @@
-//! Two backends as one: the last blocks of a model, and what gives the logits, on a device; the rest on the host.
+//! Two backends as one: the last blocks of a model, and what gives the logits, on a device; the
+//! rest on the host.
 //!
-//! A verb runs where its weights are, or what it keeps. Activations that lie on the other side are carried over, which a step does
-//! where the blocks on the host end and where its logits are read; the table of embeddings stays on the host, which looks up a
-//! row as fast as anybody.
+//! A verb runs where its weights are, or what it keeps.
+//! Activations that lie on the other side are carried over, which a step does where the blocks on
+//! the host end and where its logits are read; the table of embeddings stays on the host, which
+//! looks up a row as fast as anybody.
 
 mod side;
 
@@ -79,7 +81,8 @@ impl<D: Backend, H: Backend> Split<D, H> {
     }
 }
 
-/// Runs a verb on the side where `$by` lies, as `$there`; the arrays named after it are carried to that side first, by reference or whole.
+/// Runs a verb on the side where `$by` lies, as `$there`; the arrays named after it are carried to
+/// that side first, by reference or whole.
 macro_rules! at {
     ($self:ident, $by:expr, $there:pat, [$($x:ident),*], [$($own:ident),*], |$backend:ident| $verb:expr) => {
         match $by {

@@ -40,7 +40,8 @@ impl std::str::FromStr for KvType {
     }
 }
 
-/// What a layer keeps of a sequence whatever its length, all zeros at its beginning: the last rows before a convolution, and matrices.
+/// What a layer keeps of a sequence whatever its length, all zeros at its beginning: the last rows
+/// before a convolution, and matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateShape {
     /// Rows, and numbers of each.
@@ -103,9 +104,11 @@ pub struct Span {
     pub blocks: Vec<u32>,
     /// The same for windowed layers; those wholly before the window may name any block.
     pub windowed: Vec<u32>,
-    /// Where the sequence's recurrent state lies. It counts as zero while `past` is 0.
+    /// Where the sequence's recurrent state lies.
+    /// It counts as zero while `past` is 0.
     pub slot: SlotId,
-    /// After how many of its rows, ascending, the recurrent state is copied to which other slot too.
+    /// After how many of its rows, ascending, the recurrent state is copied to which other slot
+    /// too.
     pub saves: Vec<(usize, SlotId)>,
 }
 
@@ -127,7 +130,8 @@ impl Span {
 /// What one forward pass computes: T tokens of S sequences, each at its own positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The tokens. `[T]`
+    /// The tokens.
+    /// `[T]`
     pub tokens: Vec<u32>,
     /// The sequences; their rows sum to T.
     pub spans: Vec<Span>,
@@ -136,7 +140,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// The position of every row. `[T]`
+    /// The position of every row.
+    /// `[T]`
     pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.spans.iter().flat_map(|span| span.past..span.past + span.rows)
     }

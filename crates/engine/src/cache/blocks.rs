@@ -15,8 +15,8 @@ pub struct Layout {
 
 /// The blocks and how many hold each of them.
 ///
-/// Who writes after all that is written in a block disturbs none of its holders, so a block is copied only if somebody else
-/// has written on in it.
+/// Who writes after all that is written in a block disturbs none of its holders, so a block is
+/// copied only if somebody else has written on in it.
 #[derive(Debug)]
 pub struct Blocks {
     layout: Layout,
@@ -29,7 +29,8 @@ pub struct Blocks {
 impl Blocks {
     /// All blocks free.
     pub fn new(layout: Layout) -> Self {
-        // Popped from the end, so that a lone sequence gets ascending neighbours, which backends read without a copy.
+        // Popped from the end, so that a lone sequence gets ascending neighbours, which backends
+        // read without a copy.
         let free = (0..layout.blocks as u32).rev().map(BlockId).collect();
         Blocks { layout, holders: vec![0; layout.blocks], written: vec![0; layout.blocks], free }
     }
@@ -44,8 +45,10 @@ impl Blocks {
         self.free.len()
     }
 
-    /// Makes room for `tokens` tokens in `table`, which are about to be written; a tail in which somebody else wrote on is
-    /// copied. Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the blocks run out.
+    /// Makes room for `tokens` tokens in `table`, which are about to be written; a tail in which
+    /// somebody else wrote on is copied.
+    /// Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the
+    /// blocks run out.
     pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
         let size = self.layout.block_tokens;
         let (missing, shared_tail) = self.lacks(table, tokens);
@@ -89,7 +92,8 @@ impl Blocks {
         (tokens.div_ceil(size).saturating_sub(table.blocks.len()), shared_tail)
     }
 
-    /// Gives up the blocks of `table` that lie wholly before token `before`, which it must have written.
+    /// Gives up the blocks of `table` that lie wholly before token `before`, which it must have
+    /// written.
     pub fn forget(&mut self, table: &mut BlockTable, before: usize) {
         let end = before.min(table.len) / self.layout.block_tokens;
         for at in table.forgotten..end {
@@ -98,7 +102,8 @@ impl Blocks {
         table.forgotten = table.forgotten.max(end);
     }
 
-    /// Takes back all but the first `tokens` tokens of `table`, of those that it wrote since it last reserved: nobody else has seen them.
+    /// Takes back all but the first `tokens` tokens of `table`, of those that it wrote since it
+    /// last reserved: nobody else has seen them.
     pub fn cut(&mut self, table: &mut BlockTable, tokens: usize) {
         let size = self.layout.block_tokens;
         self.drop_all(&table.blocks.split_off(tokens.div_ceil(size)));
@@ -139,7 +144,8 @@ impl Blocks {
 
     /// One holder less of each of `blocks`.
     pub fn drop_all(&mut self, blocks: &[BlockId]) {
-        // From the end, so that the first block is the next to be taken and neighbours stay neighbours.
+        // From the end, so that the first block is the next to be taken and neighbours stay
+        // neighbours.
         for &block in blocks.iter().rev() {
             self.drop_one(block);
         }
@@ -170,7 +176,8 @@ impl Blocks {
     }
 }
 
-/// The blocks of one sequence. Made and given up by [`Blocks`] only, which counts.
+/// The blocks of one sequence.
+/// Made and given up by [`Blocks`] only, which counts.
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockId>,
@@ -180,7 +187,8 @@ pub struct BlockTable {
 }
 
 impl BlockTable {
-    /// The blocks, in the order of the tokens. Those that were forgotten may be others' by now.
+    /// The blocks, in the order of the tokens.
+    /// Those that were forgotten may be others' by now.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -195,7 +203,8 @@ impl BlockTable {
         self.len == 0
     }
 
-    /// Says that `tokens` more are written. Room must have been reserved.
+    /// Says that `tokens` more are written.
+    /// Room must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.len += tokens;
     }
@@ -228,8 +237,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model in which each sequence is a list of its own tokens: after any operations no token that a
-        /// sequence wrote has been overwritten by another, and nothing leaks.
+        /// Against a model in which each sequence is a list of its own tokens: after any operations
+        /// no token that a sequence wrote has been overwritten by another, and nothing leaks.
         #[test]
         fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..5u8, 0..6usize, 1..9usize), 1..80)) {
             let layout = Layout { blocks: 12, block_tokens: 4 };

@@ -1,13 +1,15 @@
-//! What is given up when room is short: what saves the least time per byte and was not used for long.
+//! What is given up when room is short: what saves the least time per byte and was not used for
+//! long.
 
 use super::Cache;
 use super::tree::{Node, NodeId, Tree};
 
-/// Position at which attending to what is before a token takes about as long as all else. An estimate: for common shapes it
-/// lies between two and eight thousand.
+/// Position at which attending to what is before a token takes about as long as all else.
+/// An estimate: for common shapes it lies between two and eight thousand.
 const ATTENTION_EQUALS: f64 = 4096.0;
 
-/// Share of the blocks, and of the snapshots, that static text may hold without being asked for: a quarter.
+/// Share of the blocks, and of the snapshots, that static text may hold without being asked for: a
+/// quarter.
 const PINNED_SHARE: usize = 4;
 
 /// What computing tokens `start..end` takes, in units of the first token.
@@ -21,7 +23,8 @@ impl Tree {
         1.0 / (self.clock.saturating_sub(used) + 1) as f64
     }
 
-    /// The node whose keys and values are given up next: nothing that is kept follows it, and some of its blocks get free.
+    /// The node whose keys and values are given up next: nothing that is kept follows it, and some
+    /// of its blocks get free.
     pub fn least_node(&self, cache: &Cache) -> Option<NodeId> {
         let last = |node: &Node| node.is_kept() && !node.children.iter().any(|&id| self.node(id).is_kept());
         let held = |node: &Node| self.blocks_of_its_own(cache, node);
@@ -67,7 +70,8 @@ impl Tree {
         least(candidates)
     }
 
-    /// The end of the last snapshot on the way to `node`, without its own: from there its tokens would be computed again.
+    /// The end of the last snapshot on the way to `node`, without its own: from there its tokens
+    /// would be computed again.
     pub fn snapshot_before(&self, node: &Node) -> usize {
         let mut at = node.parent;
         while let Some(id) = at {
@@ -80,7 +84,8 @@ impl Tree {
         0
     }
 
-    /// Forgets tokens of what was evicted, the longest ago first, until there are at most `most` of them.
+    /// Forgets tokens of what was evicted, the longest ago first, until there are at most `most` of
+    /// them.
     pub fn forget_beyond(&mut self, most: usize) {
         let mut evicted: usize =
             self.nodes().filter(|(_, node)| !node.is_kept()).map(|(_, node)| node.tokens.len()).sum();

@@ -1,6 +1,7 @@
-//! The tier in the host's memory: static text whose keys and values were given up on a device, in the form in which a file would
-//! keep it. It lasts as long as the process does, so nothing in it needs to be checked; of several texts the one that was not used
-//! for the longest time goes first.
+//! The tier in the host's memory: static text whose keys and values were given up on a device, in
+//! the form in which a file would keep it.
+//! It lasts as long as the process does, so nothing in it needs to be checked; of several texts the
+//! one that was not used for the longest time goes first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,7 +61,8 @@ impl HostMemory {
         }
     }
 
-    /// Keeps a segment, at the cost of others. One that is larger than the room is not kept.
+    /// Keeps a segment, at the cost of others.
+    /// One that is larger than the room is not kept.
     pub fn put(&mut self, salt: &str, tokens: &[u32], parked: Parked) {
         let bytes = parked.bytes();
         if bytes > self.limit {

@@ -1,5 +1,6 @@
-//! What stays of sequences: blocks of keys and values, recurrent states, who holds them, and the prefixes that a later
-//! request can go on from. Pure bookkeeping; the numbers themselves lie with the backend.
+//! What stays of sequences: blocks of keys and values, recurrent states, who holds them, and the
+//! prefixes that a later request can go on from.
+//! Pure bookkeeping; the numbers themselves lie with the backend.
 
 mod blocks;
 pub mod disk;

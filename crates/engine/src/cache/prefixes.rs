@@ -6,8 +6,9 @@ use super::{BlockId, Cache, Lack, SlotId, Snapshot, Table};
 /// Tokens that a snapshot must save at least: fewer are computed again instead.
 pub const SNAPSHOT_GAIN: usize = 16;
 
-/// Tokens between points of a long prompt at which its state is kept, where there is room to spare, though nobody said that others may
-/// part from it there. A prompt that parts from it between two of them computes half as many tokens again, on average.
+/// Tokens between points of a long prompt at which its state is kept, where there is room to spare,
+/// though nobody said that others may part from it there.
+/// A prompt that parts from it between two of them computes half as many tokens again, on average.
 pub const SNAPSHOT_EVERY: usize = 512;
 
 /// Tokens of what was kept that [`Stop::Diverged`] shows.
@@ -18,8 +19,9 @@ const SHOWN: usize = 6;
 pub struct Prefix {
     /// Prompts share with those of the same salt only.
     pub salt: String,
-    /// Where others may part from it, in tokens, ascending: the ends of static segments, the start of the turn. There the state of a
-    /// model that has one is kept.
+    /// Where others may part from it, in tokens, ascending: the ends of static segments, the start
+    /// of the turn.
+    /// There the state of a model that has one is kept.
     pub boundaries: Vec<usize>,
     /// Tokens of static text that it begins with.
     pub pinned: usize,
@@ -79,7 +81,8 @@ pub struct Held {
     pub slot: Option<SlotId>,
 }
 
-/// The radix tree, as sequences see it. A hit shares blocks and moves nothing; many can hold one at once.
+/// The radix tree, as sequences see it.
+/// A hit shares blocks and moves nothing; many can hold one at once.
 #[derive(Debug, Default)]
 pub struct Prefixes {
     tree: Tree,
@@ -143,7 +146,8 @@ impl Prefixes {
         Some(rest[..rest.len().min(SHOWN)].to_vec())
     }
 
-    /// A table that holds `hit`, which must be the latest that was found, and the copy of recurrent state that the backend must do.
+    /// A table that holds `hit`, which must be the latest that was found, and the copy of recurrent
+    /// state that the backend must do.
     pub fn attach(&mut self, cache: &mut Cache, hit: &Hit) -> (Table, Option<(SlotId, SlotId)>) {
         self.tree.clock += 1;
         for &id in &hit.path {
@@ -185,7 +189,8 @@ impl Prefixes {
         self.tree.forget_beyond(cache.capacity());
     }
 
-    /// Keeps the state after the first `at` tokens, of which the latest step computed the last; `slot` has its recurrent part.
+    /// Keeps the state after the first `at` tokens, of which the latest step computed the last;
+    /// `slot` has its recurrent part.
     pub fn keep_state(
         &mut self,
         cache: &mut Cache,
@@ -238,7 +243,8 @@ impl Prefixes {
         }
     }
 
-    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have all.
+    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have
+    /// all.
     pub fn slot(&mut self, cache: &mut Cache) -> Option<SlotId> {
         loop {
             if let Some(slot) = cache.take_slot() {
@@ -258,8 +264,10 @@ impl Prefixes {
         .is_some()
     }
 
-    /// The static text that [`Prefixes::evict`] would give up next: its salt, its tokens from the beginning on, and how many of them
-    /// come before what is to be kept of it: up to where something else can be gone on from. `None` if that is no static text.
+    /// The static text that [`Prefixes::evict`] would give up next: its salt, its tokens from the
+    /// beginning on, and how many of them come before what is to be kept of it: up to where
+    /// something else can be gone on from.
+    /// `None` if that is no static text.
     pub fn leaving(&self, cache: &Cache, lack: Lack) -> Option<(String, Vec<u32>, usize)> {
         let id = match lack {
             Lack::Blocks => self.tree.least_node(cache),

@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::cache::Room;
 
-/// A cache of 32-token blocks with its prefixes, and sequences on it that write what they are told to.
+/// A cache of 32-token blocks with its prefixes, and sequences on it that write what they are told
+/// to.
 struct House {
     cache: Cache,
     prefixes: Prefixes,
@@ -225,8 +226,8 @@ fn what_saves_little_time_for_its_bytes_goes_first() {
 }
 
 proptest! {
-    /// Any mixture of prompts, running and finished sequences, boundaries and evictions: what is found is what was computed,
-    /// and nothing leaks.
+    /// Any mixture of prompts, running and finished sequences, boundaries and evictions: what is
+    /// found is what was computed, and nothing leaks.
     #[test]
     fn blocks_hold_what_was_written(
         operations in prop::collection::vec((0..7u8, 0..4u32, 1..90usize, 0..90usize), 1..80),

@@ -6,11 +6,13 @@ use super::{BlockId, BlockTable, Blocks, Layout};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotId(pub u32);
 
-/// Tokens a block of the cache holds. Smaller wastes less on tails, larger needs fewer pieces when it is read.
+/// Tokens a block of the cache holds.
+/// Smaller wastes less on tails, larger needs fewer pieces when it is read.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// Tokens before its window that a sequence keeps, so that a turn whose last tokens are rendered otherwise can still go on
-/// from them. Cost: memory for as many tokens in every windowed layer.
+/// Tokens before its window that a sequence keeps, so that a turn whose last tokens are rendered
+/// otherwise can still go on from them.
+/// Cost: memory for as many tokens in every windowed layer.
 const WINDOW_SLACK: usize = 256;
 
 /// How much the cache holds.
@@ -33,8 +35,8 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for `tokens` tokens of up to `sequences` sequences that run at once, fed by up to `step` tokens a step, and for a
-    /// snapshot of each of them and one more.
+    /// Room for `tokens` tokens of up to `sequences` sequences that run at once, fed by up to
+    /// `step` tokens a step, and for a snapshot of each of them and one more.
     pub fn new(tokens: usize, sequences: usize, step: usize, window: Option<usize>) -> Self {
         let full = layout(tokens.div_ceil(BLOCK_TOKENS));
         let room = Room { full, windowed: layout(0), slots: 0, window, sequences, context: tokens, step };
@@ -65,7 +67,8 @@ fn layout(blocks: usize) -> Layout {
     Layout { blocks: blocks.max(1), block_tokens: BLOCK_TOKENS }
 }
 
-/// What one sequence holds. Made and given up by [`Cache`] only, which counts.
+/// What one sequence holds.
+/// Made and given up by [`Cache`] only, which counts.
 #[derive(Debug, Default)]
 pub struct Table {
     full: BlockTable,
@@ -99,15 +102,17 @@ impl Table {
         self.slot.unwrap_or_default()
     }
 
-    /// Says that `tokens` more are computed. Room must have been reserved.
+    /// Says that `tokens` more are computed.
+    /// Room must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.full.advance(tokens);
         self.windowed.advance(tokens);
     }
 }
 
-/// What it takes, beside the blocks of layers that see everything, to go on from one point of a sequence: the last window of
-/// windowed layers, shared, and a copy of the recurrent state. Made and given up by [`Cache`] only.
+/// What it takes, beside the blocks of layers that see everything, to go on from one point of a
+/// sequence: the last window of windowed layers, shared, and a copy of the recurrent state.
+/// Made and given up by [`Cache`] only.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     windowed: BlockTable,
@@ -142,7 +147,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Everything free. `recurrent`: whether the model has recurrent state.
+    /// Everything free.
+    /// `recurrent`: whether the model has recurrent state.
     pub fn new(room: &Room, recurrent: bool) -> Self {
         Cache {
             full: Blocks::new(room.full),
@@ -218,8 +224,8 @@ impl Cache {
         self.slots.as_mut()?.pop()
     }
 
-    /// Whether a snapshot more would take nothing that anybody might miss: there is a free slot, and half of the blocks of windowed layers
-    /// are free.
+    /// Whether a snapshot more would take nothing that anybody might miss: there is a free slot,
+    /// and half of the blocks of windowed layers are free.
     pub fn has_spare_state(&self) -> bool {
         let windowed = self.windowed.as_ref();
         self.slots.as_ref().is_none_or(|free| !free.is_empty())
@@ -233,8 +239,8 @@ impl Cache {
         }
     }
 
-    /// Takes back all but the first `tokens` tokens of `table`, of those that were computed since room was last reserved; `slot` has the
-    /// recurrent state of that point.
+    /// Takes back all but the first `tokens` tokens of `table`, of those that were computed since
+    /// room was last reserved; `slot` has the recurrent state of that point.
     pub fn cut(&mut self, table: &mut Table, tokens: usize, slot: Option<SlotId>) {
         self.full.cut(&mut table.full, tokens);
         if let Some((blocks, _)) = &mut self.windowed {
@@ -245,8 +251,8 @@ impl Cache {
         }
     }
 
-    /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest step computed; `slot` holds the
-    /// recurrent state of that point.
+    /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest
+    /// step computed; `slot` holds the recurrent state of that point.
     pub fn snapshot(&mut self, table: &Table, at: usize, slot: Option<SlotId>) -> Snapshot {
         let windowed = match &mut self.windowed {
             Some((blocks, window)) => {
@@ -276,8 +282,9 @@ impl Cache {
         }
     }
 
-    /// Whether a snapshot that was taken after `taken` tokens serves to go on after `at`, not later. Recurrent state can't be cut
-    /// back; windows can as far as they reach.
+    /// Whether a snapshot that was taken after `taken` tokens serves to go on after `at`, not
+    /// later.
+    /// Recurrent state can't be cut back; windows can as far as they reach.
     pub fn serves(&self, snapshot: &Snapshot, taken: usize, at: usize) -> bool {
         let reaches = self.windowed.as_ref().is_none_or(|(blocks, window)| {
             blocks.first(&snapshot.windowed) <= (at + 1).saturating_sub(*window)
@@ -285,20 +292,24 @@ impl Cache {
         reaches && at <= taken && (at == taken || self.slots.is_none())
     }
 
-    /// Where a snapshot's windowed blocks and recurrent state lie, if it serves to go on after `at` tokens, where it was taken.
+    /// Where a snapshot's windowed blocks and recurrent state lie, if it serves to go on after `at`
+    /// tokens, where it was taken.
     pub fn lies<'a>(&self, snapshot: &'a Snapshot, at: usize) -> Option<(&'a [BlockId], Option<SlotId>)> {
         self.serves(snapshot, at, at).then(|| (snapshot.windowed.blocks(), snapshot.slot))
     }
 
-    /// The first token that a window still sees after `at` tokens, or an earlier one in the same block; `None` without windows.
+    /// The first token that a window still sees after `at` tokens, or an earlier one in the same
+    /// block; `None` without windows.
     pub fn seen(&self, at: usize) -> Option<usize> {
         let (blocks, window) = self.windowed.as_ref()?;
         let size = blocks.layout().block_tokens;
         Some((at + 1).saturating_sub(*window) / size * size)
     }
 
-    /// A table that goes on after `tokens` tokens, which lie in `blocks`, and the copy of recurrent state that the backend must do.
-    /// It holds what it needs of `snapshot`. `None` if it takes a slot and none is free.
+    /// A table that goes on after `tokens` tokens, which lie in `blocks`, and the copy of recurrent
+    /// state that the backend must do.
+    /// It holds what it needs of `snapshot`.
+    /// `None` if it takes a slot and none is free.
     pub fn resume(
         &mut self,
         blocks: Vec<BlockId>,

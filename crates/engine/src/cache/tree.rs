@@ -1,8 +1,10 @@
 //! The radix tree over tokens: what was computed, by the tokens that it was computed from.
 //!
-//! A node is a run of tokens with the blocks in which their keys and values lie; its first block may hold the last tokens of
-//! its parent too, as that of a sequence that parted there. Below a root all sequences of one tenant begin. What was evicted
-//! keeps its tokens for a while, so that a miss can be explained. Structure only: what is worth keeping is said in `eviction`.
+//! A node is a run of tokens with the blocks in which their keys and values lie; its first block
+//! may hold the last tokens of its parent too, as that of a sequence that parted there.
+//! Below a root all sequences of one tenant begin.
+//! What was evicted keeps its tokens for a while, so that a miss can be explained.
+//! Structure only: what is worth keeping is said in `eviction`.
 
 use std::collections::HashMap;
 
@@ -123,7 +125,8 @@ impl Tree {
         self.node(of).children.iter().copied().find(|&child| self.node(child).tokens[0] == first)
     }
 
-    /// Holds what `table` has of `tokens`. Nothing is held twice.
+    /// Holds what `table` has of `tokens`.
+    /// Nothing is held twice.
     pub fn extend(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], table: &Table) {
         let tokens = &tokens[..tokens.len().min(table.len())];
         if tokens.is_empty() {
@@ -172,14 +175,16 @@ impl Tree {
         self.node_mut(last).children.push(id);
     }
 
-    /// The node that ends after `at` of `tokens`, cut there if need be. `None` if the tree does not know as many.
+    /// The node that ends after `at` of `tokens`, cut there if need be.
+    /// `None` if the tree does not know as many.
     pub fn cut(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], at: usize) -> Option<NodeId> {
         let walk = self.walk(salt, tokens.get(..at)?);
         let last = *walk.path.last().filter(|_| walk.len == at)?;
         Some(if self.node(last).end() > at { self.split(cache, last, at) } else { last })
     }
 
-    /// Cuts a node after `at` tokens, counted from the root. Gives the new node, its first part.
+    /// Cuts a node after `at` tokens, counted from the root.
+    /// Gives the new node, its first part.
     fn split(&mut self, cache: &mut Cache, id: NodeId, at: usize) -> NodeId {
         let size = cache.layout().block_tokens;
         let node = self.node_mut(id);
@@ -220,7 +225,8 @@ impl Tree {
         blocks
     }
 
-    /// Gives up the keys and values of a node, and its snapshot. Nothing that is kept may follow it.
+    /// Gives up the keys and values of a node, and its snapshot.
+    /// Nothing that is kept may follow it.
     pub fn evict(&mut self, cache: &mut Cache, id: NodeId) {
         let node = self.node_mut(id);
         let (blocks, snapshot) = (node.blocks.take(), node.snapshot.take());

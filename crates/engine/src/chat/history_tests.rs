@@ -1,5 +1,5 @@
-//! What a model generates stands in the next prompt as it was generated, so that its tokens are used again: for each family,
-//! the rendered history begins with the prompt and the generated text.
+//! What a model generates stands in the next prompt as it was generated, so that its tokens are
+//! used again: for each family, the rendered history begins with the prompt and the generated text.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
 //! JSON as Python prints it.
 //!
-//! Chat templates were written for Python's `json.dumps`, and the prompts that models were trained on have its
-//! separators and its numbers. Prompts and generated calls use the same printer, so that they can be compared byte by
-//! byte. Knows nothing of templates or calls.
+//! Chat templates were written for Python's `json.dumps`, and the prompts that models were trained
+//! on have its separators and its numbers.
+//! Prompts and generated calls use the same printer, so that they can be compared byte by byte.
+//! Knows nothing of templates or calls.
 
 use std::io::{self, Write};
 
@@ -33,7 +34,8 @@ pub(crate) fn dumps(value: &impl Serialize) -> serde_json::Result<String> {
     dumps_styled(value, &Style::default())
 }
 
-/// `value` in the given style. Fails on map keys that are not strings and on values that JSON doesn't have.
+/// `value` in the given style.
+/// Fails on map keys that are not strings and on values that JSON doesn't have.
 pub(crate) fn dumps_styled(value: &impl Serialize, style: &Style) -> serde_json::Result<String> {
     let mut text = Vec::new();
     let printer = Printer { style, level: 0, has_items: false };
@@ -143,8 +145,8 @@ impl Formatter for Printer<'_> {
     }
 }
 
-/// Python's `repr` of a float: the shortest digits that read back the same, with an exponent of at least two digits
-/// below 1e-4 and from 1e16 on.
+/// Python's `repr` of a float: the shortest digits that read back the same, with an exponent of at
+/// least two digits below 1e-4 and from 1e16 on.
 pub(crate) fn float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (Some((digits, exponent)), true) = (scientific.split_once('e'), value.is_finite()) else {

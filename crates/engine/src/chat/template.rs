@@ -1,6 +1,7 @@
 //! Chat templates: Jinja as Hugging Face's `apply_chat_template` sets it up, on minijinja.
 //!
-//! Owns how a conversation becomes one string. Knows nothing of tokens but the texts that must not be forged.
+//! Owns how a conversation becomes one string.
+//! Knows nothing of tokens but the texts that must not be forged.
 
 mod environment;
 mod example;
@@ -61,7 +62,8 @@ pub enum TemplateError {
     /// There is no thread to compile or render on, or minijinja panicked.
     #[error("the chat template can't be carried out: {0}")]
     Thread(#[from] std::io::Error),
-    /// The conversation uses every private-use character there is, so that control tokens in it can't be made harmless.
+    /// The conversation uses every private-use character there is, so that control tokens in it
+    /// can't be made harmless.
     #[error("the conversation leaves no private-use character free to stand in for control token {token}")]
     NoStandIn {
         /// Text of the control token.
@@ -91,10 +93,12 @@ pub enum TemplateError {
 /// A prompt, rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// The whole prompt. Texts of control tokens in it come from the template.
+    /// The whole prompt.
+    /// Texts of control tokens in it come from the template.
     pub text: String,
-    /// Private-use characters in `text` and the plain text that each stands for: a text that reads like a control
-    /// token and came from the conversation. The tokenizer puts it back as ordinary text.
+    /// Private-use characters in `text` and the plain text that each stands for: a text that reads
+    /// like a control token and came from the conversation.
+    /// The tokenizer puts it back as ordinary text.
     pub stand_ins: Vec<(char, String)>,
     /// The end of `text` that only asks for the answer, for example `<|im_start|>assistant\n`.
     pub generation_prompt: String,
@@ -125,7 +129,8 @@ const NAME: &str = "chat";
 const SHOWN: usize = 60;
 
 impl ChatTemplate {
-    /// Compiles `source`; `bos` and `eos` are the texts of the model's tokens of these names, or empty.
+    /// Compiles `source`; `bos` and `eos` are the texts of the model's tokens of these names, or
+    /// empty.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`] if the source is not valid Jinja.
@@ -176,8 +181,8 @@ impl ChatTemplate {
         self.tool_use.as_deref().filter(|_| !request.tools.is_empty()).unwrap_or(self)
     }
 
-    /// The same template for a model that writes calls in `format`, which matters where the template prints none, and where
-    /// the format is one that has to be described.
+    /// The same template for a model that writes calls in `format`, which matters where the
+    /// template prints none, and where the format is one that has to be described.
     #[must_use]
     pub fn with_calls(self, format: &'static Format) -> Self {
         let dialect = self.dialect.without(format.described());
@@ -185,8 +190,8 @@ impl ChatTemplate {
         ChatTemplate { calls: Some(format), dialect, tool_use, ..self }
     }
 
-    /// How the models that the template is written for write calls: in the house format if it prints neither tools nor calls;
-    /// `None` if it prints some in a way that we don't know.
+    /// How the models that the template is written for write calls: in the house format if it
+    /// prints neither tools nor calls; `None` if it prints some in a way that we don't know.
     pub fn format(&self) -> Option<&'static Format> {
         if let Some(template) = &self.tool_use {
             return template.format();
@@ -200,9 +205,10 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders a conversation given as JSON: `variables` holds `messages`, `tools` and whatever else the template
-    /// shall see, exactly as it shall see it. `tools` and `documents` default to null, `bos_token` and `eos_token` to the
-    /// model's. `now` is what `strftime_now` prints.
+    /// Renders a conversation given as JSON: `variables` holds `messages`, `tools` and whatever
+    /// else the template shall see, exactly as it shall see it.
+    /// `tools` and `documents` default to null, `bos_token` and `eos_token` to the model's.
+    /// `now` is what `strftime_now` prints.
     ///
     /// # Errors
     /// [`TemplateError::Raised`] and [`TemplateError::Render`].
@@ -232,10 +238,12 @@ impl ChatTemplate {
         })?
     }
 
-    /// Renders the prompt for a request. `control` are the texts of the model's control tokens.
+    /// Renders the prompt for a request.
+    /// `control` are the texts of the model's control tokens.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render_values`], [`TemplateError::NoStandIn`], and [`TemplateError::Lost`].
+    /// As [`ChatTemplate::render_values`], [`TemplateError::NoStandIn`], and
+    /// [`TemplateError::Lost`].
     pub fn render(
         &self,
         request: &Request,

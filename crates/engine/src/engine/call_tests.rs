@@ -1,5 +1,6 @@
-//! Calls that a model with random weights makes at a high temperature, in every format and for fifty sets of tools: all of
-//! them parse, name a permitted tool and are valid for its schema, which an independent validator says.
+//! Calls that a model with random weights makes at a high temperature, in every format and for
+//! fifty sets of tools: all of them parse, name a permitted tool and are valid for its schema,
+//! which an independent validator says.
 //!
 //! `ALARA_CALLS=10000` sets how many turns are generated; by default a thousand.
 
@@ -183,7 +184,8 @@ fn every_call_of_a_random_model_is_valid() {
     assert!(all.complete * 10 >= wanted * 8, "too few turns got to their end");
 }
 
-/// As an agent asks for it that must act: a string in a call ends, so does a number, and so does every turn, by a valid call.
+/// As an agent asks for it that must act: a string in a call ends, so does a number, and so does
+/// every turn, by a valid call.
 #[test]
 fn forced_turns_of_a_random_model_are_never_cut_off() {
     let gguf = model();

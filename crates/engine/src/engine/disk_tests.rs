@@ -105,7 +105,8 @@ fn a_budget_of_bytes_bounds_what_one_sequence_may_have() {
     assert!(prompt + turn.usage.completion_tokens <= 128, "{:?}", turn.usage);
 }
 
-/// Serves many requests and prints how memory grew; does nothing unless it is started by the test that reads that.
+/// Serves many requests and prints how memory grew; does nothing unless it is started by the test
+/// that reads that.
 #[test]
 fn serves_many_requests() {
     let Some(path) = std::env::var_os("ALARA_TEST_SERVES") else { return };

@@ -1,4 +1,5 @@
-//! Whether tokens are guessed or not, greedily or sampled, free or under a grammar: the answers are the same.
+//! Whether tokens are guessed or not, greedily or sampled, free or under a grammar: the answers are
+//! the same.
 
 use std::path::Path;
 
@@ -87,7 +88,8 @@ fn tool() -> Tool {
     }
 }
 
-/// A turn of the kind that `at` says: free or a call, greedy or sampled; and some of the words of the prompt come again.
+/// A turn of the kind that `at` says: free or a call, greedy or sampled; and some of the words of
+/// the prompt come again.
 fn request(at: usize, tokens: usize) -> Request {
     let words = ["house", "reading because", "the kitchen", "if x return", "about a house"];
     let text = [words[at % 5], words[at / 5 % 5], words[at % 5], words[at / 25 % 5]].join(" ");
@@ -142,7 +144,8 @@ fn answers_are_the_same_with_and_without_drafts() {
     assert!(0 < drafts.accepted && drafts.accepted < drafts.drafted, "{drafts:?}");
 }
 
-/// Whoever leaves in the middle, or is cut off by a limit, leaves nothing of its guesses behind for who comes next.
+/// Whoever leaves in the middle, or is cut off by a limit, leaves nothing of its guesses behind for
+/// who comes next.
 #[test]
 fn what_follows_a_turn_with_drafts_is_the_same() {
     for case in ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"] {

@@ -71,8 +71,8 @@ fn a_full_device_fails_who_is_in_the_step_and_serves_who_comes_after() {
     }
 }
 
-/// The memory runs out while a turn is under way, after some of its tokens: what it had computed is kept, and nothing of the step that
-/// failed.
+/// The memory runs out while a turn is under way, after some of its tokens: what it had computed is
+/// kept, and nothing of the step that failed.
 #[test]
 fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
     for case in ["qwen3-exact", "qwen35moe-fused-gate-up-exact"] {

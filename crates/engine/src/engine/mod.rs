@@ -1,4 +1,5 @@
-//! The face of the engine: load a model, generate turns. One thread owns the model and serves all requests together.
+//! The face of the engine: load a model, generate turns.
+//! One thread owns the model and serves all requests together.
 
 mod segments;
 mod serve;
@@ -45,7 +46,8 @@ use segments::{Renderer, Segments};
 use serve::start;
 pub use template::{Chosen, chat_template};
 
-/// Most tokens that one forward pass computes. More makes prompts slightly faster and other sequences wait longer.
+/// Most tokens that one forward pass computes.
+/// More makes prompts slightly faster and other sequences wait longer.
 pub(crate) const STEP_TOKENS: usize = 512;
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
@@ -57,43 +59,59 @@ const HOST_BYTES: u64 = 1 << 30;
 /// How to run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most tokens of a sequence. Default: what the model was trained for, at most 16384. Cost: memory for keys and
-    /// values, as it is used.
+    /// Most tokens of a sequence.
+    /// Default: what the model was trained for, at most 16384.
+    /// Cost: memory for keys and values, as it is used.
     pub context: Option<usize>,
-    /// How many sequences of full length the KV cache has room for. Default 1; shorter ones share the room.
+    /// How many sequences of full length the KV cache has room for.
+    /// Default 1; shorter ones share the room.
     pub parallel: usize,
-    /// Most bytes for keys and values: fewer than `context` and `parallel` call for make sequences wait for each other, and bound the
-    /// longest one. Default: as they call for.
+    /// Most bytes for keys and values: fewer than `context` and `parallel` call for make sequences
+    /// wait for each other, and bound the longest one.
+    /// Default: as they call for.
     pub kv_bytes: Option<u64>,
-    /// How keys and values are kept. Default f16.
+    /// How keys and values are kept.
+    /// Default f16.
     pub kv: KvType,
     /// The tool-call format, instead of the one that the chat template shows.
     pub tool_format: Option<&'static Format>,
-    /// Bytes for snapshots of recurrent and windowed state, without which such models can't go on from where prompts part. Default
-    /// 512 MiB, and never fewer than four snapshots.
+    /// Bytes for snapshots of recurrent and windowed state, without which such models can't go on
+    /// from where prompts part.
+    /// Default 512 MiB, and never fewer than four snapshots.
     pub snapshot_bytes: u64,
-    /// Who computes: which device, and how much of the model is there. Default: the CPU.
+    /// Who computes: which device, and how much of the model is there.
+    /// Default: the CPU.
     pub offload: Offload,
-    /// Bytes of the host's memory for static text that is given up on a GPU for want of room. Default 1 GiB; without a GPU none.
+    /// Bytes of the host's memory for static text that is given up on a GPU for want of room.
+    /// Default 1 GiB; without a GPU none.
     pub host_bytes: u64,
-    /// Threads that compute on the CPU. Default: one a core, two where there are fewer than four.
+    /// Threads that compute on the CPU.
+    /// Default: one a core, two where there are fewer than four.
     pub threads: usize,
-    /// With which instructions. Default: the best that the CPU has.
+    /// With which instructions.
+    /// Default: the best that the CPU has.
     pub isa: Isa,
     /// Source of a chat template that is used instead of the file's.
     pub chat_template: Option<String>,
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
-    /// Whether a step computes several tokens of a sequence: those that the grammar forces, and those that are guessed from what the
-    /// conversation says, which are verified so. The same answers, sooner. Default true. Guesses are for the CPU only,
-    /// which gives a token the same logits whatever is computed beside it.
+    /// Whether a step computes several tokens of a sequence: those that the grammar forces, and
+    /// those that are guessed from what the conversation says, which are verified so.
+    /// The same answers, sooner.
+    /// Default true.
+    /// Guesses are for the CPU only, which gives a token the same logits whatever is computed
+    /// beside it.
     pub drafts: bool,
-    /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps have few rows. Default true. Who
-    /// waits for whole answers only, as a benchmark does, gets them sooner without.
+    /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps
+    /// have few rows.
+    /// Default true.
+    /// Who waits for whole answers only, as a benchmark does, gets them sooner without.
     pub steady: bool,
-    /// Keeps static text on disk too, so that a later run need not compute it again. `None`, the default: not.
+    /// Keeps static text on disk too, so that a later run need not compute it again.
+    /// `None`, the default: not.
     pub disk: Option<disk::Options>,
-    /// Bytes that the model may take: one that needs more is refused before it is loaded. `None`, the default: not checked.
+    /// Bytes that the model may take: one that needs more is refused before it is loaded.
+    /// `None`, the default: not checked.
     pub memory: Option<u64>,
 }
 
@@ -153,8 +171,8 @@ impl Engine {
     /// Loads the model in `gguf`.
     ///
     /// # Errors
-    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or if the model needs more
-    /// memory than it may take.
+    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or
+    /// if the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         Self::load_by(gguf, options, |start, ground| {
             let Options { threads, isa, host_bytes, .. } = *start.options;
@@ -224,8 +242,9 @@ impl Engine {
         })
     }
 
-    /// Returns when what [`load`](Self::load) left to other threads is done. Requests wait for it only where they need it;
-    /// whoever takes times should, or it takes part of the processor.
+    /// Returns when what [`load`](Self::load) left to other threads is done.
+    /// Requests wait for it only where they need it; whoever takes times should, or it takes part
+    /// of the processor.
     pub fn settle(&self) {
         self.grammar.prepare();
     }
@@ -233,7 +252,8 @@ impl Engine {
     /// What the model in `gguf` takes of the host when it is loaded with these options.
     ///
     /// # Errors
-    /// As [`Footprint::of`], [`Error::OutOfMemory`] if that is more than it may take, and what stands against the device.
+    /// As [`Footprint::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
+    /// stands against the device.
     pub fn footprint(gguf: &Gguf, options: &Options) -> Result<Footprint> {
         let architecture = Architecture::of(gguf)?;
         let (context, room) = room(gguf, &architecture, options)?;
@@ -255,7 +275,8 @@ impl Engine {
         self.template_note.as_deref()
     }
 
-    /// What a person should know about the vocabulary: special tokens that the file names and it doesn't have.
+    /// What a person should know about the vocabulary: special tokens that the file names and it
+    /// doesn't have.
     pub fn tokenizer_note(&self) -> Option<&str> {
         self.tokenizer.note()
     }
@@ -265,7 +286,8 @@ impl Engine {
         self.placement_note.as_deref()
     }
 
-    /// How tokens are drawn where nobody says otherwise: as the file recommends (`general.sampling.*`).
+    /// How tokens are drawn where nobody says otherwise: as the file recommends
+    /// (`general.sampling.*`).
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
@@ -284,7 +306,8 @@ impl Engine {
         Ok(tokens)
     }
 
-    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that come after it; none if it brings none.
+    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that
+    /// come after it; none if it brings none.
     ///
     /// # Errors
     /// As [`Engine::prompt_tokens`].
@@ -312,11 +335,12 @@ impl Engine {
         request
     }
 
-    /// Starts to generate the turn that `request` asks for. Dropping the events cancels it.
+    /// Starts to generate the turn that `request` asks for.
+    /// Dropping the events cancels it.
     ///
     /// # Errors
-    /// Before anything is generated: if the request contradicts itself, the template refuses it, a tool's schema can't
-    /// be honoured, or the prompt does not fit the context.
+    /// Before anything is generated: if the request contradicts itself, the template refuses it, a
+    /// tool's schema can't be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
         if !request.tools.is_empty() {
@@ -430,7 +454,8 @@ impl Drop for Engine {
     }
 }
 
-/// The events of one turn, as they happen. After an error, or after `Done`, there are no more.
+/// The events of one turn, as they happen.
+/// After an error, or after `Done`, there are no more.
 #[derive(Debug)]
 pub struct Events {
     receiver: mpsc::Receiver<Result<Event>>,
@@ -481,8 +506,9 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the device's. Says too whether rows don't
-    /// depend on what shares their step.
+    /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the
+    /// device's.
+    /// Says too whether rows don't depend on what shares their step.
     fn on<B>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
     where
         B: Backend + Send + 'static,
@@ -521,9 +547,10 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
     Ok((context, room))
 }
 
-/// Everything that keys and values depend on beside the tokens that they are of. Where a row's numbers don't depend on what shares its
-/// step, what is kept gives the same bits as a fresh computation, which no file from a device may change: so there are two sorts of
-/// files, of the CPU and of everything else, whose numbers agree within rounding.
+/// Everything that keys and values depend on beside the tokens that they are of.
+/// Where a row's numbers don't depend on what shares its step, what is kept gives the same bits as
+/// a fresh computation, which no file from a device may change: so there are two sorts of files, of
+/// the CPU and of everything else, whose numbers agree within rounding.
 fn fingerprint(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -531,8 +558,8 @@ fn fingerprint(
     kv: KvType,
     (invariant, is_long): (bool, bool),
 ) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is in the architecture file; which
-    // rotation is taken may depend on how long sequences may be.
+    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is
+    // in the architecture file; which rotation is taken may depend on how long sequences may be.
     let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }

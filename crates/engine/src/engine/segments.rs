@@ -1,9 +1,11 @@
 //! Where the static segments of a prompt end, in tokens.
 //!
-//! A template renders one string, and a tokenizer joins what stands side by side, so no piece of text has tokens of its own. A
-//! boundary is the last token that is the same whatever follows: the static part is rendered before two different tails, and
-//! what both begin with does not depend on them. What is left over joins what comes next. Owns what was found, since it is the same
-//! for all requests of an agent.
+//! A template renders one string, and a tokenizer joins what stands side by side, so no piece of
+//! text has tokens of its own.
+//! A boundary is the last token that is the same whatever follows: the static part is rendered
+//! before two different tails, and what both begin with does not depend on them.
+//! What is left over joins what comes next.
+//! Owns what was found, since it is the same for all requests of an agent.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -62,7 +64,8 @@ impl Renderer<'_> {
         Ok((prompt, tokens))
     }
 
-    /// The tokens of `answer` to `request`, whose own are `tokens`, as they stand in the prompts that come after it.
+    /// The tokens of `answer` to `request`, whose own are `tokens`, as they stand in the prompts
+    /// that come after it.
     ///
     /// # Errors
     /// As [`Renderer::prompt`].
@@ -82,8 +85,8 @@ impl Renderer<'_> {
 }
 
 impl Segments {
-    /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each static segment, after the tools, and
-    /// where the turn begins.
+    /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each
+    /// static segment, after the tools, and where the turn begins.
     pub fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
         for end in self.ends(by, request, tokens) {

@@ -69,7 +69,8 @@ fn place(by: Renderer, request: &Request) -> Option<(Vec<u32>, Prefix)> {
     Some((tokens, prefix))
 }
 
-/// Templates that print static text where it moves with the conversation: the tools, or all of it, before the last question.
+/// Templates that print static text where it moves with the conversation: the tools, or all of it,
+/// before the last question.
 const MOVING: [&str; 3] =
     ["Mistral-Small-3.2-24B-Instruct-2506", "mistral-small", "mistralai-Mistral-Nemo-Instruct-2407"];
 
@@ -93,7 +94,8 @@ fn ids_of_segments_never_depend_on_what_follows() {
             };
             let pinned = |tokens: &[u32], prefix: &Prefix| tokenizer.decode(&tokens[..prefix.pinned], true);
             for (other, its) in &placed {
-                // Conversations that are rendered otherwise from the beginning have less in common, but never other ids.
+                // Conversations that are rendered otherwise from the beginning have less in common,
+                // but never other ids.
                 let both = its.pinned.min(prefix.pinned);
                 assert_eq!(tokens[..both], other[..both], "{name} {vocabulary}");
                 let text = pinned(other, its);
@@ -112,7 +114,8 @@ fn ids_of_segments_never_depend_on_what_follows() {
                 prefix.boundaries.iter().copied().filter(|end| *end <= shared).collect()
             };
             assert_eq!(ends(prefix), ends(&its), "{name} {vocabulary}");
-            // Of the segment that both have, all but what its last letters may join is before its end.
+            // Of the segment that both have, all but what its last letters may join is before its
+            // end.
             let before = ends(prefix).last().copied().unwrap_or(0);
             assert!(
                 tokenizer.decode(&tokens[..before], true).contains("carefully, and then"),

@@ -1,4 +1,5 @@
-//! The thread that owns a model: it takes requests in, steps all that run together, and writes what the disk is to keep meanwhile.
+//! The thread that owns a model: it takes requests in, steps all that run together, and writes what
+//! the disk is to keep meanwhile.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -26,8 +27,9 @@ where
 /// How often a disk that is slower than the model is asked whether it takes more.
 const DISK_BEAT: Duration = Duration::from_millis(5);
 
-/// The next request. Until it comes, what is queued for the disk is written; `None` once nobody can send one and all is written, or
-/// took too long.
+/// The next request.
+/// Until it comes, what is queued for the disk is written; `None` once nobody can send one and all
+/// is written, or took too long.
 fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Option<Sequence> {
     let mut ended = None;
     loop {

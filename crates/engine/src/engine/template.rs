@@ -1,6 +1,8 @@
-//! Which chat template a model file uses: the one that was given, else its own, else the one of its family.
+//! Which chat template a model file uses: the one that was given, else its own, else the one of its
+//! family.
 //!
-//! A file may have several, by name. As in Hugging Face's `get_chat_template`, `tool_use` serves requests that have tools, and the
+//! A file may have several, by name.
+//! As in Hugging Face's `get_chat_template`, `tool_use` serves requests that have tools, and the
 //! default one all others.
 
 use crate::chat::{ChatTemplate, Family, TemplateError, Traits};
@@ -22,12 +24,14 @@ pub struct Chosen {
     pub note: Option<String>,
 }
 
-/// The chat template of the model in `gguf`: `given`, a template's source, wins over the file's own, and that over the
-/// built-in one of the model's family, which serves files without a template or with one that can't be compiled. A template of
-/// white space is none.
+/// The chat template of the model in `gguf`: `given`, a template's source, wins over the file's
+/// own, and that over the built-in one of the model's family, which serves files without a template
+/// or with one that can't be compiled.
+/// A template of white space is none.
 ///
 /// # Errors
-/// If the given template can't be compiled, or the file's can't be used and its family is not known.
+/// If the given template can't be compiled, or the file's can't be used and its family is not
+/// known.
 pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) -> Result<Chosen> {
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
     let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));

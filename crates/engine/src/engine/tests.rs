@@ -170,7 +170,8 @@ fn a_miss_is_explained() {
     assert!(turn(&engine, &another).usage.cached_tokens > 0);
 }
 
-/// Whatever state a model has: the static text of an agent is computed once, also for those who ask at the same time.
+/// Whatever state a model has: the static text of an agent is computed once, also for those who ask
+/// at the same time.
 #[test]
 fn the_same_skills_and_a_new_question_hit() {
     for case in ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"] {
@@ -248,7 +249,8 @@ fn a_random_model_calls_only_permitted_tools_with_valid_arguments() {
     }
 }
 
-/// A model whose template prints no tools gets them in its system text, and calls them all the same.
+/// A model whose template prints no tools gets them in its system text, and calls them all the
+/// same.
 #[test]
 fn a_model_without_native_calls_calls_in_the_house_format() {
     let source = "{% for m in messages %}{{ m.content }}\n{% endfor %}";

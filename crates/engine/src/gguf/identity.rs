@@ -8,9 +8,11 @@ use super::Gguf;
 const SAMPLE: usize = 2048;
 
 impl Gguf {
-    /// Tells the model from any other: a hash of sizes, all metadata, the tensor table and samples of every tensor; and of when the
-    /// file was changed, so that one whose weights were altered anywhere counts as another. Its path does not matter. Reads a few
-    /// MiB.
+    /// Tells the model from any other: a hash of sizes, all metadata, the tensor table and samples
+    /// of every tensor; and of when the file was changed, so that one whose weights were altered
+    /// anywhere counts as another.
+    /// Its path does not matter.
+    /// Reads a few MiB.
     pub fn identity(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for (number, (_, part)) in self.inner.parts.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The bytes of a file: mapped, inside the program, or in memory. The one file outside `kernels` with `unsafe`.
+//! The bytes of a file: mapped, inside the program, or in memory.
+//! The one file outside `kernels` with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-/// Shared, read-only bytes. Cheap to clone.
+/// Shared, read-only bytes.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Bytes {
     Mapped(Arc<Mapped>),
@@ -43,14 +45,19 @@ impl Bytes {
         if metadata.len() == 0 {
             return Ok(Bytes::Static(&[]));
         }
-        // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of it lives. What Rust can't rule
-        // out is another process that writes to the file or cuts it short meanwhile. Then bytes change under a shared reference, as
-        // for every engine that maps models: all values that are read from the map are plain integers and floats, for which
-        // every bit pattern is valid, and text is copied as it is validated. A page that is lost reads as zeros (`watch`), and whoever
-        // computes asks `is_whole` afterwards.
+        // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of
+        // it lives.
+        // What Rust can't rule out is another process that writes to the file or cuts it short
+        // meanwhile.
+        // Then bytes change under a shared reference, as for every engine that maps models: all
+        // values that are read from the map are plain integers and floats, for which every bit
+        // pattern is valid, and text is copied as it is validated.
+        // A page that is lost reads as zeros (`watch`), and whoever computes asks `is_whole`
+        // afterwards.
         let map = unsafe { Mmap::map(&file)? };
-        // Weights are read from end to end for each token: in large pages less time goes into looking addresses up. Linux
-        // reads what isn't in memory yet in such pages, if the file system can.
+        // Weights are read from end to end for each token: in large pages less time goes into
+        // looking addresses up.
+        // Linux reads what isn't in memory yet in such pages, if the file system can.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let watch = watch::Watched::new(&map);
@@ -65,7 +72,8 @@ impl Bytes {
         }
     }
 
-    /// Whether all that was ever read of it was there. Costs nothing.
+    /// Whether all that was ever read of it was there.
+    /// Costs nothing.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Bytes::Mapped(mapped) => !mapped.watch.is_lost(),
@@ -73,8 +81,10 @@ impl Bytes {
         }
     }
 
-    /// Whether the file has the length and the time of change that it had. Asks the system. A file that was removed, or in whose place
-    /// another was put, is the same as long as it is mapped.
+    /// Whether the file has the length and the time of change that it had.
+    /// Asks the system.
+    /// A file that was removed, or in whose place another was put, is the same as long as it is
+    /// mapped.
     pub(super) fn is_unchanged(&self) -> bool {
         let Bytes::Mapped(mapped) = self else { return true };
         let about = |metadata: &Metadata| (metadata.len(), changed(metadata));
@@ -97,8 +107,8 @@ impl Deref for Bytes {
     }
 }
 
-/// When its contents were changed, and when what is known of it was: whoever puts another file in its place, be it with the old time,
-/// changes the second.
+/// When its contents were changed, and when what is known of it was: whoever puts another file in
+/// its place, be it with the old time, changes the second.
 fn stamp(metadata: &Metadata) -> [i64; 4] {
     let [seconds, nanoseconds] = changed(metadata);
     #[cfg(unix)]
@@ -127,8 +137,9 @@ fn changed(metadata: &Metadata) -> [i64; 2] {
     }
 }
 
-/// Pages of maps that are not there any more, because somebody cut the file short or the disk fails: touching one raises a signal that
-/// ends the process. Here it is caught: from that page on the map becomes zeros, and is marked as lost.
+/// Pages of maps that are not there any more, because somebody cut the file short or the disk
+/// fails: touching one raises a signal that ends the process.
+/// Here it is caught: from that page on the map becomes zeros, and is marked as lost.
 #[cfg(unix)]
 mod watch {
     use std::cell::UnsafeCell;
@@ -139,7 +150,8 @@ mod watch {
 
     use nix::libc;
 
-    /// Where a map lies, and whether a page of it was lost. Never given back, since the handler may look at it at any time, but used again.
+    /// Where a map lies, and whether a page of it was lost.
+    /// Never given back, since the handler may look at it at any time, but used again.
     #[derive(Debug, Default)]
     struct Place {
         /// Addresses; both 0 while nobody uses it.
@@ -160,7 +172,8 @@ mod watch {
     static TAKING: Mutex<()> = Mutex::new(());
     static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-    /// Faults of one map after which they are somebody else's to handle: threads that met lost pages at the same time are fewer.
+    /// Faults of one map after which they are somebody else's to handle: threads that met lost
+    /// pages at the same time are fewer.
     const MOST_FAULTS: u32 = 4096;
 
     /// Which is raised depends on the system.
@@ -199,7 +212,8 @@ mod watch {
     }
 
     fn places() -> impl Iterator<Item = &'static Place> {
-        // SAFETY: The list holds pointers to leaked places alone, which live for ever and are changed through atomics.
+        // SAFETY: The list holds pointers to leaked places alone, which live for ever and are
+        // changed through atomics.
         let place = |pointer: *mut Place| unsafe { pointer.as_ref() };
         std::iter::successors(place(PLACES.load(SeqCst)), move |before| place(before.next.load(SeqCst)))
     }
@@ -213,8 +227,10 @@ mod watch {
     static BEFORE: Before = Before([const { UnsafeCell::new(MaybeUninit::zeroed()) }; 2]);
 
     fn install() {
-        // SAFETY: Each call gets valid pointers or null. The old action is stored before the handler that reads it is installed. The
-        // handler does nothing that a signal handler must not do, and runs on the stack that threads have for signals.
+        // SAFETY: Each call gets valid pointers or null.
+        // The old action is stored before the handler that reads it is installed.
+        // The handler does nothing that a signal handler must not do, and runs on the stack that
+        // threads have for signals.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE);
             PAGE.store(usize::try_from(page).unwrap_or(4096), SeqCst);
@@ -231,8 +247,9 @@ mod watch {
         }
     }
 
-    /// Makes what is lost of a map zeros; a fault elsewhere is for whoever handled the signal before. Does nothing but read and write
-    /// atomics, and ask the system.
+    /// Makes what is lost of a map zeros; a fault elsewhere is for whoever handled the signal
+    /// before.
+    /// Does nothing but read and write atomics, and ask the system.
     extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: The system gives a valid `info` for a handler with SA_SIGINFO.
         let address = unsafe { (*info).si_addr() }.addr();
@@ -252,9 +269,11 @@ mod watch {
         let page = PAGE.load(SeqCst);
         let from = address & !(page - 1);
         let length = end.next_multiple_of(page) - from;
-        // SAFETY: The pages belong to a map of this process that is alive, since somebody is reading it, and nobody else's: they are read
-        // only, and stay so. That their contents change is what `Bytes::map` speaks of. `errno` is the interrupted thread's
-        // and stays as it is where the call succeeds; where it doesn't, the process ends.
+        // SAFETY: The pages belong to a map of this process that is alive, since somebody is
+        // reading it, and nobody else's: they are read only, and stay so.
+        // That their contents change is what `Bytes::map` speaks of.
+        // `errno` is the interrupted thread's and stays as it is where the call succeeds; where it
+        // doesn't, the process ends.
         let mapped = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
             libc::mmap(ptr::without_provenance_mut(from), length, libc::PROT_READ, flags, -1, 0)
@@ -265,8 +284,11 @@ mod watch {
     /// Leaves a signal to whoever handled it before; by default it ends the process.
     fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         let Some(at) = SIGNALS.iter().position(|&own| own == signal) else { return };
-        // SAFETY: `install` wrote the action before this handler was there, and zeros, the default action, are one too. A handler is
-        // called as its flags say. With the default action back in place, the instruction that failed is run again and ends the process.
+        // SAFETY: `install` wrote the action before this handler was there, and zeros, the default
+        // action, are one too.
+        // A handler is called as its flags say.
+        // With the default action back in place, the instruction that failed is run again and ends
+        // the process.
         unsafe {
             let before = (*BEFORE.0[at].get()).assume_init_ref();
             match before.sa_sigaction {
@@ -345,7 +367,8 @@ mod tests {
         assert!(again.is_whole() && again.is_unchanged() && again[1 << 19] == 7);
     }
 
-    /// In a process of its own: without end a function calls itself, which is not a map's fault, and is told as ever.
+    /// In a process of its own: without end a function calls itself, which is not a map's fault,
+    /// and is told as ever.
     #[test]
     fn other_faults_end_the_process_as_before() {
         const CHILD: &str = "ALARA_TEST_OVERFLOW";

@@ -8,8 +8,9 @@ use super::{Array, GgufError, Strings, Value};
 
 /// An ordered map from keys to values, which knows its file's name for messages.
 ///
-/// The typed getters give `None` for an absent key and an error for a value of another type. Whole numbers of every width
-/// serve each other where the value fits; a number serves where a float is asked for, never the reverse.
+/// The typed getters give `None` for an absent key and an error for a value of another type.
+/// Whole numbers of every width serve each other where the value fits; a number serves where a
+/// float is asked for, never the reverse.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     file: Arc<str>,
@@ -142,7 +143,8 @@ impl Metadata {
         })
     }
 
-    /// The error for a key that is needed and absent: `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
+    /// The error for a key that is needed and absent: `metadata.u64(key)?.ok_or_else(||
+    /// metadata.missing(key))?`.
     pub fn missing(&self, key: &str) -> GgufError {
         GgufError::MissingKey { file: self.file.to_string(), key: key.to_owned() }
     }

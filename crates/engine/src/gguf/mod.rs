@@ -1,10 +1,12 @@
 //! GGUF files: header, metadata and tensor table over a memory map, and a writer.
 //!
-//! Owns the container format and nothing else: what a key or a tensor means to a model is for others to say, so this
-//! module must not know any architecture or tokenizer. Format: `docs/gguf.md` of the ggml project, versions 1 to 3.
+//! Owns the container format and nothing else: what a key or a tensor means to a model is for
+//! others to say, so this module must not know any architecture or tokenizer.
+//! Format: `docs/gguf.md` of the ggml project, versions 1 to 3.
 //!
-//! Nothing in a file is believed before it is checked: a count against the bytes that are left, a size by checked
-//! arithmetic, a tensor's range against the file. A file that lies gives a [`GgufError`] with byte offset and field.
+//! Nothing in a file is believed before it is checked: a count against the bytes that are left, a
+//! size by checked arithmetic, a tensor's range against the file.
+//! A file that lies gives a [`GgufError`] with byte offset and field.
 
 mod cursor;
 mod error;
@@ -34,7 +36,8 @@ pub use write::Writer;
 pub(crate) use map::Bytes;
 use parse::Part;
 
-/// An opened model file, or all the files of a split one. Cheap to clone; clones share the map.
+/// An opened model file, or all the files of a split one.
+/// Cheap to clone; clones share the map.
 #[derive(Clone, Debug)]
 pub struct Gguf {
     inner: Arc<Inner>,
@@ -55,11 +58,14 @@ struct Inner {
 pub struct TensorInfo {
     /// For example `blk.0.attn_q.weight`.
     pub name: String,
-    /// Sizes in GGUF's order: `shape[0]` is the length of a row, which lies contiguously. At most four; none is a scalar.
+    /// Sizes in GGUF's order: `shape[0]` is the length of a row, which lies contiguously.
+    /// At most four; none is a scalar.
     pub shape: Vec<u64>,
-    /// How values are stored. May be a type that this build knows nothing about.
+    /// How values are stored.
+    /// May be a type that this build knows nothing about.
     pub kind: TensorType,
-    /// Size in the file. For a type of unknown block size: up to the next tensor or the end of the file.
+    /// Size in the file.
+    /// For a type of unknown block size: up to the next tensor or the end of the file.
     pub bytes: u64,
     /// Which file of a split model.
     part: usize,
@@ -80,7 +86,8 @@ impl TensorInfo {
 }
 
 impl Gguf {
-    /// Maps a file and reads its tables. Given any part of a split model, finds and opens the others beside it.
+    /// Maps a file and reads its tables.
+    /// Given any part of a split model, finds and opens the others beside it.
     pub fn open(path: &Path) -> Result<Gguf, GgufError> {
         let first = Part::open(path)?;
         let parts = match split::Place::of(&first)? {
@@ -90,12 +97,14 @@ impl Gguf {
         Gguf::join(&path.display().to_string(), parts)
     }
 
-    /// A file that is part of the program. `name` is what messages call it.
+    /// A file that is part of the program.
+    /// `name` is what messages call it.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Gguf, GgufError> {
         Gguf::from_bytes(name, Bytes::Static(bytes))
     }
 
-    /// A file held in memory. `name` is what messages call it.
+    /// A file held in memory.
+    /// `name` is what messages call it.
     pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Gguf, GgufError> {
         Gguf::from_bytes(name, Bytes::Owned(Arc::new(bytes)))
     }
@@ -158,8 +167,9 @@ impl Gguf {
         self.inner.by_name.get(name).map(|&i| &self.inner.tensors[i])
     }
 
-    /// The stored bytes of a tensor of this file, [`TensorInfo::bytes`] long. Nothing is copied: the value keeps the map
-    /// alive. Bytes from a map begin at a multiple of `general.alignment` (32 where absent); those of
+    /// The stored bytes of a tensor of this file, [`TensorInfo::bytes`] long.
+    /// Nothing is copied: the value keeps the map alive.
+    /// Bytes from a map begin at a multiple of `general.alignment` (32 where absent); those of
     /// [`from_static`](Self::from_static) at any address.
     ///
     /// # Panics
@@ -177,9 +187,11 @@ impl Gguf {
         self.inner.parts.iter().map(|(_, part)| part.len() as u64).sum()
     }
 
-    /// Says whether the file was cut short or written over since it was opened, which shows in its length and time of change, or in
-    /// pages of the map that are lost. Those read as zeros, so whoever computes asks afterwards, and throws away what was computed if
-    /// it is so. Asks the system once a part.
+    /// Says whether the file was cut short or written over since it was opened, which shows in its
+    /// length and time of change, or in pages of the map that are lost.
+    /// Those read as zeros, so whoever computes asks afterwards, and throws away what was computed
+    /// if it is so.
+    /// Asks the system once a part.
     ///
     /// # Errors
     /// [`GgufError::Changed`], with the part's name, from then on for ever.
@@ -197,7 +209,8 @@ impl Gguf {
     }
 }
 
-/// The bytes of one tensor; keeps the file mapped. Cheap to clone.
+/// The bytes of one tensor; keeps the file mapped.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TensorData {
     source: Bytes,

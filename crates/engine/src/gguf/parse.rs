@@ -36,7 +36,8 @@ impl Part {
         let mut cursor = Cursor { bytes: &bytes, at: 0, file: name, wide: true };
         read_magic(&mut cursor)?;
         read_version(&mut cursor)?;
-        // The least that an entry takes: a name's length, then type id and one byte; or dimensions, type and offset.
+        // The least that an entry takes: a name's length, then type id and one byte; or dimensions,
+        // type and offset.
         let tensor_count = cursor.count(cursor.least_string() + 16, format_args!("number of tensors"))?;
         let key_count = cursor.count(cursor.least_string() + 5, format_args!("number of metadata keys"))?;
 
@@ -168,11 +169,13 @@ impl Entry {
     }
 }
 
-/// Bytes that a shape takes, `None` if the type does not tell. Also checks that the number of values fits 64 bits.
+/// Bytes that a shape takes, `None` if the type does not tell.
+/// Also checks that the number of values fits 64 bits.
 fn size(shape: &[u64], kind: TensorType) -> Result<Option<u64>, String> {
     let row = shape.first().copied().unwrap_or(1);
     let too_large = || format!("{shape:?} is more than 64 bits can count");
-    // In the order of `TensorInfo::values`, which multiplies unchecked: a zero at the end hides no overflow before it.
+    // In the order of `TensorInfo::values`, which multiplies unchecked: a zero at the end hides no
+    // overflow before it.
     shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
     let rows: u64 = shape.iter().skip(1).try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
     let Some((values, bytes)) = kind.block() else { return Ok(None) };

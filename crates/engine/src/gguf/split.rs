@@ -38,7 +38,8 @@ pub(super) fn open_all(path: &Path, given: Part, place: Place) -> Result<Vec<Par
     let sibling = |number: u64| -> PathBuf {
         path.with_file_name(format!("{prefix}-{:05}-of-{:05}.gguf", number + 1, place.count))
     };
-    // Before any is mapped: a count from a hostile file makes no work beyond the first part that is absent.
+    // Before any is mapped: a count from a hostile file makes no work beyond the first part that is
+    // absent.
     for number in 0..place.count {
         let path = sibling(number);
         if number != place.number && !path.exists() {

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// The raw type id of a tensor. Any id is a value of this type; the table below knows names and block sizes of those that
-/// ggml defines.
+/// The raw type id of a tensor.
+/// Any id is a value of this type; the table below knows names and block sizes of those that ggml
+/// defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TensorType(pub u32);
 
@@ -18,7 +19,8 @@ macro_rules! tensor_types {
     };
 }
 
-// Gaps in the ids are types that ggml has removed. Sizes: the block structs of `ggml-common.h`.
+// Gaps in the ids are types that ggml has removed.
+// Sizes: the block structs of `ggml-common.h`.
 tensor_types! {
     F32 = 0, 1, 4;
     F16 = 1, 1, 2;
@@ -71,13 +73,15 @@ impl TensorType {
         match self.0 {
             // Once 4-bit blocks of another layout; then the MXFP4 of the first files of gpt-oss.
             4 => "files of this kind are out of date: download a newer file of the model",
-            // Q4_0 and IQ4_NL with the rows of a certain machine interleaved, until they were interleaved at load.
+            // Q4_0 and IQ4_NL with the rows of a certain machine interleaved, until they were
+            // interleaved at load.
             31..=33 | 36..=38 => "download a Q4_0 file of the model",
             _ => "download a Q4_K_M file of the model",
         }
     }
 
-    /// Values in a block and bytes that it takes; `None` for an unknown type. Rows are whole blocks.
+    /// Values in a block and bytes that it takes; `None` for an unknown type.
+    /// Rows are whole blocks.
     pub fn block(self) -> Option<(u64, u64)> {
         self.row().map(|row| (row.2, row.3))
     }

@@ -5,7 +5,8 @@ use std::fmt::Arguments;
 use super::GgufError;
 use super::cursor::Cursor;
 
-/// A metadata value. Variants are in the order of the type ids in the file, 0 to 12.
+/// A metadata value.
+/// Variants are in the order of the type ids in the file, 0 to 12.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Value {

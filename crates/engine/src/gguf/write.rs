@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use super::parse::DEFAULT_ALIGNMENT;
 use super::{Array, Gguf, TensorType, Value};
 
-/// Collects a file and writes it. A file that was read and written again is the same, byte for byte, where the original was
-/// laid out in the usual way (tensors in the order of the table, padded with zeros).
+/// Collects a file and writes it.
+/// A file that was read and written again is the same, byte for byte, where the original was laid
+/// out in the usual way (tensors in the order of the table, padded with zeros).
 ///
 /// ```
 /// use alara_engine::gguf::{Gguf, TensorType, Writer};
@@ -73,7 +74,8 @@ impl Writer {
         self
     }
 
-    /// Adds a key, or replaces its value where it stands. `general.alignment` decides the layout of the file.
+    /// Adds a key, or replaces its value where it stands.
+    /// `general.alignment` decides the layout of the file.
     pub fn meta(mut self, key: &str, value: impl Into<Value>) -> Writer {
         let value = value.into();
         match self.metadata.iter_mut().find(|(k, _)| k == key) {
@@ -96,8 +98,9 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Writes the file. [`io::ErrorKind::InvalidInput`] if a tensor's bytes are not what its shape and type need, or the
-    /// alignment is no power of two.
+    /// Writes the file.
+    /// [`io::ErrorKind::InvalidInput`] if a tensor's bytes are not what its shape and type need, or
+    /// the alignment is no power of two.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let alignment = self.alignment()?;
         let mut head = Vec::new();

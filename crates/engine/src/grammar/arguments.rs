@@ -97,7 +97,8 @@ impl<'a> Rules<'a> {
         name
     }
 
-    /// `text`, in which what is a token of its own is matched by its id. Empty for an empty text.
+    /// `text`, in which what is a token of its own is matched by its id.
+    /// Empty for an empty text.
     pub(super) fn literal(&self, text: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
         let (mut plain, mut rest) = (0, 0);
@@ -144,7 +145,8 @@ impl<'a> Rules<'a> {
         if out.is_empty() { "\"\"".into() } else { out.join(" ") }
     }
 
-    /// The arguments of `tool`. Unless it is strict, keywords that can't be guaranteed are left out.
+    /// The arguments of `tool`.
+    /// Unless it is strict, keywords that can't be guaranteed are left out.
     pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Parts {
         let strict = self.exact_arguments(encoding, tool, format);
         let refusal = match strict {
@@ -232,7 +234,8 @@ impl<'a> Rules<'a> {
         self.raw_string(&code.schema, &block, false)
     }
 
-    /// The items in their order, those that are not required perhaps absent, with `separator` between those that are there.
+    /// The items in their order, those that are not required perhaps absent, with `separator`
+    /// between those that are there.
     pub(super) fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
         let following: Vec<String> = items
             .iter()
@@ -252,8 +255,10 @@ impl<'a> Rules<'a> {
         if options.is_empty() { String::new() } else { format!("({})?", options.join(" | ")) }
     }
 
-    /// Those of the parts from `low` to `high` that do not stand before `from`, one after the other. Halves are rules, so that
-    /// a part is spelled out once, whatever stands before, and rules don't nest deep.
+    /// Those of the parts from `low` to `high` that do not stand before `from`, one after the
+    /// other.
+    /// Halves are rules, so that a part is spelled out once, whatever stands before, and rules
+    /// don't nest deep.
     fn run(&mut self, parts: &[String], from: usize, low: usize, high: usize) -> String {
         match high - low {
             0 => String::new(),
@@ -293,7 +298,8 @@ impl<'a> Rules<'a> {
         Ok(format!("({})", options.join(" | ")))
     }
 
-    /// A string without quotes and what closes it. `unlike_json` keeps out what would be read as another type's value.
+    /// A string without quotes and what closes it.
+    /// `unlike_json` keeps out what would be read as another type's value.
     fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, Refusal> {
         let close = self.literal(tagged.close);
         let end = tagged.close.trim();
@@ -326,7 +332,8 @@ impl<'a> Rules<'a> {
             && !told
             && !unlike_json
         {
-            // The first end of a value is its end, whatever white space stands before: that takes no look at the whole of it.
+            // The first end of a value is its end, whatever white space stands before: that takes
+            // no look at the whole of it.
             let tail = self.literal(tagged.close.trim_start().strip_prefix(end).unwrap_or_default());
             let value = self.rule(&format!("[suffix={}]", quote(end)), &format!("/(?s:.{{0,{most}}})/"));
             return Ok(Part::Rule(format!("{value} {tail}")));
@@ -462,7 +469,8 @@ fn unfit(reason: impl Into<String>) -> Refusal {
     Refusal::of_whole(reason.into())
 }
 
-/// Whether the parser, which looks at the tool's own schema, takes what is written for what was meant.
+/// Whether the parser, which looks at the tool's own schema, takes what is written for what was
+/// meant.
 fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
     let meant = Types::of(&property.schema, &property.schema);
     let read = Types::of_argument(&tool.parameters, &property.name);

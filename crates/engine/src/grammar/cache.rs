@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use llguidance::TokenParser;
 
-/// How many grammars are kept: a tool set has one for each tool choice in use. Cost: below one megabyte for a few tools, some
-/// megabytes for hundreds.
+/// How many grammars are kept: a tool set has one for each tool choice in use.
+/// Cost: below one megabyte for a few tools, some megabytes for hundreds.
 const MOST: usize = 64;
 
 /// A compiled grammar.
@@ -31,7 +31,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// The grammar that `key` stands for, and whether it was kept. If not, `compile` makes it, and nobody waits meanwhile.
+    /// The grammar that `key` stands for, and whether it was kept.
+    /// If not, `compile` makes it, and nobody waits meanwhile.
     pub(super) fn grammar<E>(
         &self,
         key: String,

@@ -1,6 +1,7 @@
 //! The state of one turn's grammar: what may follow, what must, and the draw among it.
 //!
-//! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn unconstrained.
+//! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn
+//! unconstrained.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,11 +15,14 @@ use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
-/// llguidance spends fuel on new states of its lexer and gets [new fuel](super::cost) only where it computes a mask. After so
-/// many points one is computed even if the question is about a single token, so that a long turn doesn't run dry.
+/// llguidance spends fuel on new states of its lexer and gets [new fuel](super::cost) only where it
+/// computes a mask.
+/// After so many points one is computed even if the question is about a single token, so that a
+/// long turn doesn't run dry.
 const FUEL: usize = 100_000;
 
-/// The state of a turn's grammar. After an error every further call fails.
+/// The state of a turn's grammar.
+/// After an error every further call fails.
 pub struct Constraint {
     parser: TokenParser,
     /// Why it failed.
@@ -52,14 +56,18 @@ impl Constraint {
         self.usage
     }
 
-    /// Draws the next token from `logits`, once nothing is [forced](Constraint::forced). `seen` is for the penalties.
+    /// Draws the next token from `logits`, once nothing is [forced](Constraint::forced).
+    /// `seen` is for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
-    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone: at temperature 0 the most likely
-    /// of them, else `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after that. Whether by a mask
-    /// or not: where nothing is cut a token is drawn from all, and only if it is forbidden, a second one under the mask. With
-    /// P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P = p(x) / P`. What the cuts leave
-    /// depends on what else is allowed, so with them the mask comes first.
+    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone:
+    /// at temperature 0 the most likely of them, else `softmax(logits / temperature)` over them,
+    /// cut by top-k, top-p and min-p after that.
+    /// Whether by a mask or not: where nothing is cut a token is drawn from all, and only if it is
+    /// forbidden, a second one under the mask.
+    /// With P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P =
+    /// p(x) / P`.
+    /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -81,8 +89,11 @@ impl Constraint {
         Ok(sampler.draw(logits))
     }
 
-    /// The token that [`Constraint::draw`] would draw, where the greatest logits [decide](Sampler::deciding) that. `greatest` gives
-    /// them of the tokens whose bit is set; `drawable` are those of all that mean something. `None`: it takes all.
+    /// The token that [`Constraint::draw`] would draw, where the greatest logits
+    /// [decide](Sampler::deciding) that.
+    /// `greatest` gives them of the tokens whose bit is set; `drawable` are those of all that mean
+    /// something.
+    /// `None`: it takes all.
     ///
     /// # Errors
     /// [`GrammarError::Failed`], or what `greatest` says.
@@ -109,7 +120,8 @@ impl Constraint {
         Ok(greatest(&among)?.and_then(|few| sampler.draw_among_few(&few)))
     }
 
-    /// Whether `token` may come next, once nothing is forced. What the mask would say, for a fraction of its price.
+    /// Whether `token` may come next, once nothing is forced.
+    /// What the mask would say, for a fraction of its price.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -136,8 +148,8 @@ impl Constraint {
         })
     }
 
-    /// Sets the logits of forbidden tokens, and those beyond the vocabulary, to minus infinity. Once the grammar is complete
-    /// only the tokens that end a turn are left.
+    /// Sets the logits of forbidden tokens, and those beyond the vocabulary, to minus infinity.
+    /// Once the grammar is complete only the tokens that end a turn are left.
     ///
     /// # Errors
     /// [`GrammarError::Failed`], also if nothing would be left.
@@ -157,8 +169,8 @@ impl Constraint {
         Ok(())
     }
 
-    /// The tokens that must come next, in their canonical tokenization; may be empty. They still have to be
-    /// accepted.
+    /// The tokens that must come next, in their canonical tokenization; may be empty.
+    /// They still have to be accepted.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -194,7 +206,8 @@ impl Constraint {
         self.failure.is_none() && self.parser.stopped()
     }
 
-    /// Computes what the first steps of a turn ask for, and leaves a full load of fuel. Gives the parser at the grammar's start.
+    /// Computes what the first steps of a turn ask for, and leaves a full load of fuel.
+    /// Gives the parser at the grammar's start.
     pub(super) fn warm(mut self) -> Result<TokenParser, GrammarError> {
         let forced = self.forced()?;
         // A clone has its own place in the grammar, but the same lexer.
@@ -231,7 +244,8 @@ impl Constraint {
         Ok(needed)
     }
 
-    /// Asks llguidance. Errors and panics are final, and so is a limit that it has run into without saying so.
+    /// Asks llguidance.
+    /// Errors and panics are final, and so is a limit that it has run into without saying so.
     fn guarded<T>(
         &mut self,
         ask: impl FnOnce(&mut TokenParser) -> Result<T, String>,

@@ -1,7 +1,7 @@
 //! The decimals of an interval, as a regular expression.
 //!
-//! Decimals are counted in units of their last place, so that bounds are exact: none is rounded, and none is a prefix of
-//! what may be written without being permitted itself.
+//! Decimals are counted in units of their last place, so that bounds are exact: none is rounded,
+//! and none is a prefix of what may be written without being permitted itself.
 
 use serde_json::Number;
 
@@ -9,8 +9,9 @@ use serde_json::Number;
 pub const PLACES: usize = 17;
 const UNIT: i128 = 10i128.pow(PLACES as u32);
 
-/// An expression for the decimals from `low` to `high`, both included; `None` if there are none. Whole ones have no fraction,
-/// others one of up to [`PLACES`] digits or none. There is no exponent, no `-0` and no superfluous zero before the point.
+/// An expression for the decimals from `low` to `high`, both included; `None` if there are none.
+/// Whole ones have no fraction, others one of up to [`PLACES`] digits or none.
+/// There is no exponent, no `-0` and no superfluous zero before the point.
 pub fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
     let (low, high) = (units(low, true)?, units(high, false)?);
     let least = if whole { UNIT } else { 1 };
@@ -24,7 +25,8 @@ pub fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
     (!options.is_empty()).then(|| choice(&options))
 }
 
-/// A number in units of the last place that is written. One that has more places is drawn into the interval that it bounds.
+/// A number in units of the last place that is written.
+/// One that has more places is drawn into the interval that it bounds.
 fn units(number: &Number, low: bool) -> Option<i128> {
     // `f64` has no exponent in its own words.
     let text =
@@ -85,7 +87,8 @@ fn fraction(low: i128, high: i128) -> String {
     if low == 0 { format!("(?:{text})?") } else { text }
 }
 
-/// Runs of digits from one to another of the same length. In a fraction zeros at the end may be left out, but not all digits.
+/// Runs of digits from one to another of the same length.
+/// In a fraction zeros at the end may be left out, but not all digits.
 fn digits_between(low: &[u8], high: &[u8], fraction: bool) -> String {
     let (Some((&first, low)), Some((&last, high))) = (low.split_first(), high.split_first()) else {
         return String::new();

@@ -1,7 +1,9 @@
 //! The grammar of JSON that is valid for a schema, as [`schema`](super::schema) writes it.
 //!
-//! Strings, numbers and constants are lexemes, arrays and objects are rules; equal ones are one rule, whatever tools they are
-//! of. A long string is cut into runs of characters, so that the lexer has no state for each place in it.
+//! Strings, numbers and constants are lexemes, arrays and objects are rules; equal ones are one
+//! rule, whatever tools they are of.
+//! A long string is cut into runs of characters, so that the lexer has no state for each place in
+//! it.
 
 use std::fmt::Write;
 
@@ -146,8 +148,9 @@ impl Rules<'_> {
         Ok(self.lexeme(&body))
     }
 
-    /// A string of up to `most` characters, more than a run. One that is shorter than a run is one lexeme, as constants are; in
-    /// others whole runs follow each other, and a short one that ends with the quote.
+    /// A string of up to `most` characters, more than a run.
+    /// One that is shorter than a run is one lexeme, as constants are; in others whole runs follow
+    /// each other, and a short one that ends with the quote.
     fn long_string(&mut self, most: u64) -> String {
         let any = text::ANY;
         let tail = |most: u64| format!("/{any}{{0,{most}}}\\x{{22}}/");
@@ -229,7 +232,8 @@ impl Rules<'_> {
         Ok(self.rule("", &format!("\"{{\" {body} \"}}\"")))
     }
 
-    /// Keys that are no properties, with their values: one alternative for each pattern, and one for all else.
+    /// Keys that are no properties, with their values: one alternative for each pattern, and one
+    /// for all else.
     fn others(
         &mut self,
         schema: &Value,

@@ -1,7 +1,8 @@
 //! Constrains a turn to what its format, tools and schemas permit, by llguidance.
 //!
-//! Owns masks, forced tokens and the state of the grammar. Knows nothing of models; of formats only the grammar text that
-//! they hand over. An error ends the turn: a constraint never lets pass what it can't judge.
+//! Owns masks, forced tokens and the state of the grammar.
+//! Knows nothing of models; of formats only the grammar text that they hand over.
+//! An error ends the turn: a constraint never lets pass what it can't judge.
 
 mod arguments;
 mod cache;
@@ -92,7 +93,8 @@ fn names(tools: &[String]) -> String {
     if tools.is_empty() { "no tools".into() } else { format!("only {}", tools.join(", ")) }
 }
 
-/// Builds constraints for one vocabulary. Cloning shares everything, compiled grammars too.
+/// Builds constraints for one vocabulary.
+/// Cloning shares everything, compiled grammars too.
 #[derive(Clone)]
 pub struct Grammar {
     vocabulary: Arc<dyn Fn() -> TokEnv + Send + Sync>,
@@ -104,8 +106,9 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// Prepares a vocabulary in a thread of its own: most of a second for 150,000 tokens, so once per model and beside what else
-    /// a model needs. Who needs it earlier waits.
+    /// Prepares a vocabulary in a thread of its own: most of a second for 150,000 tokens, so once
+    /// per model and beside what else a model needs.
+    /// Who needs it earlier waits.
     pub fn new(vocabulary: impl Fn() -> TokEnv + Send + Sync + 'static) -> Self {
         let (factory, compiled, costs) = Default::default();
         let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled, costs };
@@ -135,11 +138,13 @@ impl Grammar {
         factory.map_err(|message| GrammarError::Vocabulary { message: message.clone() })
     }
 
-    /// The constraint of a turn; `None` for one without tools or schema, which may say anything. `token` gives the id of a text that is
-    /// a single control or user-defined token.
+    /// The constraint of a turn; `None` for one without tools or schema, which may say anything.
+    /// `token` gives the id of a text that is a single control or user-defined token.
     ///
     /// # Errors
-    /// [`GrammarError::NoSuchTool`], [`GrammarError::Vocabulary`], and [`GrammarError::Schema`], [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured in full.
+    /// [`GrammarError::NoSuchTool`], [`GrammarError::Vocabulary`], and [`GrammarError::Schema`],
+    /// [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured
+    /// in full.
     pub fn constraint(
         &self,
         turn: &Turn,

@@ -1,23 +1,32 @@
 //! JSON schemas, made ready for llguidance.
 //!
-//! A schema is read into what it means, a union of shapes (`shape`), with allOf, oneOf, not, if and dependencies
-//! resolved exactly (`join`, `meet`); that is written in the plain part of JSON schema that llguidance takes literally
-//! (`write`), and the numbers, strings and objects in it become rules of a grammar (`json` beside this module). So every text that the grammar permits satisfies the schema, or the schema is refused with the keyword
-//! and its place: see [`Refusal`]. Owns nothing of calls and formats.
+//! A schema is read into what it means, a union of shapes (`shape`), with allOf, oneOf, not, if and
+//! dependencies resolved exactly (`join`, `meet`); that is written in the plain part of JSON schema
+//! that llguidance takes literally (`write`), and the numbers, strings and objects in it become
+//! rules of a grammar (`json` beside this module).
+//! So every text that the grammar permits satisfies the schema, or the schema is refused with the
+//! keyword and its place: see [`Refusal`].
+//! Owns nothing of calls and formats.
 //!
-//! Not every text that satisfies a schema can be written, so that a generated text equals its rendering and always
-//! ends in a value that others can read:
-//! - Separators are `", "` and `": "`. Characters that can be written as themselves are; others have their short
-//!   escape (`\n`, `\"`), and control characters without one do not occur.
-//! - Keys come in the order of `properties`: first the schema's own, then those that joined schemas declare, then
-//!   those that are only required, then all others.
-//! - Objects that declare properties are closed unless `additionalProperties` or `patternProperties` say otherwise.
-//! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction. They keep 10^-15 away from
-//!   bounds that are exclusive. Without a bound they end where an `f64` ceases to hold all integers, at 2^53.
-//! - Strings and arrays with a limit are at most 65,536 long. Formats are narrower than their standards (`format`).
-//! - Of `oneOf`, options that may hold together are told apart only if what each leaves out can be said exactly.
+//! Not every text that satisfies a schema can be written, so that a generated text equals its
+//! rendering and always ends in a value that others can read:
+//! - Separators are `", "` and `": "`.
+//!   Characters that can be written as themselves are; others have their short escape (`\n`, `\"`),
+//!   and control characters without one do not occur.
+//! - Keys come in the order of `properties`: first the schema's own, then those that joined schemas
+//!   declare, then those that are only required, then all others.
+//! - Objects that declare properties are closed unless `additionalProperties` or
+//!   `patternProperties` say otherwise.
+//! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction.
+//!   They keep 10^-15 away from bounds that are exclusive.
+//!   Without a bound they end where an `f64` ceases to hold all integers, at 2^53.
+//! - Strings and arrays with a limit are at most 65,536 long.
+//!   Formats are narrower than their standards (`format`).
+//! - Of `oneOf`, options that may hold together are told apart only if what each leaves out can be
+//!   said exactly.
 //!
-//! Keywords that JSON schema does not have are annotations, and so are formats that it does not have.
+//! Keywords that JSON schema does not have are annotations, and so are formats that it does not
+//! have.
 
 mod choices;
 mod document;
@@ -90,8 +99,9 @@ pub(crate) fn strict(schema: &Value) -> Result<Value, Refusal> {
     written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
 }
 
-/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise. Strings end after
-/// `string_limit` characters where they have no limit of their own, and so do lists and free-form values.
+/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise.
+/// Strings end after `string_limit` characters where they have no limit of their own, and so do
+/// lists and free-form values.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -104,7 +114,8 @@ pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Resu
     Ok(limits::limited(written, string_limit))
 }
 
-/// A tool's parameters one by one, for formats that write each apart. What is not declared is not there.
+/// A tool's parameters one by one, for formats that write each apart.
+/// What is not declared is not there.
 ///
 /// # Errors
 /// [`Refusal`], also if the parameters are not independent of each other.

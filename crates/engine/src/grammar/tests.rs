@@ -182,7 +182,8 @@ impl Vocabulary {
         None
     }
 
-    /// Makes it likely that a marker is begun, and that one which has been begun is spelled to its end.
+    /// Makes it likely that a marker is begun, and that one which has been begun is spelled to its
+    /// end.
     fn tempt(&self, tokens: &[u32], logits: &mut [f32]) {
         let trie = self.env.tok_trie();
         let last: Vec<u8> =

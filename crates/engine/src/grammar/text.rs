@@ -1,7 +1,9 @@
 //! Regular expressions of strings, as they stand in JSON: between quotes, with escapes.
 //!
-//! A character that can be written as itself is; others have their short escape, and control characters without one do not
-//! occur. That maps each character to a text of its own, so that what holds of strings holds of what is written.
+//! A character that can be written as itself is; others have their short escape, and control
+//! characters without one do not occur.
+//! That maps each character to a text of its own, so that what holds of strings holds of what is
+//! written.
 
 use std::fmt::Write;
 
@@ -14,7 +16,8 @@ const ESCAPES: [(char, char); 7] =
 /// Any character of a string.
 pub const ANY: &str = r#"(?:[^\x{0}-\x{1f}\x{22}\x{5c}\x{7f}]|\x{5c}[btnfr\x{22}\x{5c}])"#;
 
-/// An expression for what strings are written as which an expression matches in full, without the quotes.
+/// An expression for what strings are written as which an expression matches in full, without the
+/// quotes.
 ///
 /// # Errors
 /// What the expression has that no string of JSON can be told by.

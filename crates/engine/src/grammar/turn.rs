@@ -1,8 +1,9 @@
 //! From a turn to its grammar, as Lark for llguidance: reasoning, then text or calls.
 //!
-//! Walks the same [`Format`](crate::chat::Format) as the parser and the rendering. A marker that is one token is matched by
-//! its id, so that text which merely reads like it can't take its place; free text contains nothing that the parser would
-//! take for a marker, so a call in it would be a call by the grammar.
+//! Walks the same [`Format`](crate::chat::Format) as the parser and the rendering.
+//! A marker that is one token is matched by its id, so that text which merely reads like it can't
+//! take its place; free text contains nothing that the parser would take for a marker, so a call in
+//! it would be a call by the grammar.
 
 use serde_json::Value;
 
@@ -15,7 +16,8 @@ use crate::request::Tool;
 /// Gives the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// The grammar of `turn`, and what of its tools' schemas is left out of it. `judge` says which lexemes cost too much.
+/// The grammar of `turn`, and what of its tools' schemas is left out of it.
+/// `judge` says which lexemes cost too much.
 ///
 /// # Errors
 /// If a tool can't be expressed in the turn's format, or its schema can't be honoured.
@@ -43,7 +45,8 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     let close = turn.thinking.filter(|_| turn.reasoning != Reasoning::Never).map(|marks| marks.close);
     let reserved: Vec<&str> = turn.reserved().into_iter().chain(open).chain(close).collect();
     let any_text = match layout {
-        // What begins like a call, with any of the keys that the parser knows or with one that has an escape, is none.
+        // What begins like a call, with any of the keys that the parser knows or with one that has
+        // an escape, is none.
         Layout::TextOrObject if !permitted.is_empty() => {
             let call = r#" & ~/\s*\{\s*"([^"\\]*\\|(name|parameters|arguments|type|id)")(?s:.*)/"#;
             format!("{}{call}", without(&reserved, '+'))
@@ -90,8 +93,9 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     Ok((rules.into_text(), loosened))
 }
 
-/// The part of the start rule that is reasoning. `gap` says whether what follows doesn't begin with free text, so that the
-/// gap of the template has to be spelled out.
+/// The part of the start rule that is reasoning.
+/// `gap` says whether what follows doesn't begin with free text, so that the gap of the template
+/// has to be spelled out.
 fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     let (Some(thinking), true) = (turn.thinking, turn.reasoning != Reasoning::Never) else {
         return String::new();
@@ -113,8 +117,8 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     }
 }
 
-/// A block of code in the language of a tool, or, unless one must be there, any text. Text up to a block and the block's first line are one
-/// lexeme for each language.
+/// A block of code in the language of a tool, or, unless one must be there, any text.
+/// Text up to a block and the block's first line are one lexeme for each language.
 fn blocks(
     turn: &Turn,
     permitted: &[&Tool],

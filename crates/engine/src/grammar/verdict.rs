@@ -12,10 +12,12 @@ impl Grammar {
         Grammar::new(ApproximateTokEnv::single_byte_env)
     }
 
-    /// Which texts an answer under a schema can be, exactly as they are. For a grammar of bytes.
+    /// Which texts an answer under a schema can be, exactly as they are.
+    /// For a grammar of bytes.
     ///
     /// # Errors
-    /// [`GrammarError::Schema`] if the schema can't be honoured, [`GrammarError::Failed`] if llguidance fails.
+    /// [`GrammarError::Schema`] if the schema can't be honoured, [`GrammarError::Failed`] if
+    /// llguidance fails.
     pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
         let refused = |refusal| GrammarError::Schema { refusal };
         let strict = schema::strict(schema).map_err(refused)?;

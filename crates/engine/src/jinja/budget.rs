@@ -40,8 +40,9 @@ pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// Takes note that a value is printed with all that it contains. Afterwards it is known to be neither large nor deep, so that
-/// minijinja, which knows no limits, can print it.
+/// Takes note that a value is printed with all that it contains.
+/// Afterwards it is known to be neither large nor deep, so that minijinja, which knows no limits,
+/// can print it.
 pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     let mut size = Size::default();
     // Most are texts.
@@ -64,8 +65,8 @@ pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     Ok(size)
 }
 
-/// Takes note that a value is kept under a name, or in a namespace: it must not be so deep, nor contain itself, that what compares or
-/// drops it runs out of stack.
+/// Takes note that a value is kept under a name, or in a namespace: it must not be so deep, nor
+/// contain itself, that what compares or drops it runs out of stack.
 pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Result<Value, Error> {
     let mut steps = 0;
     let result = check(&value, DEPTH, in_namespace, &mut steps);
@@ -73,7 +74,8 @@ pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Resul
     result.map(|()| value)
 }
 
-/// Looks at a value and at all in it; `within` another one it can't be a namespace, since only these can come to contain themselves.
+/// Looks at a value and at all in it; `within` another one it can't be a namespace, since only
+/// these can come to contain themselves.
 fn check(value: &Value, depth: usize, within: bool, steps: &mut usize) -> Result<(), Error> {
     *steps += 1;
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {

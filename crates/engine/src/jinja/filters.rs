@@ -1,5 +1,5 @@
-//! Jinja2's filters: those that minijinja lacks or reads otherwise, those that make large values of small ones, and all others with
-//! what they make counted.
+//! Jinja2's filters: those that minijinja lacks or reads otherwise, those that make large values of
+//! small ones, and all others with what they make counted.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, State, filters as own};
@@ -129,7 +129,8 @@ fn replace(
     replaced(state, &text?, &old?, &new?, count.as_i64())
 }
 
-/// The arguments of these names, each given by its place or its name; what is not given is undefined.
+/// The arguments of these names, each given by its place or its name; what is not given is
+/// undefined.
 fn named<const N: usize>(args: Rest<ValueOrKwargs>, names: [&str; N]) -> Result<[Value; N], Error> {
     let args = args.into_values();
     let (places, options): (Rest<Value>, Kwargs) = from_args(&args)?;
@@ -171,7 +172,8 @@ fn join(state: &mut State, list: &Value, args: Rest<ValueOrKwargs>) -> Result<St
     joined(state, &list, &between)
 }
 
-/// Jinja2's `indent`, which unlike minijinja's keeps the line end at the end, and takes a text for `width`.
+/// Jinja2's `indent`, which unlike minijinja's keeps the line end at the end, and takes a text for
+/// `width`.
 fn indent(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let [width, first, blank] = named(args, ["width", "first", "blank"])?;
     let indentation = match (width.as_str(), width.as_usize()) {
@@ -226,8 +228,9 @@ fn slice(state: &mut State, list: &Value, count: usize, with: Option<&Value>) ->
     Ok(columns.collect())
 }
 
-/// A text whose words begin with capitals; `begins` tells behind what a word begins, beside the text's start, for the filter. Where
-/// it never does, a word is a run of letters, as for the method.
+/// A text whose words begin with capitals; `begins` tells behind what a word begins, beside the
+/// text's start, for the filter.
+/// Where it never does, a word is a run of letters, as for the method.
 pub(super) fn titled(text: &str, begins: impl Fn(char) -> bool) -> String {
     let filter = begins(' ');
     let mut out = String::with_capacity(text.len());

@@ -32,7 +32,8 @@ pub(super) fn braces(state: &mut State, text: &str, arguments: &[Value]) -> Resu
     format(FormatStyle::StrFormat, text, arguments).map(Value::from)
 }
 
-/// Takes note of the most that can come out: each field as wide as any is, and as long as any argument.
+/// Takes note of the most that can come out: each field as wide as any is, and as long as any
+/// argument.
 fn bound(state: &mut State, text: &str, mark: char, arguments: &[Value]) -> Result<(), Error> {
     let mut widest = 512;
     for digits in text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()) {

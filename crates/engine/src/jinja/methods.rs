@@ -1,4 +1,5 @@
-//! Python's methods of texts, lists and mappings: those that minijinja's own collection lacks, or reads otherwise.
+//! Python's methods of texts, lists and mappings: those that minijinja's own collection lacks, or
+//! reads otherwise.
 
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -249,8 +250,8 @@ fn fill(text: &str, width: usize, with: char) -> Result<String, Error> {
     Ok(std::iter::repeat_n(with, width.saturating_sub(text.chars().count())).collect())
 }
 
-/// The parts between separators, or between white space, of which at most so many are cut, from the left or the right; `None` if
-/// the separator is empty.
+/// The parts between separators, or between white space, of which at most so many are cut, from the
+/// left or the right; `None` if the separator is empty.
 fn split<'a>(text: &'a str, separator: Option<&str>, most: usize, from_right: bool) -> Option<Vec<&'a str>> {
     if let Some(separator) = separator {
         let parts = match (separator.is_empty(), from_right) {

@@ -1,8 +1,10 @@
 //! Jinja for what comes from anywhere: chat templates of model files, files of teams, jinxes.
 //!
-//! An environment in which values behave as in Python's Jinja2, and nothing that a template says takes the process down: time is
-//! bounded by minijinja's fuel, memory by a budget that the fuel sets (`budget`), depth before anything is compiled (`source`). Whoever
-//! uses [`environment`] passes each template through [`bounded`] first. Knows nothing of chats, teams and jinxes.
+//! An environment in which values behave as in Python's Jinja2, and nothing that a template says
+//! takes the process down: time is bounded by minijinja's fuel, memory by a budget that the fuel
+//! sets (`budget`), depth before anything is compiled (`source`).
+//! Whoever uses [`environment`] passes each template through [`bounded`] first.
+//! Knows nothing of chats, teams and jinxes.
 
 mod budget;
 mod filters;
@@ -18,12 +20,12 @@ use crate::chat::json::float;
 use budget::{kept, made, printed};
 pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
 
-/// How deep macros may call each other, in minijinja's units (a macro costs a few): deeper than any schema, and far from
-/// the end of a thread's stack even in a debug build.
+/// How deep macros may call each other, in minijinja's units (a macro costs a few): deeper than any
+/// schema, and far from the end of a thread's stack even in a debug build.
 const RECURSION: usize = 200;
 
-/// The environment, without fuel: [`Environment::set_fuel`] bounds both time and memory. Only templates that [`bounded`] has
-/// rewritten are bounded in it.
+/// The environment, without fuel: [`Environment::set_fuel`] bounds both time and memory.
+/// Only templates that [`bounded`] has rewritten are bounded in it.
 pub fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_recursion_limit(RECURSION);
@@ -62,7 +64,8 @@ pub fn environment() -> Environment<'static> {
     environment
 }
 
-/// Takes note that a value is printed, and gives it as Python prints it. Formatters of one's own call it.
+/// Takes note that a value is printed, and gives it as Python prints it.
+/// Formatters of one's own call it.
 ///
 /// # Errors
 /// It is too large, or nested too deep.
@@ -71,7 +74,8 @@ pub fn printable(state: &mut State, value: &Value) -> Result<Value, Error> {
     Ok(as_float(value).map_or_else(|| value.clone(), |number| Value::from(float(number))))
 }
 
-/// Takes note that a value is printed with so many bytes between its items, of which some may be indentation.
+/// Takes note that a value is printed with so many bytes between its items, of which some may be
+/// indentation.
 ///
 /// # Errors
 /// As [`printable`].

@@ -1,9 +1,12 @@
 //! Rewrites a template so that what it makes can be counted.
 //!
-//! minijinja carries `+`, `~`, `*`, slices and plain text out by itself, without a limit. So operators become filters of ours
-//! (`a + b` becomes `a |_add( b)`; precedence stays, since a filter binds tightest), slices and assigned values pass through filters, and
-//! long plain text is announced. What would nest too deep for a stack is refused. Lines stay the same. Knows nothing of what
-//! filters do.
+//! minijinja carries `+`, `~`, `*`, slices and plain text out by itself, without a limit.
+//! So operators become filters of ours (`a + b` becomes `a |_add( b)`; precedence stays, since a
+//! filter binds tightest), slices and assigned values pass through filters, and long plain text is
+//! announced.
+//! What would nest too deep for a stack is refused.
+//! Lines stay the same.
+//! Knows nothing of what filters do.
 
 /// How tags are marked.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +36,8 @@ pub struct Refused {
 const SOURCE: usize = 4 << 20;
 /// Words and signs within tags: ten times as many as the longest known has.
 const TOKENS: usize = 50_000;
-/// How deep expressions and chains of `elif` may nest: every sign that binds counts as a level until the next comma.
+/// How deep expressions and chains of `elif` may nest: every sign that binds counts as a level
+/// until the next comma.
 const DEPTH: usize = 500;
 /// Bytes of plain text that needn't be announced.
 const SHORT: usize = 64;
@@ -172,7 +176,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Plain text, announced if it is long: by a tag before the first sign that is no white space, where it changes nothing.
+    /// Plain text, announced if it is long: by a tag before the first sign that is no white space,
+    /// where it changes nothing.
     fn text(&mut self, length: usize, marks: &Marks) -> Result<(), Refused> {
         if length > SHORT {
             match self.rest()[..length].find(|character: char| !character.is_whitespace()) {
@@ -304,7 +309,8 @@ impl<'a> Writer<'a> {
         if depth > DEPTH { self.refuse("the expression nests too deep") } else { Ok(()) }
     }
 
-    /// Closes the filters whose right side ends here: those that bind at least as tightly as `precedence`.
+    /// Closes the filters whose right side ends here: those that bind at least as tightly as
+    /// `precedence`.
     fn close_from(&mut self, precedence: u8) {
         // Without a right side it is minijinja that says so.
         if !self.ended() {

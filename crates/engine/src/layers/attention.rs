@@ -36,7 +36,8 @@ enum Values<B: Backend> {
     OfKeys(Norm<B>),
 }
 
-/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 + floor((position + offset) / step))`.
+/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 +
+/// floor((position + offset) / step))`.
 #[derive(Clone, Copy, Debug)]
 struct Temperature {
     scale: f32,
@@ -74,7 +75,8 @@ impl<B: Backend> Attention<B> {
                 Linear::load(weights, &format!("{prefix}{name}"), out, width)
             }
         };
-        // As long as a head: over each head. As long as the projection: over all heads together.
+        // As long as a head: over each head.
+        // As long as the projection: over all heads together.
         let norm = |name: &str, all: usize| {
             let name = format!("{prefix}{name}");
             let len = weights.facts.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first());
@@ -212,7 +214,8 @@ impl<B: Backend> Attention<B> {
 }
 
 impl Temperature {
-    /// The temperature of block number `layer`: where some layers don't rotate, only these have one.
+    /// The temperature of block number `layer`: where some layers don't rotate, only these have
+    /// one.
     fn load<B: Backend>(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Option<Self>> {
         let facts = weights.facts;
         let Some(scale) = facts.number("attention.temperature_scale")?.filter(|&scale| scale != 0.0) else {

@@ -1,4 +1,5 @@
-//! Gated DeltaNet: attention whose past is one matrix a head, which decays and is corrected token by token.
+//! Gated DeltaNet: attention whose past is one matrix a head, which decays and is corrected token
+//! by token.
 //! Source: Yang et al. 2024, <https://arxiv.org/abs/2412.06464>.
 
 use super::{Linear, Norm, Weights};
@@ -49,7 +50,8 @@ impl<B: Backend> Delta<B> {
         let shape = DeltaShape {
             key_heads,
             value_heads,
-            // Value heads lie in the order of their key heads repeated whole, or each key head's lie together.
+            // Value heads lie in the order of their key heads repeated whole, or each key head's
+            // lie together.
             grouped: facts.flag("ssm.v_head_reordered")? == Some(false),
             key_width: facts.size("ssm.state_size")?,
             value_width: inner / value_heads,

@@ -1,4 +1,5 @@
-//! A feed-forward layer of experts, of which each token uses a few. Source: Shazeer et al. 2017,
+//! A feed-forward layer of experts, of which each token uses a few.
+//! Source: Shazeer et al. 2017,
 //! <https://arxiv.org/abs/1701.06538>.
 
 use super::{Ffn, Linear, Norm, Weights, normed};

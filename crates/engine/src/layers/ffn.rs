@@ -1,4 +1,5 @@
-//! The feed-forward layer, gated in most models. Source: Shazeer 2020, <https://arxiv.org/abs/2002.05202>.
+//! The feed-forward layer, gated in most models.
+//! Source: Shazeer 2020, <https://arxiv.org/abs/2002.05202>.
 
 use super::{Linear, Weights};
 use crate::Result;
@@ -25,7 +26,8 @@ enum GateUp<B: Backend> {
 }
 
 impl<B: Backend> Ffn<B> {
-    /// Loads the layer of block number `layer` whose tensors end in `suffix`; its width F is that of the tensors.
+    /// Loads the layer of block number `layer` whose tensors end in `suffix`; its width F is that
+    /// of the tensors.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.

@@ -22,7 +22,8 @@ impl<B: Backend> Linear<B> {
         Self::load_rows(weights, name, out, width, 0..out)
     }
 
-    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file keeps as one.
+    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file keeps as
+    /// one.
     ///
     /// # Errors
     /// As [`Linear::load`].
@@ -39,7 +40,8 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias: weights.vector_part(&format!("{name}.bias"), out, rows)? })
     }
 
-    /// The linear layers `names` of `out` each as one, where the backend wants that, the file has them in one type, and without biases.
+    /// The linear layers `names` of `out` each as one, where the backend wants that, the file has
+    /// them in one type, and without biases.
     ///
     /// # Errors
     /// As [`Linear::load`].

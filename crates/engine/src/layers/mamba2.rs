@@ -1,5 +1,7 @@
-//! Mamba-2: a selective state space whose past is one matrix a head, which decays and is written to token by token.
-//! Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>; tensors as in llama.cpp src/models/mamba-base.cpp.
+//! Mamba-2: a selective state space whose past is one matrix a head, which decays and is written to
+//! token by token.
+//! Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>; tensors as in llama.cpp
+//! src/models/mamba-base.cpp.
 
 use super::{Linear, Weights};
 use crate::Result;

@@ -6,8 +6,9 @@ use crate::backend::{AttentionShape, Backend, KvType, StateShape, Step};
 use crate::cache::{BlockId, Room, SlotId};
 use crate::facts::Sizes;
 
-/// What mixes tokens in a block: one layer; two side by side, of which the sum counts; or none, in a block that works on each token
-/// alone. Which they are, is seen from the tensors.
+/// What mixes tokens in a block: one layer; two side by side, of which the sum counts; or none, in
+/// a block that works on each token alone.
+/// Which they are, is seen from the tensors.
 #[derive(Debug)]
 pub struct Mixer<B: Backend> {
     layers: Vec<Layer<B>>,
@@ -167,7 +168,8 @@ impl<B: Backend> Mixer<B> {
         })
     }
 
-    /// What the layers keep of a sequence, in a cache of type `kv`: rows at most once, and a state at most once.
+    /// What the layers keep of a sequence, in a cache of type `kv`: rows at most once, and a state
+    /// at most once.
     pub fn kept(&self, kv: KvType) -> impl Iterator<Item = Kept> {
         self.layers.iter().filter_map(move |layer| layer.kept(kv))
     }
@@ -212,7 +214,9 @@ impl<B: Backend> Mixer<B> {
         Err(misplaced())
     }
 
-    /// The sum of what the layers give; `None` if there are none. `lent`: the keys and values of [`Mixer::source`]. `x: [T, D]` -> `[T, D]`
+    /// The sum of what the layers give; `None` if there are none.
+    /// `lent`: the keys and values of [`Mixer::source`].
+    /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// If the backend fails.

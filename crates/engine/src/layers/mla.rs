@@ -1,5 +1,6 @@
-//! Multi-head latent attention in its absorbed form: the cache holds one row a token, a compressed key that serves as
-//! value too, and a rotated part that all heads share. Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2405.04434>.
+//! Multi-head latent attention in its absorbed form: the cache holds one row a token, a compressed
+//! key that serves as value too, and a rotated part that all heads share.
+//! Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2405.04434>.
 
 use super::{Linear, Norm, Rotation, Weights, rope_width, score_factor};
 use crate::Result;
@@ -15,9 +16,11 @@ pub struct Mla<B: Backend> {
     /// To the compressed key and the shared rotated part.
     kv_down: Linear<B>,
     kv_norm: Norm<B>,
-    /// Takes a head's query into the space of compressed keys. `[H, rank, E - rope]`
+    /// Takes a head's query into the space of compressed keys.
+    /// `[H, rank, E - rope]`
     keys: B::Stack,
-    /// Takes what a head mixed out of it. `[H, value_width, rank]`
+    /// Takes what a head mixed out of it.
+    /// `[H, value_width, rank]`
     values: B::Stack,
     output: Linear<B>,
     /// E, width of a head's query before it is absorbed.
@@ -139,7 +142,8 @@ mod tests {
         x.chunks(width).flat_map(|x| w.chunks(width).map(move |w| dot(x, w) as f32)).collect()
     }
 
-    /// Keys and values of every head made from the compressed key, as models of this kind were trained.
+    /// Keys and values of every head made from the compressed key, as models of this kind were
+    /// trained.
     #[test]
     fn the_absorbed_form_gives_what_the_expanded_one_gives() {
         let path = "../../tests/fixtures/arch/deepseek2-glm47flash-exact/model.gguf";
@@ -182,7 +186,8 @@ mod tests {
         let value = values.len() / heads / rank;
         let mut mixed = vec![0.0; rows * heads * value];
         for h in 0..heads {
-            // k_b is stored [rank, plain] a head: the key of a head is its transpose times the compressed key.
+            // k_b is stored [rank, plain] a head: the key of a head is its transpose times the
+            // compressed key.
             let of_head = &keys[h * rank * plain..][..rank * plain];
             let transposed: Vec<f32> =
                 (0..plain).flat_map(|i| (0..rank).map(move |r| of_head[r * plain + i])).collect();

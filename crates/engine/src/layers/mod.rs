@@ -1,4 +1,5 @@
-//! The layers of a decoder: each loads itself by looking for its tensors and computes through a backend's verbs.
+//! The layers of a decoder: each loads itself by looking for its tensors and computes through a
+//! backend's verbs.
 
 mod attention;
 mod delta;

@@ -1,5 +1,6 @@
-//! Embeddings of a block's own: what a projection makes of a token's embedding, and the token's row in a table of the block, together
-//! gate what the block adds to the residual stream at its end. Source: llama.cpp `src/models/gemma4.cpp`.
+//! Embeddings of a block's own: what a projection makes of a token's embedding, and the token's row
+//! in a table of the block, together gate what the block adds to the residual stream at its end.
+//! Source: llama.cpp `src/models/gemma4.cpp`.
 
 use super::{Linear, Norm, Weights};
 use crate::Result;
@@ -21,7 +22,8 @@ pub struct PerLayerTable<B: Backend> {
 #[derive(Debug)]
 pub struct PerLayerInput<B: Backend> {
     tokens: Vec<u32>,
-    /// As the first block gets them. `[T, D]`
+    /// As the first block gets them.
+    /// `[T, D]`
     embeddings: B::Array,
 }
 
@@ -29,7 +31,8 @@ pub struct PerLayerInput<B: Backend> {
 #[derive(Debug)]
 pub struct PerLayer<B: Backend> {
     layer: usize,
-    /// Of embeddings. `[P, D]`
+    /// Of embeddings.
+    /// `[P, D]`
     projection: Linear<B>,
     projection_scale: f32,
     projection_norm: Norm<B>,
@@ -94,7 +97,8 @@ impl<B: Backend> PerLayer<B> {
         }))
     }
 
-    /// What is added to `x`, for the rows of `input`. `x: [T, D]` -> `[T, D]`
+    /// What is added to `x`, for the rows of `input`.
+    /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// If the backend fails.

@@ -11,7 +11,8 @@ use crate::facts::{Facts, Sizes};
 /// The angle of each pair per position, and which elements make a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// Radians per position. `[rope_width / 2]`
+    /// Radians per position.
+    /// `[rope_width / 2]`
     frequencies: Vec<f64>,
     /// Multiplies cosines and sines.
     magnitude: f64,
@@ -23,13 +24,15 @@ pub struct Rope {
 enum Scaling {
     /// All are divided by a factor; 1 = none.
     Linear { factor: f64 },
-    /// Slow ones are divided by `factor`, fast ones stay, those between `fast` and `slow` rotations within
-    /// `context` positions are mixed. Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>.
+    /// Slow ones are divided by `factor`, fast ones stay, those between `fast` and `slow` rotations
+    /// within `context` positions are mixed.
+    /// Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>.
     Yarn { factor: f64, context: f64, fast: f64, slow: f64 },
 }
 
 impl Rope {
-    /// The rotation of layers that see everything, of `width` elements, in sequences of up to `context` tokens.
+    /// The rotation of layers that see everything, of `width` elements, in sequences of up to
+    /// `context` tokens.
     ///
     /// # Errors
     /// If a key makes no sense, or the divisors have another shape.
@@ -141,9 +144,11 @@ pub fn score_factor(facts: &Facts) -> Result<f32> {
     scaling(facts).map(|(_, _, scores)| scores as f32)
 }
 
-/// A divisor for each of `pairs` frequencies; empty if there are none. Llama 3.1 and later have one set, Phi-3 and later (longrope) one for
-/// models that are used within the context that they were first trained for, and one for those that are used beyond it; it is the same for a
-/// sequence's whole length, so that what was computed stays valid. Sources: llama.cpp `ggml_rope_ext`, frequency factors; Ding et al. 2024,
+/// A divisor for each of `pairs` frequencies; empty if there are none.
+/// Llama 3.1 and later have one set, Phi-3 and later (longrope) one for models that are used within
+/// the context that they were first trained for, and one for those that are used beyond it; it is
+/// the same for a sequence's whole length, so that what was computed stays valid.
+/// Sources: llama.cpp `ggml_rope_ext`, frequency factors; Ding et al. 2024,
 /// <https://arxiv.org/abs/2402.13753>.
 fn divisors<B: Backend>(weights: &Weights<B>, pairs: usize, context: usize) -> Result<Vec<f32>> {
     let of = |name: &str| weights.vector(name, pairs);
@@ -177,7 +182,8 @@ fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     }
 }
 
-/// What the file says of scaling, the magnitude that goes with it, and what it multiplies attention scores by.
+/// What the file says of scaling, the magnitude that goes with it, and what it multiplies attention
+/// scores by.
 fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     let number =
         |name: &str, default: f32| facts.number(name).map(|value| f64::from(value.unwrap_or(default)));
@@ -185,7 +191,8 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     if factor <= 0.0 {
         return Err(facts.invalid("rope.scaling.factor", "it must be above 0"));
     }
-    // All is read whatever the type is: what only another one heeds has no effect, rather than not being understood.
+    // All is read whatever the type is: what only another one heeds has no effect, rather than not
+    // being understood.
     let context = match facts.maybe("rope.scaling.original_context_length")? {
         Some(context) => context,
         None => facts.size("context_length")?,
@@ -211,7 +218,8 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
             }
             let scaling = Scaling::Yarn { factor, context: context as f64, fast, slow };
             let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
-            // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator multiply.
+            // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator
+            // multiply.
             let scores = facts.architecture.rope.yarn_multiplies == YarnMultiplies::Scores;
             let (own, net) = match multiplier == 0.0 {
                 true => (1.0, 1.0),

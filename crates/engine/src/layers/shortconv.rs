@@ -11,7 +11,8 @@ use crate::facts::Sizes;
 pub struct ShortConv<B: Backend> {
     /// To what is multiplied before, what is after, and what is convolved.
     bcx: Linear<B>,
-    /// The last is the current row's. `[D, kernel]`
+    /// The last is the current row's.
+    /// `[D, kernel]`
     taps: B::Vector,
     output: Linear<B>,
     kernel: usize,

@@ -52,8 +52,8 @@ impl<B: Backend> Weights<'_, B> {
         self.matrix(name, out, width)?.ok_or_else(|| self.missing(name))
     }
 
-    /// The rows `rows` of the matrix `name` of `out` rows of `width`, if there is one. Rows are whole blocks, so a part of
-    /// a fused matrix is a view of its bytes.
+    /// The rows `rows` of the matrix `name` of `out` rows of `width`, if there is one.
+    /// Rows are whole blocks, so a part of a fused matrix is a view of its bytes.
     ///
     /// # Errors
     /// If its shape or type is another one.
@@ -73,7 +73,8 @@ impl<B: Backend> Weights<'_, B> {
     /// The matrix `name` of `rows` rows of `runs * width`, as one of `rows * runs` rows of `width`.
     ///
     /// # Errors
-    /// If it is not there, or its shape or type is another one, or blocks of its type reach over the end of a run.
+    /// If it is not there, or its shape or type is another one, or blocks of its type reach over
+    /// the end of a run.
     pub fn runs(&self, name: &str, rows: usize, runs: usize, width: usize) -> Result<B::Matrix> {
         let info = self.find(name, &[(runs * width) as u64, rows as u64])?;
         let info = info.ok_or_else(|| self.missing(name))?;
@@ -81,7 +82,8 @@ impl<B: Backend> Weights<'_, B> {
         matrix.ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The matrices `names` of `out` rows of `width` each, as one, if there are all and of one type.
+    /// The matrices `names` of `out` rows of `width` each, as one, if there are all and of one
+    /// type.
     ///
     /// # Errors
     /// If a shape or the type is another one.
@@ -92,8 +94,8 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The stacks `names` of `count` matrices of `out` rows of `width` each, as one of `count` longer matrices, if there are
-    /// all and of one type.
+    /// The stacks `names` of `count` matrices of `out` rows of `width` each, as one of `count`
+    /// longer matrices, if there are all and of one type.
     ///
     /// # Errors
     /// If a shape or the type is another one.
@@ -111,7 +113,8 @@ impl<B: Backend> Weights<'_, B> {
         self.backend.stack(data, info.kind, shape)?.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The tables `names` of `rows` rows of `width` each, as one of longer rows, if there are all and of one type.
+    /// The tables `names` of `rows` rows of `width` each, as one of longer rows, if there are all
+    /// and of one type.
     ///
     /// # Errors
     /// If a shape or the type is another one.
@@ -176,8 +179,8 @@ impl<B: Backend> Weights<'_, B> {
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// Of each of the tensors `names`, which have `count` equal parts, the first part, then of each the second, and so on; if
-    /// there are all and of one type.
+    /// Of each of the tensors `names`, which have `count` equal parts, the first part, then of each
+    /// the second, and so on; if there are all and of one type.
     fn interleaved(
         &self,
         names: &[String],

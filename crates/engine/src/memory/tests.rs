@@ -24,7 +24,8 @@ fn changed(gguf: &Gguf, change: impl Fn(&str, &mut Vec<u64>, &mut TensorType, &m
 
 #[test]
 fn what_is_kept_is_what_is_made() {
-    // Grouped, windowed, latent, delta, windows with sinks beside experts, and blocks that keep nothing of their own.
+    // Grouped, windowed, latent, delta, windows with sinks beside experts, and blocks that keep
+    // nothing of their own.
     for case in [
         "qwen3-exact",
         "gemma3-exact",

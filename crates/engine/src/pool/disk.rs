@@ -1,8 +1,9 @@
-//! Between the pool and the tiers below it: which numbers of which layer go into a file, in which order, and back from there, or from
-//! the host's memory.
+//! Between the pool and the tiers below it: which numbers of which layer go into a file, in which
+//! order, and back from there, or from the host's memory.
 //!
-//! What is put back goes the way of what is computed: a table grows by a file's tokens, the tree learns them, the state at
-//! the file's end becomes a snapshot. So nothing else needs to know where numbers came from.
+//! What is put back goes the way of what is computed: a table grows by a file's tokens, the tree
+//! learns them, the state at the file's end becomes a snapshot.
+//! So nothing else needs to know where numbers came from.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -226,9 +227,10 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Puts back what is in the host's memory or on disk of the static text of a prompt beyond `hit`, if that is estimated to be faster
-    /// than computing it. While somebody is `decoding`, no more than a step has time for, but one segment. Says too how many tokens are
-    /// from disk.
+    /// Puts back what is in the host's memory or on disk of the static text of a prompt beyond
+    /// `hit`, if that is estimated to be faster than computing it.
+    /// While somebody is `decoding`, no more than a step has time for, but one segment.
+    /// Says too how many tokens are from disk.
     ///
     /// # Errors
     /// If the backend fails.
@@ -273,7 +275,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Puts back `chain`, each of whose segments goes on where the one before ends. Without it there would be `known` tokens.
+    /// Puts back `chain`, each of whose segments goes on where the one before ends.
+    /// Without it there would be `known` tokens.
     fn put_back(
         &mut self,
         salt: &str,
@@ -394,7 +397,8 @@ impl<B: Backend> Pool<B> {
         Ok(true)
     }
 
-    /// Puts a piece where `table`, and `slot` for recurrent state, have room for it. Windows before token `start` are there already.
+    /// Puts a piece where `table`, and `slot` for recurrent state, have room for it.
+    /// Windows before token `start` are there already.
     fn put_in(
         &mut self,
         piece: &Piece,

@@ -75,7 +75,8 @@ fn static_text_is_there_after_a_restart() {
             assert!(oracle.logits(&tokens) == logits, "{case} {parts:?}");
         };
         let mut second = restarted(&gguf, folder.path(), lines.log());
-        // A sibling has the first segment in common; what is read for it is in memory for the next one.
+        // A sibling has the first segment in common; what is read for it is in memory for the next
+        // one.
         check(&[(0, 100), (2, 50)], 100, 100, &mut second);
         check(&[(0, 100), (1, 150)], 250, 150, &mut second);
         check(&[(0, 100), (1, 150)], 250, 0, &mut second);

@@ -9,7 +9,8 @@ use crate::backend::Profiled;
 use crate::backend::native::Native;
 use crate::backend::scarce::Scarce;
 
-/// Layers before the one that failed have gone on, and recurrent state with them: nobody goes on from there.
+/// Layers before the one that failed have gone on, and recurrent state with them: nobody goes on
+/// from there.
 #[test]
 fn what_a_failed_step_left_is_not_gone_on_from() {
     for case in SORTS {

@@ -1,5 +1,6 @@
-//! Between the pool and the tier in the host's memory: static text that is given up on the device is moved there first. It comes
-//! back as what is on disk does, see `disk`.
+//! Between the pool and the tier in the host's memory: static text that is given up on the device
+//! is moved there first.
+//! It comes back as what is on disk does, see `disk`.
 
 use super::Pool;
 use crate::backend::Backend;
@@ -7,8 +8,9 @@ use crate::cache::host::Parked;
 use crate::cache::{Lack, SlotId};
 
 impl<B: Backend> Pool<B> {
-    /// Moves the static text that is given up next for `lack` to the host's memory, if it is not there yet. What the device can't give
-    /// is lost, as it would be without this: it is computed again.
+    /// Moves the static text that is given up next for `lack` to the host's memory, if it is not
+    /// there yet.
+    /// What the device can't give is lost, as it would be without this: it is computed again.
     pub(super) fn park(&mut self, lack: Lack) {
         if self.host.is_off() {
             return;
@@ -27,7 +29,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have all.
+    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have
+    /// all.
     pub(super) fn slot(&mut self) -> Option<SlotId> {
         if let Some(slot) = self.cache.take_slot() {
             return Some(slot);

@@ -1,4 +1,5 @@
-//! The tier in the host's memory: what it brings, on the native backend bit for bit, and on candle as on a device.
+//! The tier in the host's memory: what it brings, on the native backend bit for bit, and on candle
+//! as on a device.
 
 use super::model_tests::{BUDGET, Oracle, SORTS, fixture, pool_on, text};
 use super::*;
@@ -17,7 +18,8 @@ fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize
     (run.found.unwrap(), logits)
 }
 
-/// What is found of static text that was pushed out by other text, and the logits then and at first.
+/// What is found of static text that was pushed out by other text, and the logits then and at
+/// first.
 fn pushed_out<B: Backend>(mut pool: Pool<B>) -> (Found, Vec<f32>, Vec<f32>) {
     let tokens = [text(0, 100), text(9, 9)].concat();
     let (found, before) = ask(&mut pool, "", &tokens, 100);

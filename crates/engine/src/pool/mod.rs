@@ -1,4 +1,5 @@
-//! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it together.
+//! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it
+//! together.
 
 mod disk;
 mod host;
@@ -83,7 +84,8 @@ impl<B: Backend> Pool<B> {
         self
     }
 
-    /// The same, with static text that is given up on the device moved to `bytes` of the host's memory.
+    /// The same, with static text that is given up on the device moved to `bytes` of the host's
+    /// memory.
     #[must_use]
     pub fn beside(mut self, bytes: u64) -> Self {
         self.host = HostMemory::new(bytes);
@@ -134,7 +136,8 @@ impl<B: Backend> Pool<B> {
         self.prefixes.keep(&mut self.cache, prefix, tokens, table);
     }
 
-    /// Gives up the least of what is kept and holds `lack`. False if there is nothing.
+    /// Gives up the least of what is kept and holds `lack`.
+    /// False if there is nothing.
     pub fn evict(&mut self, lack: Lack) -> bool {
         self.park(lack);
         self.prefixes.evict(&mut self.cache, lack)
@@ -145,7 +148,8 @@ impl<B: Backend> Pool<B> {
         self.cache.release(table);
     }
 
-    /// Makes room for `tokens` more in `table`, at the cost of kept prefixes if need be. False if there is none.
+    /// Makes room for `tokens` more in `table`, at the cost of kept prefixes if need be.
+    /// False if there is none.
     ///
     /// # Errors
     /// If the backend fails to copy a shared tail.
@@ -174,7 +178,9 @@ impl<B: Backend> Pool<B> {
         Ok(None)
     }
 
-    /// Computes `parts`, for which room was reserved, in one forward pass. Gives their logits, part after part. `[rows, V]`
+    /// Computes `parts`, for which room was reserved, in one forward pass.
+    /// Gives their logits, part after part.
+    /// `[rows, V]`
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
@@ -183,7 +189,8 @@ impl<B: Backend> Pool<B> {
         self.decoder.read(logits.as_ref())
     }
 
-    /// The same, with a look at the residual stream after each block; logits stay where they are, `None` of no rows.
+    /// The same, with a look at the residual stream after each block; logits stay where they are,
+    /// `None` of no rows.
     ///
     /// # Errors
     /// As [`Pool::forward`].

@@ -1,7 +1,9 @@
-//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits, forks, evictions, cancellations,
-//! batches and drafts gives, bit for bit, the logits that a fresh computation of the same tokens gives.
+//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits,
+//! forks, evictions, cancellations, batches and drafts gives, bit for bit, the logits that a fresh
+//! computation of the same tokens gives.
 //!
-//! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it takes seconds.
+//! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it
+//! takes seconds.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -204,8 +206,9 @@ pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tok
     Draft { grounds: vec![SURE; tokens.len()], tokens }
 }
 
-/// Compares the logits of a run that is through with the oracle's and appends the tokens that they make the most likely, as long as
-/// what was drafted is what comes. Gives how many rows were compared.
+/// Compares the logits of a run that is through with the oracle's and appends the tokens that they
+/// make the most likely, as long as what was drafted is what comes.
+/// Gives how many rows were compared.
 pub(super) fn follow<B: Backend>(
     oracle: &mut Oracle<B>,
     run: &mut Run,
@@ -403,7 +406,8 @@ fn any_mixture_gives_what_a_fresh_computation_gives() {
     check_all(&root.join("tests/fixtures/arch"), 50);
 }
 
-/// No fixture's window is a chunk, but a Llama is a Llama 4 without experts, here with chunks of nine tokens.
+/// No fixture's window is a chunk, but a Llama is a Llama 4 without experts, here with chunks of
+/// nine tokens.
 #[test]
 fn so_it_does_where_windows_are_chunks() {
     let llama = fixture("llama-exact");
@@ -415,7 +419,8 @@ fn so_it_does_where_windows_are_chunks() {
     assert!(tally.cached > 0 && tally.compared > 0, "{tally:?}");
 }
 
-/// With the last blocks on another backend, and with static text that is given up moved to the host's memory.
+/// With the last blocks on another backend, and with static text that is given up moved to the
+/// host's memory.
 #[test]
 fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
     for (seed, case) in SORTS.into_iter().enumerate() {
@@ -431,8 +436,9 @@ fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
     }
 }
 
-/// There the last bits of a row depend on what shares its step: a wrong block is off by far more. `ALARA_CASE` takes those of the fixtures
-/// whose names contain it, in place of those that are always there.
+/// There the last bits of a row depend on what shares its step: a wrong block is off by far more.
+/// `ALARA_CASE` takes those of the fixtures whose names contain it, in place of those that are
+/// always there.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 #[test]
 fn so_it_does_on_the_gpu_within_rounding() {
@@ -451,8 +457,9 @@ fn so_it_does_on_the_gpu_within_rounding() {
         let gguf = Gguf::open(&path).unwrap();
         let backend = || Candle::on(gpu.device.clone());
         let make = |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).beside(1 << 20);
-        // Where weights are quantized, how many rows there are decides how activations are rounded, and that now and then an expert, which
-        // moves a row by up to 7 (llama.cpp's own, too). What is wrong with blocks or state shows in the models of floats.
+        // Where weights are quantized, how many rows there are decides how activations are rounded,
+        // and that now and then an expert, which moves a row by up to 7 (llama.cpp's own, too).
+        // What is wrong with blocks or state shows in the models of floats.
         let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 8.0 });
         let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
         println!("{case}: off by at most {:.1e}, {tally:?}", oracle.off);

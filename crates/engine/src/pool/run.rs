@@ -1,4 +1,5 @@
-//! The sequences that run on a pool together: what each finds of its prompt, who waits for whom, and the steps.
+//! The sequences that run on a pool together: what each finds of its prompt, who waits for whom,
+//! and the steps.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ pub struct Run {
     pub finished: bool,
     /// What may follow `tokens`: as much of it as pays is computed beside them.
     pub draft: Draft,
-    /// Whether each token after the prompt takes a step of its own, forced ones too: what drafts are measured against.
+    /// Whether each token after the prompt takes a step of its own, forced ones too: what drafts
+    /// are measured against.
     pub single: bool,
     /// What its prompt took.
     pub spent: Spent,
@@ -37,7 +39,8 @@ pub struct Run {
     drafts: DraftUsage,
     /// Whether it has computed something since it was attached to what was found.
     begun: bool,
-    /// How many tokens were in memory when the disk was asked for it, as long as there is more on it; then it is not asked again.
+    /// How many tokens were in memory when the disk was asked for it, as long as there is more on
+    /// it; then it is not asked again.
     asked: Option<usize>,
     /// Tokens that came from disk for it.
     disk: usize,
@@ -78,10 +81,11 @@ pub struct Found {
 /// What a step gave.
 #[derive(Debug)]
 pub struct Stepped<A> {
-    /// Numbers of the runs that are computed to their end, and how many rows of logits there are of each: after its last token, and
-    /// after each drafted one.
+    /// Numbers of the runs that are computed to their end, and how many rows of logits there are of
+    /// each: after its last token, and after each drafted one.
     pub ready: Vec<(usize, usize)>,
-    /// These logits, run after run. `[rows, V]`; `None`: there are none.
+    /// These logits, run after run.
+    /// `[rows, V]`; `None`: there are none.
     pub logits: Option<A>,
     /// Number of a run that needs more room than there is.
     pub too_long: Option<usize>,
@@ -110,8 +114,9 @@ impl Run {
         self.tokens.len() - self.computed()
     }
 
-    /// How many tokens of the latest step's draft have come, if no others have: the number of its row of logits that is the run's
-    /// own. `None` if others came, or more than were computed.
+    /// How many tokens of the latest step's draft have come, if no others have: the number of its
+    /// row of logits that is the run's own.
+    /// `None` if others came, or more than were computed.
     pub fn come(&self) -> Option<usize> {
         let guess = self.guess.as_ref()?;
         let agreed = self.agreed();
@@ -133,8 +138,9 @@ impl Run {
         self.guess.as_ref().map_or(0, |guess| guess.draft.agreed(guess.rows, &self.tokens[guess.at..]))
     }
 
-    /// How many of its tokens are computed, guesses that didn't come aside. Recurrent state can only be put back to where the guesses
-    /// began, so with it those that came are computed again, unless all did.
+    /// How many of its tokens are computed, guesses that didn't come aside.
+    /// Recurrent state can only be put back to where the guesses began, so with it those that came
+    /// are computed again, unless all did.
     fn computed(&self) -> usize {
         let Some(guess) = &self.guess else { return self.table.len() };
         match self.agreed() {
@@ -148,7 +154,8 @@ impl Run {
         self.begun && !self.finished && self.tokens.len() > self.prompt
     }
 
-    /// How many tokens it will have in common with a sequence that begins with `tokens`, and whether all of them are computed.
+    /// How many tokens it will have in common with a sequence that begins with `tokens`, and
+    /// whether all of them are computed.
     fn gives(&self, tokens: &[u32]) -> (usize, bool) {
         let limit = tokens.len().saturating_sub(1);
         let common = self.tokens.iter().zip(&tokens[..limit]).take_while(|(a, b)| a == b).count();
@@ -162,15 +169,16 @@ fn runs_nothing(run: &Run) -> bool {
 }
 
 impl<B: Backend> Pool<B> {
-    /// How many rows the next step of `runs` may have, at most `most`: few while one of several decodes, if its tokens are to come
-    /// steadily beside a long prompt.
+    /// How many rows the next step of `runs` may have, at most `most`: few while one of several
+    /// decodes, if its tokens are to come steadily beside a long prompt.
     pub fn budget(&self, runs: &[&mut Run], most: usize) -> usize {
         let several = runs.iter().filter(|run| !run.finished).count() > 1;
         self.pace.budget(self.steady && several && runs.iter().any(|run| run.decodes()), most)
     }
 
-    /// One forward pass of at most `budget` rows for all runs that have room. Who needs what an earlier one is about to compute
-    /// waits for it; so each prefix is computed once, however many need it.
+    /// One forward pass of at most `budget` rows for all runs that have room.
+    /// Who needs what an earlier one is about to compute waits for it; so each prefix is computed
+    /// once, however many need it.
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
@@ -178,7 +186,8 @@ impl<B: Backend> Pool<B> {
         runs.iter_mut().for_each(|run| self.settle(run));
         let stepped = self.compute_some(runs, budget);
         if stepped.is_err() {
-            // What was to be computed was not, or in some layers only: recurrent state may be of a row that others don't know.
+            // What was to be computed was not, or in some layers only: recurrent state may be of a
+            // row that others don't know.
             for run in runs.iter_mut() {
                 self.drop_guess(run);
                 if self.cache.recurrent() {
@@ -223,7 +232,8 @@ impl<B: Backend> Pool<B> {
         self.compute(runs, &rows, &states)
     }
 
-    /// Reserves the `rows` of each run, in their order; none for who has to wait until another is through.
+    /// Reserves the `rows` of each run, in their order; none for who has to wait until another is
+    /// through.
     fn make_room(&mut self, runs: &mut [&mut Run], rows: &mut [usize]) -> Result<()> {
         for at in 0..runs.len() {
             if rows[at] == 0 || self.reserve(&mut runs[at].table, rows[at])? {
@@ -249,9 +259,9 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Decides how much of their drafts the runs get computed that this step computes to their ends: as much as pays, as there is room
-    /// for without giving up what is kept, at most [`MOST`] in all, and within the `budget`, unless there is only one, which nobody
-    /// waits for.
+    /// Decides how much of their drafts the runs get computed that this step computes to their
+    /// ends: as much as pays, as there is room for without giving up what is kept, at most [`MOST`]
+    /// in all, and within the `budget`, unless there is only one, which nobody waits for.
     fn draft(&mut self, runs: &mut [&mut Run], rows: &[usize], budget: usize) -> Result<()> {
         let sum: usize = rows.iter().sum();
         let through = |run: &Run, rows: usize| rows > 0 && rows == run.pending();
@@ -306,8 +316,9 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Attaches `run` to what is kept of its tokens. False if it waits for what one of those `before` it is about to compute,
-    /// or for more from disk while somebody is `decoding`.
+    /// Attaches `run` to what is kept of its tokens.
+    /// False if it waits for what one of those `before` it is about to compute, or for more from
+    /// disk while somebody is `decoding`.
     fn begin(&mut self, before: &mut [&mut Run], run: &mut Run, decoding: bool) -> Result<bool> {
         if run.put_off == Some(self.finished) {
             return Ok(false);
@@ -349,7 +360,8 @@ impl<B: Backend> Pool<B> {
         Ok(true)
     }
 
-    /// The points within the next `rows` rows of `run` after which its state is kept, and the slots for recurrent state.
+    /// The points within the next `rows` rows of `run` after which its state is kept, and the slots
+    /// for recurrent state.
     fn states(&mut self, run: &Run, rows: usize) -> Vec<(usize, Option<SlotId>)> {
         let (start, mut kept) = (run.table.len(), run.table.len());
         let mut points = Vec::new();
@@ -434,8 +446,10 @@ impl<B: Backend> Pool<B> {
         Ok(Stepped { ready, logits, too_long: None })
     }
 
-    /// Nobody has room. The last that has begun gives up its place until another is through; what it computed stays in the tree as
-    /// long as nobody needs the room. Gives the number of a run for which all the room would not do.
+    /// Nobody has room.
+    /// The last that has begun gives up its place until another is through; what it computed stays
+    /// in the tree as long as nobody needs the room.
+    /// Gives the number of a run for which all the room would not do.
     fn put_off(&mut self, runs: &mut [&mut Run]) -> Option<usize> {
         if runs.iter().any(|run| run.finished && !run.table.is_empty()) {
             // There is more room when that is given up.

@@ -1,4 +1,5 @@
-//! What sequences share, what they wait for, and what guesses leave behind, case by case; any mixture of it is in `model_tests`.
+//! What sequences share, what they wait for, and what guesses leave behind, case by case; any
+//! mixture of it is in `model_tests`.
 
 use super::model_tests::{
     BUDGET, Oracle, Random, SORTS, SURE, best, draft, fixture, follow, pool, rows, text, trust,
@@ -78,7 +79,8 @@ fn long_text_is_shared_at_once_though_nobody_said_where_prompts_part() {
     }
 }
 
-/// What keeping state costs a prompt that finds nothing: no step more, and a copy of the recurrent state for each boundary.
+/// What keeping state costs a prompt that finds nothing: no step more, and a copy of the recurrent
+/// state for each boundary.
 #[test]
 fn boundaries_cost_no_step() {
     for case in SORTS {
@@ -131,8 +133,9 @@ fn who_finds_no_room_waits_and_loses_nothing() {
     }
 }
 
-/// Drafts of every length, of which any number of tokens comes, across the ends of blocks: nothing of a guess that didn't come is left
-/// behind, neither in what goes on from it nor in what others find of it.
+/// Drafts of every length, of which any number of tokens comes, across the ends of blocks: nothing
+/// of a guess that didn't come is left behind, neither in what goes on from it nor in what others
+/// find of it.
 #[test]
 fn what_was_guessed_wrongly_leaves_nothing_behind() {
     for case in SORTS {

@@ -1,5 +1,6 @@
-//! Many sequences on one decoder. Each test is a mistake that other engines make: one offset for a whole batch, a cache
-//! that can only grow or be cleared, positions bounded by a table, head width taken from the model's width.
+//! Many sequences on one decoder.
+//! Each test is a mistake that other engines make: one offset for a whole batch, a cache that can
+//! only grow or be cleared, positions bounded by a table, head width taken from the model's width.
 
 use std::path::Path;
 
@@ -92,7 +93,8 @@ fn sequences_of_one_step_have_their_own_positions() {
         let all = [tokens(1, 3), tokens(2, 70), tokens(3, 33), tokens(4, 1)];
         let mut pool = pool(case, 256, KvType::F32);
         let mut tables: Vec<Table> = all.iter().map(|_| Table::default()).collect();
-        // All but the last token of each, in turns of different lengths, so that their blocks interleave.
+        // All but the last token of each, in turns of different lengths, so that their blocks
+        // interleave.
         for start in (0..70).step_by(9) {
             for (table, tokens) in tables.iter_mut().zip(&all) {
                 let end = (start + 9).min(tokens.len() - 1);

@@ -1,4 +1,5 @@
-//! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no text.
+//! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no
+//! text.
 
 mod tools;
 mod turns;
@@ -79,7 +80,8 @@ impl Probe {
         Ok(Probe { decoder, table: Table::default(), place })
     }
 
-    /// As [`Probe::load`] on the native backend, which records in `profile` what each operation takes.
+    /// As [`Probe::load`] on the native backend, which records in `profile` what each operation
+    /// takes.
     ///
     /// # Errors
     /// As [`Decoder::load`].
@@ -109,7 +111,8 @@ impl Probe {
         }
     }
 
-    /// Appends `tokens` and gives the logits of the last `outputs` of them. `[outputs, V]`
+    /// Appends `tokens` and gives the logits of the last `outputs` of them.
+    /// `[outputs, V]`
     ///
     /// # Errors
     /// If there is no room, a token is out of range, or the backend fails.
@@ -123,7 +126,8 @@ impl Probe {
         }
     }
 
-    /// Appends `tokens` and gives the residual stream after each block, a row a token. `[L][tokens, D]`
+    /// Appends `tokens` and gives the residual stream after each block, a row a token.
+    /// `[L][tokens, D]`
     ///
     /// # Errors
     /// As [`Probe::feed`].

@@ -1,6 +1,7 @@
 //! Logits against llama.cpp's, on tiny models with random weights.
 //!
-//! A few cases lie in `tests/fixtures/arch`; all of them, and their description, in `$ALARA_SHARED/fixtures/arch` and `arch-more`.
+//! A few cases lie in `tests/fixtures/arch`; all of them, and their description, in
+//! `$ALARA_SHARED/fixtures/arch` and `arch-more`.
 
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,8 @@ impl Case {
         pieces.flat_map(|piece| probe.feed(piece, piece.len()).unwrap()).collect()
     }
 
-    /// All logits of the case's tokens, fed in pieces of 9 in steps that three other sequences share.
+    /// All logits of the case's tokens, fed in pieces of 9 in steps that three other sequences
+    /// share.
     fn beside_others(&self) -> Vec<f32> {
         let room = Room::new(512, 4, 64, Some(8));
         let decoder = Decoder::load(&self.gguf, Native::with_threads(2), &room, KvType::F32).unwrap();
@@ -91,7 +93,8 @@ impl Case {
         Sizes::of(&Facts::new(&self.gguf, &architecture).unwrap()).unwrap().layers
     }
 
-    /// All logits of the case's tokens, fed in pieces of 20, with the blocks from number `first` on on `device`.
+    /// All logits of the case's tokens, fed in pieces of 20, with the blocks from number `first` on
+    /// on `device`.
     fn split(&self, device: impl Backend, first: usize) -> Vec<f32> {
         let room = Room::new(128, 1, 64, Some(8));
         let backend = Split::new(device, Native::with_threads(2), first);
@@ -101,7 +104,8 @@ impl Case {
         pieces.flat_map(|piece| pool.forward_one(&mut table, piece, piece.len()).unwrap()).collect()
     }
 
-    /// The case's file under other names: `key` and `tensor` give the name of each, or leave it out.
+    /// The case's file under other names: `key` and `tensor` give the name of each, or leave it
+    /// out.
     fn renamed(
         &self,
         architecture: &str,
@@ -135,8 +139,8 @@ impl Case {
         self.check(&logits, self.reference.tolerance.max_abs, gguf.name());
     }
 
-    /// Holds logits against the reference's; for a quantized file with experts one of its rows may be off, where rounding
-    /// chooses another expert.
+    /// Holds logits against the reference's; for a quantized file with experts one of its rows may
+    /// be off, where rounding chooses another expert.
     #[track_caller]
     fn check(&self, found: &[f32], limit: f32, what: &str) {
         self.agrees(found, limit, what).unwrap();
@@ -289,7 +293,8 @@ fn every_model_agrees_on_the_gpu() {
     assert!(off.is_empty(), "{off:#?}");
 }
 
-/// Two halves of the fast backend are the fast backend, bit for bit: to be carried over changes no number.
+/// Two halves of the fast backend are the fast backend, bit for bit: to be carried over changes no
+/// number.
 #[test]
 fn a_split_changes_nothing_by_itself() {
     for case in cases(&own()) {
@@ -333,7 +338,8 @@ fn the_residual_stream_agrees_after_every_block() {
             let (_, square) = difference(found, expected);
             let size: f64 = expected.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / layer as f64;
             let relative = (square / size).sqrt() as f32;
-            // The reference looks GELU up in a table of half precision here, which adds up over the blocks.
+            // The reference looks GELU up in a table of half precision here, which adds up over the
+            // blocks.
             let table = if case.name.starts_with("gemma") { 0.03 } else { 0.0 };
             let limit = case.reference.tolerance.layers_rel_rms.unwrap() + table;
             assert!(relative <= limit, "{}: block {number}: {relative} > {limit}", case.name);
@@ -365,7 +371,8 @@ fn files_of_ollama_give_the_same() {
     let keys = |name: &str| match name {
         "rope.freq_base" => same("rope.global.freq_base"),
         "rope.freq_base_swa" => same("rope.local.freq_base"),
-        // 4B and larger were trained for 131072 tokens, which tells of the scaling that is left out.
+        // 4B and larger were trained for 131072 tokens, which tells of the scaling that is left
+        // out.
         "context_length"
         | "rope.scaling.type"
         | "rope.scaling.factor"
@@ -397,9 +404,10 @@ fn files_of_ollama_give_the_same() {
     qwen.check_other(&qwen.renamed("qwen35moe", &keys, &tensors, &heads));
 }
 
-/// A twelfth architecture, with another pairing, another activation and other norm slots than those that ship have
-/// together, takes one file. Its model is a Gemma with the rows of queries and keys in the other order and its tensors
-/// under other names, so the reference is Gemma's.
+/// A twelfth architecture, with another pairing, another activation and other norm slots than those
+/// that ship have together, takes one file.
+/// Its model is a Gemma with the rows of queries and keys in the other order and its tensors under
+/// other names, so the reference is Gemma's.
 #[test]
 fn a_new_architecture_takes_one_file() {
     const TWELFTH: &str = "

@@ -27,8 +27,8 @@ const NOUNS: [&str; 16] = [
     "database",
 ];
 
-/// `count` tools with different names, at most 272, and parameters of all the common kinds: text, numbers, choices, lists, nested
-/// objects.
+/// `count` tools with different names, at most 272, and parameters of all the common kinds: text,
+/// numbers, choices, lists, nested objects.
 pub fn tools(count: usize) -> Vec<Tool> {
     let names = NOUNS.iter().flat_map(|noun| VERBS.iter().map(move |verb| (verb, noun)));
     names

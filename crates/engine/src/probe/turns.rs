@@ -23,7 +23,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up tools](fn@tools).
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up
+    /// tools](fn@tools).
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
@@ -46,7 +47,8 @@ impl Turns {
         Ok(Turns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
     }
 
-    /// The token drawn from `logits` and those that are forced behind it. A turn that is over is followed by the next one.
+    /// The token drawn from `logits` and those that are forced behind it.
+    /// A turn that is over is followed by the next one.
     ///
     /// # Errors
     /// If the constraint fails or no token has a finite logit.

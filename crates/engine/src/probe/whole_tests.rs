@@ -1,4 +1,5 @@
-//! A file is understood whole, or refused: nothing in it is left out of the computation without a word.
+//! A file is understood whole, or refused: nothing in it is left out of the computation without a
+//! word.
 
 use std::path::Path;
 
@@ -88,7 +89,8 @@ fn keys_that_nobody_reads_are_refused_by_name() {
         let error = refusal(with(&llama, &[(name, value)]));
         assert!(error.contains(&format!("`llama.{name}`")), "{error}");
     }
-    // What is no number of the computation's own is not looked at: other prefixes, and what says that there is nothing.
+    // What is no number of the computation's own is not looked at: other prefixes, and what says
+    // that there is nothing.
     let expected = logits(Writer::copy_of(&llama));
     let nothing = with(
         &llama,
@@ -109,7 +111,8 @@ fn keys_that_nobody_reads_are_refused_by_name() {
     };
     assert!(groups(5, 2).contains("`deepseek2.expert_group_count`"));
     assert!(groups(2, 3).contains("`deepseek2.expert_group_used_count`"));
-    // A window as long as the context hides nothing, and some files have it where the reference leaves it out.
+    // A window as long as the context hides nothing, and some files have it where the reference
+    // leaves it out.
     let phi = case("phi3-exact");
     let window = |tokens| with(&phi, &[("attention.sliding_window", Value::U32(tokens))]);
     assert_eq!(logits(window(4096)), logits(window(0)));
@@ -210,7 +213,8 @@ fn a_file_says_which_of_its_blocks_have_a_window() {
     assert!(error.contains("`gemma3.attention.sliding_window_pattern`"), "{error}");
 }
 
-/// Where a file says by what scores, embeddings and what layers add are multiplied, that is what happens in every architecture.
+/// Where a file says by what scores, embeddings and what layers add are multiplied, that is what
+/// happens in every architecture.
 #[test]
 fn scales_and_caps_are_those_of_the_file() {
     let llama = case("llama-exact");
@@ -229,8 +233,9 @@ fn scales_and_caps_are_those_of_the_file() {
     }
 }
 
-/// The reference has no chunks as short as a test. But where all blocks have them, a chunk's tokens alone give what they give
-/// after others, since rotations tell no more than distances.
+/// The reference has no chunks as short as a test.
+/// But where all blocks have them, a chunk's tokens alone give what they give after others, since
+/// rotations tell no more than distances.
 #[test]
 fn a_chunk_knows_nothing_of_those_before() {
     let llama = case("llama-exact");
@@ -305,7 +310,8 @@ fn experts_that_nobody_says_how_to_weigh_are_refused() {
     assert!(refusal(writer).contains("how experts are weighed"));
 }
 
-/// Blocks may lack a layer that mixes tokens or a feed-forward layer where the file says so, but not both, and not without a word.
+/// Blocks may lack a layer that mixes tokens or a feed-forward layer where the file says so, but
+/// not both, and not without a word.
 #[test]
 fn a_block_that_lacks_a_layer_without_a_word_is_refused() {
     let nemotron = case("nemotron_h-tiny-exact");

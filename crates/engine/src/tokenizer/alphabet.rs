@@ -1,6 +1,8 @@
-//! GPT-2's printable alphabet: each byte is written as one character, so that vocabularies are readable text.
+//! GPT-2's printable alphabet: each byte is written as one character, so that vocabularies are
+//! readable text.
 //!
-//! Bytes that are printable Latin-1 stand for themselves; the others follow from U+0100 on, in order.
+//! Bytes that are printable Latin-1 stand for themselves; the others follow from U+0100 on, in
+//! order.
 
 /// The character of a byte.
 pub(super) const fn letter(byte: u8) -> char {

@@ -1,5 +1,5 @@
-//! BPE by a list of merges: words, in most vocabularies written in the printable alphabet of bytes, whose pairs `tokenizers`
-//! merges.
+//! BPE by a list of merges: words, in most vocabularies written in the printable alphabet of bytes,
+//! whose pairs `tokenizers` merges.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,8 @@ impl Bpe {
         let key = "tokenizer.ggml.merges";
         let merges = gguf.metadata().strings(key)?.ok_or_else(|| gguf.metadata().missing(key))?;
         let problem = |problem| TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem };
-        // Control, unknown and unused tokens are not in the merger's vocabulary, so that no text can be merged into one.
+        // Control, unknown and unused tokens are not in the merger's vocabulary, so that no text
+        // can be merged into one.
         let mut known = Vocab::with_capacity(vocabulary.len());
         let mut hidden = HashSet::new();
         for (id, text, kind) in vocabulary.iter() {
@@ -50,7 +51,8 @@ impl Bpe {
                 merge: merge.to_owned(),
                 problem,
             };
-            // A piece may itself begin with a space in odd vocabularies, so the first character is not looked at.
+            // A piece may itself begin with a space in odd vocabularies, so the first character is
+            // not looked at.
             let first = merge.chars().next().map_or(0, char::len_utf8);
             let space = merge[first..]
                 .find(' ')
@@ -63,7 +65,8 @@ impl Bpe {
                 Some(text) => return Err(bad(format!("names \"{text}\", which is no token"))),
             }
         }
-        // Without the merger's cache of words: each thread would have its own, which grows with what users write.
+        // Without the merger's cache of words: each thread would have its own, which grows with
+        // what users write.
         let merger = BPE::builder()
             .vocab_and_merges(known, pairs)
             .ignore_merges(rule.ignore_merges == IgnoreMerges::Always)

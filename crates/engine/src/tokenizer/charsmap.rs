@@ -1,9 +1,12 @@
-//! SentencePiece's table of characters that are written as others before text is cut (`precompiled_charsmap`).
+//! SentencePiece's table of characters that are written as others before text is cut
+//! (`precompiled_charsmap`).
 //!
-//! Four bytes tell the length of a double array (darts-clone), a trie over the bytes of what is replaced; after it come the
-//! replacements, each ended by a zero. An entry of the array is 32 bits: the byte that leads to it in bits 0 to 7, whether a
-//! replacement hangs on it in bit 8, and in bits 10 to 30 where its children are, times 256 if bit 9 is set. An entry of a
-//! replacement has bit 31 set and holds its place in the others.
+//! Four bytes tell the length of a double array (darts-clone), a trie over the bytes of what is
+//! replaced; after it come the replacements, each ended by a zero.
+//! An entry of the array is 32 bits: the byte that leads to it in bits 0 to 7, whether a
+//! replacement hangs on it in bit 8, and in bits 10 to 30 where its children are, times 256 if bit
+//! 9 is set.
+//! An entry of a replacement has bit 31 set and holds its place in the others.
 
 const IS_LEAF: u32 = 1 << 31;
 const HAS_LEAF: u32 = 1 << 8;
@@ -26,7 +29,8 @@ impl CharsMap {
         (odd.is_empty() && !entries.is_empty()).then_some(CharsMap { entries, replacements })
     }
 
-    /// The longest beginning of `text` that is replaced: its length in bytes, and what stands for it.
+    /// The longest beginning of `text` that is replaced: its length in bytes, and what stands for
+    /// it.
     pub(super) fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let children = |entry: u32| ((entry >> 10) << if entry & FAR == 0 { 0 } else { 8 }) as usize;
         let mut longest = None;

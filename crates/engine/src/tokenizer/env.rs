@@ -35,7 +35,8 @@ impl TokenizerEnv for Env {
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             let ids = self.core.encode(text, false, false).unwrap_or_default();
-            // A kind that changes text, or that has an unknown token, may have made something else of it.
+            // A kind that changes text, or that has an unknown token, may have made something else
+            // of it.
             let bytes = ids.iter().flat_map(|&id| self.core.vocabulary.bytes(id));
             if bytes.eq(text.as_bytes()) { ids } else { self.trie.greedy_tokenize(text.as_bytes()) }
         })

@@ -22,7 +22,8 @@ pub enum TokenizerError {
         /// The known kinds.
         known: String,
     },
-    /// A splitting rule that is not in the table. Guessing one would give wrong tokens without a sign of it.
+    /// A splitting rule that is not in the table.
+    /// Guessing one would give wrong tokens without a sign of it.
     #[error(
         "{file} names the pre-tokenizer \"{pre}\" (tokenizer.ggml.pre), which is not among the {known} known ones{hint}"
     )]

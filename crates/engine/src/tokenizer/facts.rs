@@ -5,21 +5,26 @@ use serde::Deserialize;
 use crate::architecture::Architecture;
 use crate::gguf::Gguf;
 
-/// Facts that some files of an architecture leave out, the key `tokenizer` of an architecture file. What a file says
-/// itself counts for more.
+/// Facts that some files of an architecture leave out, the key `tokenizer` of an architecture file.
+/// What a file says itself counts for more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerFacts {
-    /// The splitting rule where `tokenizer.ggml.pre` is absent or `default`. Default: none, such a file is refused.
+    /// The splitting rule where `tokenizer.ggml.pre` is absent or `default`.
+    /// Default: none, such a file is refused.
     pub pre: Option<String>,
-    /// Size of the vocabulary to which `pre` applies, where an architecture has several. Default: any.
+    /// Size of the vocabulary to which `pre` applies, where an architecture has several.
+    /// Default: any.
     pub tokens: Option<usize>,
-    /// Whether SentencePiece puts a space before a text where `tokenizer.ggml.add_space_prefix` is absent. Default: yes.
+    /// Whether SentencePiece puts a space before a text where `tokenizer.ggml.add_space_prefix` is
+    /// absent.
+    /// Default: yes.
     pub space_prefix: Option<bool>,
 }
 
 impl TokenizerFacts {
-    /// The facts for `gguf`; none if its architecture is not known, as in files that hold just a vocabulary.
+    /// The facts for `gguf`; none if its architecture is not known, as in files that hold just a
+    /// vocabulary.
     pub fn of(gguf: &Gguf) -> TokenizerFacts {
         Architecture::of(gguf).map(|architecture| architecture.tokenizer).unwrap_or_default()
     }
@@ -30,7 +35,8 @@ mod tests {
     use super::*;
     use crate::gguf::Writer;
 
-    /// What Ollama's files leave out. An architecture that is not there yet has nothing to say.
+    /// What Ollama's files leave out.
+    /// An architecture that is not there yet has nothing to say.
     #[test]
     fn architectures_fill_in_what_files_leave_out() {
         #[track_caller]

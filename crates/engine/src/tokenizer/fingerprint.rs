@@ -6,8 +6,8 @@ use super::kind::Algorithm;
 use super::vocabulary::Vocabulary;
 use crate::gguf::Strings;
 
-/// SHA-256 over everything that encoding depends on. Each list and text is preceded by its length, so that no two
-/// vocabularies are written alike.
+/// SHA-256 over everything that encoding depends on.
+/// Each list and text is preceded by its length, so that no two vocabularies are written alike.
 pub(super) fn of(vocabulary: &Vocabulary, algorithm: &dyn Algorithm, merges: &Strings) -> [u8; 32] {
     let mut hash = Sha256::new();
     text(&mut hash, algorithm.name());

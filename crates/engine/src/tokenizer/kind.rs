@@ -39,7 +39,8 @@ pub(super) trait Algorithm: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Appends the tokens of a text. `prefix`: it stands where the model may expect a space before it.
+    /// Appends the tokens of a text.
+    /// `prefix`: it stands where the model may expect a space before it.
     fn encode(
         &self,
         vocabulary: &Vocabulary,
@@ -83,7 +84,8 @@ pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Parts, Tokeni
         }
         "llama" => {
             let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Telling)?;
-            // Scores decide; some files list merges as well. The splitting rule has no meaning here.
+            // Scores decide; some files list merges as well.
+            // The splitting rule has no meaning here.
             let prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.or(facts.space_prefix);
             let algorithm = Box::new(Spm::new(&vocabulary, prefix.unwrap_or(true)));
             parts(

@@ -1,9 +1,11 @@
 //! From a file's metadata to tokens, and back to text.
 //!
-//! Owns vocabulary, splitting rules and special tokens. `kind` has the algorithms by the names that files give them. Pairs
-//! are merged by `tokenizers`' BPE model; cutting text at special tokens and into words is done here, because messages'
-//! content must never become a control token, and so are the other algorithms. Knows nothing of templates, and of models
-//! just what their architecture file says.
+//! Owns vocabulary, splitting rules and special tokens.
+//! `kind` has the algorithms by the names that files give them.
+//! Pairs are merged by `tokenizers`' BPE model; cutting text at special tokens and into words is
+//! done here, because messages' content must never become a control token, and so are the other
+//! algorithms.
+//! Knows nothing of templates, and of models just what their architecture file says.
 
 mod alphabet;
 mod bpe;
@@ -43,7 +45,8 @@ use kind::{Algorithm, Parts};
 use special::{Finder, Piece, Roles};
 use vocabulary::Vocabulary;
 
-/// The tokenizer of a model. Cheap to clone.
+/// The tokenizer of a model.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     core: Arc<Core>,
@@ -84,12 +87,14 @@ struct Core {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`. Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known `tokenizer.ggml.pre`,
-    /// SentencePiece's BPE (`llama`) and unigram model (`t5`), WordPiece (`bert`), and those of RWKV (`rwkv`) and PLaMo 2
-    /// (`plamo2`).
+    /// Reads `tokenizer.ggml.*`.
+    /// Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known
+    /// `tokenizer.ggml.pre`, SentencePiece's BPE (`llama`) and unigram model (`t5`), WordPiece
+    /// (`bert`), and those of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
     ///
     /// # Errors
-    /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or contradict each other.
+    /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or
+    /// contradict each other.
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
         Self::with_facts(gguf, &TokenizerFacts::of(gguf))
     }
@@ -133,7 +138,8 @@ impl Tokenizer {
         Ok(Tokenizer { core: Arc::new(core), env: Arc::new(EnvCell(OnceLock::new())) })
     }
 
-    /// Tokens of a text, without BOS. User-defined tokens are always recognized, control tokens only with `parse_special`.
+    /// Tokens of a text, without BOS.
+    /// User-defined tokens are always recognized, control tokens only with `parse_special`.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -141,8 +147,9 @@ impl Tokenizer {
         self.core.encode(text, parse_special, true)
     }
 
-    /// Tokens of a whole text as a model reads it that was not trained to go on with it, such as one for embeddings: with BOS
-    /// before it and a separator or EOS after it, where the model wants them.
+    /// Tokens of a whole text as a model reads it that was not trained to go on with it, such as
+    /// one for embeddings: with BOS before it and a separator or EOS after it, where the model
+    /// wants them.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -152,7 +159,8 @@ impl Tokenizer {
         Ok(first.into_iter().chain(text).chain(self.core.last).collect())
     }
 
-    /// Tokens of a text that stands within another one. Control tokens are recognized.
+    /// Tokens of a text that stands within another one.
+    /// Control tokens are recognized.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -160,10 +168,12 @@ impl Tokenizer {
         self.core.encode(text, true, false)
     }
 
-    /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning if the model wants it.
+    /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning
+    /// if the model wants it.
     ///
-    /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the text is cut at control
-    /// tokens first and the characters are replaced after that, so what a message contains can't become a control token.
+    /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the
+    /// text is cut at control tokens first and the characters are replaced after that, so what a
+    /// message contains can't become a control token.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -188,9 +198,9 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text after encoding and decoding: `text` itself, if the vocabulary is whole. (SentencePiece writes spaces as
-    /// U+2581, so that this character comes back as a space; and where it puts a space before text, so after special
-    /// tokens too.)
+    /// The text after encoding and decoding: `text` itself, if the vocabulary is whole.
+    /// (SentencePiece writes spaces as U+2581, so that this character comes back as a space; and
+    /// where it puts a space before text, so after special tokens too.)
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -198,8 +208,9 @@ impl Tokenizer {
         Ok(self.decode(&self.encode(text, false)?, true))
     }
 
-    /// The text of tokens; bytes that are not UTF-8 become U+FFFD. Control tokens are left out unless `show_special`. Where
-    /// the model puts a space before text, the first token loses it again.
+    /// The text of tokens; bytes that are not UTF-8 become U+FFFD.
+    /// Control tokens are left out unless `show_special`.
+    /// Where the model puts a space before text, the first token loses it again.
     pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
         let bytes: Vec<u8> = (ids.iter().enumerate())
             .flat_map(|(index, &id)| self.core.shown_bytes(id, show_special, index == 0))
@@ -213,7 +224,8 @@ impl Tokenizer {
         DecodeStream::new(self.core.clone())
     }
 
-    /// What a token stands for: its bytes in text, or its name if it is special. Empty for an id beyond the vocabulary.
+    /// What a token stands for: its bytes in text, or its name if it is special.
+    /// Empty for an id beyond the vocabulary.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.core.vocabulary.bytes(id)
     }
@@ -223,7 +235,8 @@ impl Tokenizer {
         self.core.vocabulary.texts.get(id as usize)
     }
 
-    /// The token that the vocabulary writes so, an ordinary one if there is one. Looks through all of them.
+    /// The token that the vocabulary writes so, an ordinary one if there is one.
+    /// Looks through all of them.
     pub fn id(&self, text: &str) -> Option<u32> {
         let mut other = None;
         for (id, _, kind) in self.core.vocabulary.iter().filter(|token| token.1 == text) {
@@ -235,14 +248,15 @@ impl Tokenizer {
         other
     }
 
-    /// Texts that a prompt's plain text must not contain unprotected: in it they are control tokens, or the unknown one.
+    /// Texts that a prompt's plain text must not contain unprotected: in it they are control
+    /// tokens, or the unknown one.
     pub fn control_texts(&self) -> impl Iterator<Item = &str> {
         let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
         self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
     }
 
-    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding without a token; if `endless`, also
-    /// those that end a turn.
+    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding
+    /// without a token; if `endless`, also those that end a turn.
     pub fn mask(&self, logits: &mut [f32], endless: bool) {
         if let Some(padding) = logits.get_mut(self.len()..) {
             padding.fill(f32::NEG_INFINITY);
@@ -260,8 +274,9 @@ impl Tokenizer {
         if endless { &self.core.endless } else { &self.core.drawable }
     }
 
-    /// What a token is for. [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than tokens,
-    /// and such ids must not be sampled.
+    /// What a token is for.
+    /// [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than
+    /// tokens, and such ids must not be sampled.
     pub fn kind(&self, id: u32) -> TokenKind {
         self.core.vocabulary.kind(id)
     }
@@ -271,12 +286,15 @@ impl Tokenizer {
         self.core.vocabulary.len()
     }
 
-    /// Whether the vocabulary is empty. Never: such a file is refused.
+    /// Whether the vocabulary is empty.
+    /// Never: such a file is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a person should know: special tokens that the file names, but its vocabulary doesn't have. They count as not named.
+    /// What a person should know: special tokens that the file names, but its vocabulary doesn't
+    /// have.
+    /// They count as not named.
     pub fn note(&self) -> Option<&str> {
         self.core.note.as_deref()
     }
@@ -286,8 +304,8 @@ impl Tokenizer {
         self.core.bos
     }
 
-    /// The token that ends a text, where the file names one. An answer may end with others too:
-    /// [`is_end_of_turn`](Self::is_end_of_turn).
+    /// The token that ends a text, where the file names one.
+    /// An answer may end with others too: [`is_end_of_turn`](Self::is_end_of_turn).
     pub fn eos(&self) -> Option<u32> {
         self.core.eos
     }
@@ -312,23 +330,27 @@ impl Tokenizer {
         self.core.algorithm.name()
     }
 
-    /// Whether text is changed before it is cut into tokens, so that it does not come back as it was: case and accents, say.
+    /// Whether text is changed before it is cut into tokens, so that it does not come back as it
+    /// was: case and accents, say.
     pub fn normalizes(&self) -> bool {
         self.core.algorithm.normalizes()
     }
 
-    /// Name of the rule that cuts text into words, for example `qwen2`. Only BPE has one.
+    /// Name of the rule that cuts text into words, for example `qwen2`.
+    /// Only BPE has one.
     pub fn pre_tokenizer(&self) -> Option<&'static str> {
         self.core.algorithm.pre_tokenizer()
     }
 
-    /// SHA-256 of all that decides which tokens a text becomes: texts, kinds and scores of the tokens, merges, and rules.
+    /// SHA-256 of all that decides which tokens a text becomes: texts, kinds and scores of the
+    /// tokens, merges, and rules.
     /// Two tokenizers of one fingerprint agree on every text.
     pub fn fingerprint(&self) -> [u8; 32] {
         self.core.fingerprint
     }
 
-    /// The vocabulary as a trie for grammars. Built at the first call (some 0.3 s for 150 000 tokens), then shared.
+    /// The vocabulary as a trie for grammars.
+    /// Built at the first call (some 0.3 s for 150 000 tokens), then shared.
     pub fn env(&self) -> TokEnv {
         self.env.0.get_or_init(|| env::build(&self.core)).clone()
     }

@@ -1,7 +1,8 @@
-//! PLaMo 2's tokenizer: of all ways to cut a text into pieces the one whose scores add up to the most, and bytes for characters
-//! that are cheaper so.
+//! PLaMo 2's tokenizer: of all ways to cut a text into pieces the one whose scores add up to the
+//! most, and bytes for characters that are cheaper so.
 //!
-//! Scores are whole numbers, ten thousandths. Where two ways are equal, the one whose first piece is longer counts.
+//! Scores are whole numbers, ten thousandths.
+//! Where two ways are equal, the one whose first piece is longer counts.
 
 use super::TokenizerError;
 use super::kind::Algorithm;

@@ -1,5 +1,6 @@
-//! How text is cut into words before byte pairs are merged: one entry of `models/pretokenizers.yaml` a way, embedded at
-//! build time. What the keys mean stands there.
+//! How text is cut into words before byte pairs are merged: one entry of
+//! `models/pretokenizers.yaml` a way, embedded at build time.
+//! What the keys mean stands there.
 
 use std::sync::LazyLock;
 
@@ -71,8 +72,9 @@ impl AddBos {
 }
 
 impl Rule {
-    /// The name and entry that the file states; where it states none or `default`, those that `facts` name. `default` alone
-    /// is what converters write that do not know the rule.
+    /// The name and entry that the file states; where it states none or `default`, those that
+    /// `facts` name.
+    /// `default` alone is what converters write that do not know the rule.
     pub(super) fn of(
         gguf: &Gguf,
         tokens: usize,

@@ -1,8 +1,9 @@
 //! User-defined pieces that a converter called something else.
 //!
-//! SentencePiece finds user-defined pieces as a whole before it merges. Ollama's files of Gemma 3 call them ordinary or
-//! control pieces. What gives them away: a trained piece has a score of its own, falling from one to the next, while all
-//! user-defined ones share one; and they are runs of whitespace, or written as tags.
+//! SentencePiece finds user-defined pieces as a whole before it merges.
+//! Ollama's files of Gemma 3 call them ordinary or control pieces.
+//! What gives them away: a trained piece has a score of its own, falling from one to the next,
+//! while all user-defined ones share one; and they are runs of whitespace, or written as tags.
 
 use super::spm::SPACE;
 use super::vocabulary::TokenKind;
@@ -40,7 +41,8 @@ const HTML: [&str; 28] = [
     "tr",
 ];
 
-/// Gives user-defined pieces back their kind. `named` are ids that have a role, such as BOS.
+/// Gives user-defined pieces back their kind.
+/// `named` are ids that have a role, such as BOS.
 pub(super) fn user_defined(texts: &Strings, scores: &[f32], kinds: &mut [TokenKind], named: &[u32]) {
     // SentencePiece gives them 0.
     let mut shared = vec![0.0];

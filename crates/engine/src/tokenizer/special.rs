@@ -14,7 +14,8 @@ pub(super) enum Piece<'t> {
     Token(u32),
 }
 
-/// Finds tokens by their text: leftmost first, and the longest of those that begin at the same place.
+/// Finds tokens by their text: leftmost first, and the longest of those that begin at the same
+/// place.
 #[derive(Debug)]
 pub(super) struct Finder {
     automaton: AhoCorasick,
@@ -39,7 +40,8 @@ impl Finder {
         Ok(Finder { automaton, ids })
     }
 
-    /// Cuts `text` at the tokens. Empty pieces are left out, so that a text comes first or after a token.
+    /// Cuts `text` at the tokens.
+    /// Empty pieces are left out, so that a text comes first or after a token.
     pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = Piece<'t>> {
         let mut from = 0;
         let found = self.automaton.find_iter(text).map(Some).chain([None]);
@@ -67,8 +69,9 @@ const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
-/// Tokens that end a turn or a text in the families that have them; files often name just one of theirs. They count as
-/// control tokens even where a file calls them ordinary.
+/// Tokens that end a turn or a text in the families that have them; files often name just one of
+/// theirs.
+/// They count as control tokens even where a file calls them ordinary.
 const END_TEXTS: [&str; 20] = [
     "<|eot_id|>",
     "<|im_end|>",
@@ -92,8 +95,9 @@ const END_TEXTS: [&str; 20] = [
     "<|file_sep|>",
 ];
 
-/// Whether a token that is written so ends a turn or a text. Among SentencePiece's, `</s>` does so only where the file names
-/// it: Gemma's is an HTML tag. RWKV has no control tokens.
+/// Whether a token that is written so ends a turn or a text.
+/// Among SentencePiece's, `</s>` does so only where the file names it: Gemma's is an HTML tag.
+/// RWKV has no control tokens.
 pub(super) fn ends_text(text: &str, spelling: Spelling) -> bool {
     let tag = spelling == Spelling::Pieces && text == "</s>";
     END_TEXTS.contains(&text) && !tag && spelling != Spelling::Escaped
@@ -106,7 +110,8 @@ pub(super) fn named_ids(gguf: &Gguf) -> Vec<u32> {
     keys.filter_map(|key| gguf.metadata().u32(key).ok().flatten()).collect()
 }
 
-/// The id that a key names, as far as it is in the vocabulary. One that is not counts as not named.
+/// The id that a key names, as far as it is in the vocabulary.
+/// One that is not counts as not named.
 pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
     match gguf.metadata().get(key).and_then(Value::integer) {
         Some(id) => Ok(u32::try_from(id).ok().filter(|&id| (id as usize) < tokens)),
@@ -115,7 +120,8 @@ pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>
     }
 }
 
-/// What the file says of special tokens that its vocabulary does not have, for a person; `None` if there is no such thing.
+/// What the file says of special tokens that its vocabulary does not have, for a person; `None` if
+/// there is no such thing.
 pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
     let keys = gguf.metadata().iter().map(|(key, _)| key);
     let keys = keys.filter(|key| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
@@ -134,7 +140,8 @@ pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
 /// What ends a text, and what is shown although it is a control token.
 #[derive(Debug)]
 pub(super) struct Roles {
-    /// The file's EOS first, then the others. Never empty.
+    /// The file's EOS first, then the others.
+    /// Never empty.
     pub(super) ends: Vec<u32>,
     pub(super) visible: Vec<u32>,
 }
@@ -166,8 +173,8 @@ impl Roles {
                 ends.push(id);
             }
         }
-        // Harmony (gpt-oss): `<|end|>` ends a message, after which the model goes on, and the tokens between are structure
-        // that its parser reads.
+        // Harmony (gpt-oss): `<|end|>` ends a message, after which the model goes on, and the
+        // tokens between are structure that its parser reads.
         let mut visible = Vec::new();
         if let (Some(_), Some(_), Some(end)) =
             (control("<|return|>"), control("<|call|>"), control("<|end|>"))

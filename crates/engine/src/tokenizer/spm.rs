@@ -1,6 +1,8 @@
-//! SentencePiece's BPE: characters merged into the piece with the best score, and bytes for characters without a piece.
+//! SentencePiece's BPE: characters merged into the piece with the best score, and bytes for
+//! characters without a piece.
 //!
-//! Source: `bpe_model.cc` of SentencePiece. Among pairs of equal score the leftmost is merged first.
+//! Source: `bpe_model.cc` of SentencePiece.
+//! Among pairs of equal score the leftmost is merged first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -19,7 +21,8 @@ pub(super) fn written(letter: char) -> char {
 
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// Pieces that text is merged into: ordinary ones only, so that nothing can be merged into a control token.
+    /// Pieces that text is merged into: ordinary ones only, so that nothing can be merged into a
+    /// control token.
     ids: HashMap<Box<str>, u32>,
     /// The token of each byte, 256.
     bytes: Vec<Option<u32>>,
@@ -29,7 +32,8 @@ pub(super) struct Spm {
     space_prefix: bool,
 }
 
-/// A run of characters that is merged so far. An empty one has become a part of another.
+/// A run of characters that is merged so far.
+/// An empty one has become a part of another.
 struct Symbol {
     start: usize,
     end: usize,
@@ -40,7 +44,8 @@ struct Symbol {
 
 const NONE: usize = usize::MAX;
 
-/// Two neighbours that are a piece together. The greatest is merged next.
+/// Two neighbours that are a piece together.
+/// The greatest is merged next.
 struct Pair {
     score: f32,
     left: usize,
@@ -87,7 +92,8 @@ impl Spm {
         Spm { ids, bytes: vocabulary.byte_tokens(), longest, space_prefix }
     }
 
-    /// What is left when no two neighbours are a piece. Takes n log n steps for n characters.
+    /// What is left when no two neighbours are a piece.
+    /// Takes n log n steps for n characters.
     fn merge(&self, scores: &[f32], text: &str) -> impl Iterator<Item = Symbol> {
         let mut symbols: Vec<Symbol> = (text.char_indices().enumerate())
             .map(|(index, (start, letter))| Symbol {

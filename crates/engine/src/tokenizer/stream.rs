@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::Core;
 
-/// Turns tokens into text one by one. Bytes of a character that is not complete yet are kept back; what can't become one
-/// is shown as U+FFFD. All pieces together are what [`decode`](super::Tokenizer::decode) gives.
+/// Turns tokens into text one by one.
+/// Bytes of a character that is not complete yet are kept back; what can't become one is shown as
+/// U+FFFD.
+/// All pieces together are what [`decode`](super::Tokenizer::decode) gives.
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     core: Arc<Core>,
@@ -57,7 +59,8 @@ impl DecodeStream {
         !self.pending.is_empty()
     }
 
-    /// What is left when no token follows: U+FFFD for a character that stayed incomplete, else nothing.
+    /// What is left when no token follows: U+FFFD for a character that stayed incomplete, else
+    /// nothing.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

@@ -1,6 +1,8 @@
-//! SentencePiece's unigram model, as T5 and XLM-RoBERTa have it: of all ways to cut a text into pieces the likeliest one.
+//! SentencePiece's unigram model, as T5 and XLM-RoBERTa have it: of all ways to cut a text into
+//! pieces the likeliest one.
 //!
-//! Source: `unigram_model.cc` and `normalizer.cc` of SentencePiece. A score is the logarithm of a piece's probability.
+//! Source: `unigram_model.cc` and `normalizer.cc` of SentencePiece.
+//! A score is the logarithm of a piece's probability.
 
 use super::TokenizerError;
 use super::charsmap::CharsMap;
@@ -79,7 +81,8 @@ impl Unigram {
         written
     }
 
-    /// The likeliest pieces: for each place of the text the best piece that ends there. No token: a character without a piece.
+    /// The likeliest pieces: for each place of the text the best piece that ends there.
+    /// No token: a character without a piece.
     fn best(&self, scores: &[f32], text: &str) -> Vec<Step> {
         let nothing = Step { from: 0, token: None, score: f64::NEG_INFINITY };
         let mut steps = vec![nothing; text.len() + 1];

@@ -22,8 +22,9 @@ pub enum TokenKind {
     Byte,
 }
 
-/// Limits of the trie that grammars walk: bytes in a token (with a marker before special ones; GLM has one of 1024 spaces)
-/// and in all of them together. Beyond these, files are damaged.
+/// Limits of the trie that grammars walk: bytes in a token (with a marker before special ones; GLM
+/// has one of 1024 spaces) and in all of them together.
+/// Beyond these, files are damaged.
 const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
 
@@ -124,7 +125,8 @@ impl Vocabulary {
         &self.bytes[start..end]
     }
 
-    /// The token of each byte, 256. The first counts where several stand for one.
+    /// The token of each byte, 256.
+    /// The first counts where several stand for one.
     pub(super) fn byte_tokens(&self) -> Vec<Option<u32>> {
         let mut tokens = vec![None; 256];
         for (id, _, kind) in self.iter() {
@@ -141,7 +143,8 @@ impl Vocabulary {
     }
 }
 
-/// Number of embedding rows: with more tokens nothing can be computed. Without an embedding there is no limit.
+/// Number of embedding rows: with more tokens nothing can be computed.
+/// Without an embedding there is no limit.
 fn rows(gguf: &Gguf) -> usize {
     let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
     rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX)
@@ -204,8 +207,8 @@ fn scores(gguf: &Gguf, rows: usize, tokens: usize) -> Result<Vec<f32>, Tokenizer
     Ok(scores.into_iter().map(|score| score + 0.0).collect())
 }
 
-/// Whether a converter made the token up, for a row of the embedding that has none. Their type says that they are to be
-/// looked for in text, where they mean nothing.
+/// Whether a converter made the token up, for a row of the embedding that has none.
+/// Their type says that they are to be looked for in text, where they mean nothing.
 fn is_padding(text: &str, id: usize) -> bool {
     text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']')).is_some_and(|n| n.parse() == Ok(id))
 }

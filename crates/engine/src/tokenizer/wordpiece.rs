@@ -1,5 +1,6 @@
-//! BERT's WordPiece: text without accents and case, cut at blanks, punctuation and Han characters, and words into the longest
-//! pieces. What a model of this kind reads does not come back as it was.
+//! BERT's WordPiece: text without accents and case, cut at blanks, punctuation and Han characters,
+//! and words into the longest pieces.
+//! What a model of this kind reads does not come back as it was.
 //!
 //! Files write a piece that begins a word with U+2581 before it, and one that goes on bare.
 
@@ -16,7 +17,8 @@ use super::spm::SPACE;
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 
-/// In characters. Longer words are the unknown token.
+/// In characters.
+/// Longer words are the unknown token.
 const LONGEST_WORD: usize = 100;
 
 #[derive(Debug)]

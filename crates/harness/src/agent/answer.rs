@@ -8,8 +8,9 @@ use crate::jinx::{Llm, ToolResult, Tools};
 use crate::session::Caller;
 use crate::team::Npc;
 
-/// An NPC of the caller's team (or a sub-team's first, or the caller) answers `prompt`, in a conversation
-/// of its own named `place`, with those of its tools that the step permits. `npc` is the name that the step gives.
+/// An NPC of the caller's team (or a sub-team's first, or the caller) answers `prompt`, in a
+/// conversation of its own named `place`, with those of its tools that the step permits.
+/// `npc` is the name that the step gives.
 ///
 /// # Errors
 /// The sandbox failed, or the trace can't be written.

@@ -1,7 +1,9 @@
-//! Keeping a conversation within the model's context: when it gets too long, older messages are replaced by a summary.
+//! Keeping a conversation within the model's context: when it gets too long, older messages are
+//! replaced by a summary.
 //!
-//! Static segments and tools stay as they are, so what is cached of them stays of use. Nothing happens silently: a record and a
-//! notice say what was replaced, and the trace keeps the messages.
+//! Static segments and tools stay as they are, so what is cached of them stays of use.
+//! Nothing happens silently: a record and a notice say what was replaced, and the trace keeps the
+//! messages.
 
 use std::time::Instant;
 
@@ -13,7 +15,8 @@ use crate::session::Notice;
 use crate::team::{Limits, Npc};
 use crate::trace::{self, Record};
 
-/// How many bytes make a token, about: fewer than in most texts, so that lengths are rather over-estimated.
+/// How many bytes make a token, about: fewer than in most texts, so that lengths are rather
+/// over-estimated.
 const TOKEN_BYTES: usize = 3;
 /// Most tokens of a summary.
 const SUMMARY_TOKENS: usize = 512;
@@ -46,7 +49,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Whether a jinx asked for it, in this conversation, after the first `count` entries of the trace.
+    /// Whether a jinx asked for it, in this conversation, after the first `count` entries of the
+    /// trace.
     pub(super) fn compaction_is_asked_for(&self, count: usize) -> bool {
         let entries = self.trace.since(count);
         let inner = |scope: &str| {
@@ -61,7 +65,8 @@ impl Agent<'_, '_> {
         })
     }
 
-    /// About how long the next prompt is: what the last turn counted, and the messages since then by their bytes.
+    /// About how long the next prompt is: what the last turn counted, and the messages since then
+    /// by their bytes.
     fn tokens(&self) -> usize {
         let counted = self.records.iter().rposition(|record| match &**record {
             Record::Assistant { usage, .. } => usage.prompt_tokens > 0,
@@ -89,7 +94,8 @@ impl Agent<'_, '_> {
         known + said.sum::<usize>() / TOKEN_BYTES
     }
 
-    /// Replaces messages by a summary, except the last ones of at most `recent` bytes. Returns whether there was anything to replace.
+    /// Replaces messages by a summary, except the last ones of at most `recent` bytes.
+    /// Returns whether there was anything to replace.
     pub(super) fn shorten(&mut self, recent: usize, deadline: Option<Instant>) -> Result<bool, Error> {
         let messages = trace::request(self.records()).messages;
         let window = self.window().unwrap_or(usize::MAX / TOKEN_BYTES);
@@ -158,8 +164,9 @@ impl Agent<'_, '_> {
     }
 }
 
-/// How many of the last messages, the very first aside, have at most `limit` bytes together and begin with one that no other one
-/// must precede. At least the last turn with its results is kept.
+/// How many of the last messages, the very first aside, have at most `limit` bytes together and
+/// begin with one that no other one must precede.
+/// At least the last turn with its results is kept.
 fn kept(messages: &[Message], limit: usize) -> usize {
     let (mut kept, mut size) = (0, 0);
     for (index, message) in messages.iter().enumerate().skip(1).rev() {
@@ -333,7 +340,8 @@ mod tests {
     #[test]
     fn without_a_summary_that_is_said() {
         let ground = Ground::new();
-        // The model breaks off when it is asked for the summary; the script then has a reply for the next turn.
+        // The model breaks off when it is asked for the summary; the script then has a reply for
+        // the next turn.
         let failing = Reply { finish: Some(Finish::Repetition), ..Reply::text("a a a") };
         let script =
             Scripted::new([print('a', 250), print('b', 250), print('c', 250), failing, Reply::text("Done.")]);

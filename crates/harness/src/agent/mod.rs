@@ -1,6 +1,8 @@
-//! The agent loop: ask the model, run what it calls, show it the results, until it answers or a limit ends it.
+//! The agent loop: ask the model, run what it calls, show it the results, until it answers or a
+//! limit ends it.
 //!
-//! The loop keeps no state of its own: each request is folded from the trace. It must not know how a tool runs.
+//! The loop keeps no state of its own: each request is folded from the trace.
+//! It must not know how a tool runs.
 
 mod answer;
 mod compaction;
@@ -121,8 +123,9 @@ impl Given {
 }
 
 impl<'a, 's> Agent<'a, 's> {
-    /// An agent that has not been told anything yet. With `schema`, its answers are JSON that is valid for it. The session's trace
-    /// gets its first record.
+    /// An agent that has not been told anything yet.
+    /// With `schema`, its answers are JSON that is valid for it.
+    /// The session's trace gets its first record.
     ///
     /// # Errors
     /// The model can't be had, or the trace can't be written.
@@ -136,9 +139,10 @@ impl<'a, 's> Agent<'a, 's> {
         Agent::start(session, &session.trace, team, npc, given, Vec::new())
     }
 
-    /// An agent in the conversation `scope` of the session's trace, of which `records` are what has happened so far; it begins if
-    /// that is nothing. Where team, NPC or model are no longer what they were, it goes on with what they are now; a schema of the answers
-    /// stays.
+    /// An agent in the conversation `scope` of the session's trace, of which `records` are what has
+    /// happened so far; it begins if that is nothing.
+    /// Where team, NPC or model are no longer what they were, it goes on with what they are now; a
+    /// schema of the answers stays.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -235,7 +239,8 @@ impl<'a, 's> Agent<'a, 's> {
         Ok(self)
     }
 
-    /// Ends every later run at `deadline` at the latest. The NPC's own limit counts from the start of each run.
+    /// Ends every later run at `deadline` at the latest.
+    /// The NPC's own limit counts from the start of each run.
     #[must_use]
     pub fn until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
@@ -276,8 +281,9 @@ impl<'a, 's> Agent<'a, 's> {
         }
     }
 
-    /// Says `task` and works until the model answers or a limit ends it. Called again, it continues the same
-    /// conversation with a further message. Cancelled by the sandbox's flag.
+    /// Says `task` and works until the model answers or a limit ends it.
+    /// Called again, it continues the same conversation with a further message.
+    /// Cancelled by the sandbox's flag.
     ///
     /// # Errors
     /// The model or the sandbox failed, or the trace can't be written.
@@ -375,7 +381,8 @@ impl<'a, 's> Agent<'a, 's> {
         calls
     }
 
-    /// One turn of the model. If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    /// One turn of the model.
+    /// If its prompt turns out to be too long, it is tried once more with a shorter conversation.
     fn ask_or_shorten(
         &mut self,
         deadline: Option<Instant>,
@@ -405,7 +412,8 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::Text { text } => message.content += &text,
                 Event::Reasoning { text } => reasoning += &text,
                 Event::ToolCall(call) => message.tool_calls.push(call),
-                // The first are told again as a whole; the other ends the turn by its length, and never runs.
+                // The first are told again as a whole; the other ends the turn by its length, and
+                // never runs.
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     self.tell_loosened(&usage.loosened);
@@ -433,7 +441,8 @@ impl<'a, 's> Agent<'a, 's> {
         }
     }
 
-    /// Runs a call. Also gives how often it has had this result in a row.
+    /// Runs a call.
+    /// Also gives how often it has had this result in a row.
     fn execute(
         &mut self,
         call: &ToolCall,
@@ -504,8 +513,9 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     })
 }
 
-/// The static system text of an NPC, in segments: first what members of a team share (the team's context, the texts of skills,
-/// by name), so that they share its keys and values too, then the catalog of skills and the directive.
+/// The static system text of an NPC, in segments: first what members of a team share (the team's
+/// context, the texts of skills, by name), so that they share its keys and values too, then the
+/// catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = vec![("context".to_owned(), team.context.clone())];
     let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();
@@ -545,7 +555,8 @@ pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
     npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
 }
 
-/// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and any.
+/// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and
+/// any.
 pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let members = team.members(npc).into_iter().map(|(name, _)| name.to_owned()).collect();
     let all =

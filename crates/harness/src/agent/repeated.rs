@@ -12,8 +12,10 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Takes note of a call and its result; gives how often the same call had the same result in a row, this time included. Another call
-    /// or another result begins anew: who asks for the time, or waits for something, does not repeat himself.
+    /// Takes note of a call and its result; gives how often the same call had the same result in a
+    /// row, this time included.
+    /// Another call or another result begins anew: who asks for the time, or waits for something,
+    /// does not repeat himself.
     pub(super) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> usize {
         let same = self.latest.as_ref().is_some_and(|(before, gave)| {
             before.name == call.name && before.arguments == call.arguments && gave == result

@@ -47,7 +47,8 @@ fn calls_are_run_and_their_results_shown() {
     assert_eq!(requests[1].system, requests[0].system);
 }
 
-/// What a model that was trained on no calls reads about the stock tools: each example is one that its jinx takes.
+/// What a model that was trained on no calls reads about the stock tools: each example is one that
+/// its jinx takes.
 #[test]
 fn examples_of_the_stock_tools_are_valid() {
     let team = Team::stock("alara").unwrap();
@@ -100,7 +101,8 @@ fn a_conversation_that_is_taken_up_keeps_its_schema() {
     assert_eq!(agent.records().filter(|record| matches!(record, Record::Start(_))).count(), 1);
 }
 
-/// The pieces of a call make up the call, and what was cut off is neither run nor part of the conversation.
+/// The pieces of a call make up the call, and what was cut off is neither run nor part of the
+/// conversation.
 #[test]
 fn calls_are_told_in_pieces_and_cut_ones_are_not_made() {
     let model = Scripted::new([shell("echo one two")]);

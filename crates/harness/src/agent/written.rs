@@ -1,4 +1,5 @@
-//! Calls that a model writes into its text, where it should make them: recognised, or answered with a hint.
+//! Calls that a model writes into its text, where it should make them: recognised, or answered with
+//! a hint.
 
 use alara_engine::chat::{Written, written};
 use alara_engine::{Event, Finish, Message, Request};
@@ -12,7 +13,8 @@ use crate::trace::Record;
 const REMEDY: &str = "--tool-format house describes to the model how calls are written";
 
 impl Agent<'_, '_> {
-    /// What stands in the text of a turn that called nothing. A text that has to be JSON has no calls.
+    /// What stands in the text of a turn that called nothing.
+    /// A text that has to be JSON has no calls.
     fn found(&self, message: &Message) -> Option<Written> {
         let start = last_start(&self.records).filter(|start| start.schema.is_none())?;
         let mut asked = Request { tools: start.tools.clone(), ..Request::default() };
@@ -20,7 +22,8 @@ impl Agent<'_, '_> {
         written(&message.content, &asked.tools).filter(|_| message.tool_calls.is_empty())
     }
 
-    /// Makes calls of those that end the text of a turn. They are run as any others: only if list, inputs and rules permit.
+    /// Makes calls of those that end the text of a turn.
+    /// They are run as any others: only if list, inputs and rules permit.
     pub(super) fn take_written(&self, message: &mut Message, finish: Finish) -> Finish {
         if finish != Finish::Stop {
             return finish;
@@ -50,7 +53,8 @@ impl Agent<'_, '_> {
         Finish::ToolCalls
     }
 
-    /// Tells the model, once a run, that what looks like a call in its text is none; false if it is an answer.
+    /// Tells the model, once a run, that what looks like a call in its text is none; false if it is
+    /// an answer.
     pub(super) fn hint_at_written(&mut self, message: &Message) -> Result<bool, Error> {
         let said = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
         if said.into_iter().any(|record| matches!(**record, Record::Hint { .. })) {

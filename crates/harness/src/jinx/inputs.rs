@@ -1,4 +1,5 @@
-//! The inputs of a jinx: their types, their schema for a model, and whether a value is right for them.
+//! The inputs of a jinx: their types, their schema for a model, and whether a value is right for
+//! them.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -28,7 +29,8 @@ pub enum Choices {
     Any,
     /// These.
     Of(Vec<Value>),
-    /// Names of those to whom the caller may give work: members of its team and sub-teams (`enum: members`).
+    /// Names of those to whom the caller may give work: members of its team and sub-teams (`enum:
+    /// members`).
     Members,
     /// Names of the skills that the caller may look up (`enum: skills`).
     Skills,
@@ -120,7 +122,8 @@ impl Kind {
 }
 
 impl Input {
-    /// The input's schema: `type`, `description`, `default`, `enum`, in this order, as far as they are given.
+    /// The input's schema: `type`, `description`, `default`, `enum`, in this order, as far as they
+    /// are given.
     pub fn schema(&self, offer: &Offer) -> Value {
         let mut schema = Map::new();
         schema.insert("type".to_owned(), json!(self.kind.name()));

@@ -1,4 +1,5 @@
-//! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain words.
+//! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain
+//! words.
 
 pub mod check;
 pub mod improve;
@@ -32,30 +33,38 @@ use crate::mcp::Remote;
 pub struct Jinx {
     /// The name, `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// The path of its file below the folder of jinxes, without the ending: another way to name it (`lib/core/shell`).
+    /// The path of its file below the folder of jinxes, without the ending: another way to name it
+    /// (`lib/core/shell`).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reference: String,
     /// What it does, for the model.
     pub description: String,
     /// Its arguments, in the order of the file.
     pub inputs: Vec<Input>,
-    /// What it does to the world. Default: none if its steps only compute, else write.
+    /// What it does to the world.
+    /// Default: none if its steps only compute, else write.
     pub effect: Effect,
-    /// Whether its steps need the network. Default false.
+    /// Whether its steps need the network.
+    /// Default false.
     pub network: bool,
-    /// The environment variables of alara that its programs get, by name: keys, for example. Default none.
+    /// The environment variables of alara that its programs get, by name: keys, for example.
+    /// Default none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Wall-clock limit for each step. Default 60 s.
+    /// Wall-clock limit for each step.
+    /// Default 60 s.
     #[serde(serialize_with = "seconds")]
     pub timeout: Duration,
-    /// When it counts as a success: an expression over its arguments and its result `out`. `None` = when no step fails.
+    /// When it counts as a success: an expression over its arguments and its result `out`.
+    /// `None` = when no step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
-    /// Whether a success ends the agent's run, with the output as its answer. Default false.
+    /// Whether a success ends the agent's run, with the output as its answer.
+    /// Default false.
     #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Whether it may run unless a rule says otherwise. `None` = yes: it is on the NPC's list.
+    /// Whether it may run unless a rule says otherwise.
+    /// `None` = yes: it is on the NPC's list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission: Option<Verdict>,
     /// The texts that it serves, if it is a skill.
@@ -72,7 +81,9 @@ pub struct Jinx {
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Whether it is built in or the user's own, and so may have what it declares without a question. Default false.
+    /// Whether it is built in or the user's own, and so may have what it declares without a
+    /// question.
+    /// Default false.
     #[serde(skip)]
     pub trusted: bool,
 }
@@ -128,7 +139,8 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 }
 
 impl Jinx {
-    /// The tool as a model sees it, to which `offer` is open. Byte-stable: a model may be trained on exactly this.
+    /// The tool as a model sees it, to which `offer` is open.
+    /// Byte-stable: a model may be trained on exactly this.
     pub fn tool(&self, offer: &Offer) -> Tool {
         if let Some(remote) = &self.remote {
             let parameters = remote.parameters.clone();
@@ -160,8 +172,8 @@ impl Jinx {
         }
     }
 
-    /// The complete arguments of a call by someone to whom `offer` is open: checked, with defaults filled in, in the order of the
-    /// inputs.
+    /// The complete arguments of a call by someone to whom `offer` is open: checked, with defaults
+    /// filled in, in the order of the inputs.
     ///
     /// # Errors
     /// What is wrong, for the caller: an unknown or missing argument, or one of the wrong type.

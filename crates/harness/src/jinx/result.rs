@@ -72,7 +72,8 @@ impl ToolResult {
         }
     }
 
-    /// What a failure is told by: what its program complained about and what happened to it; empty for a success.
+    /// What a failure is told by: what its program complained about and what happened to it; empty
+    /// for a success.
     pub fn complaint(&self) -> Cow<'_, str> {
         match (self.stderr.as_str(), self.error.as_str()) {
             _ if self.ok => Cow::Borrowed(""),
@@ -83,19 +84,22 @@ impl ToolResult {
         }
     }
 
-    /// What the model gets to read: one compact JSON object. Of output and error together about `limit` bytes are
-    /// kept, the beginning and the end; the object says how many are missing.
+    /// What the model gets to read: one compact JSON object.
+    /// Of output and error together about `limit` bytes are kept, the beginning and the end; the
+    /// object says how many are missing.
     ///
     /// ```text
     /// {"ok":true,"output":"…"}
     /// {"ok":false,"exit":1,"output":"…","error":"…","truncated_bytes":10}
     /// ```
-    /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if there is any.
+    /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if
+    /// there is any.
     pub fn text(&self, limit: usize) -> String {
         self.text_with("", limit)
     }
 
-    /// The same, with a `note` of whoever passes the result on, unless it is empty: `{"ok":true,"output":"…","note":"…"}`.
+    /// The same, with a `note` of whoever passes the result on, unless it is empty:
+    /// `{"ok":true,"output":"…","note":"…"}`.
     pub fn text_with(&self, note: &str, limit: usize) -> String {
         let (all_output, all_error) = (self.output_text(), self.complaint());
         let share = if all_output.is_empty() { limit } else { limit / 2 };
@@ -113,8 +117,8 @@ impl ToolResult {
     }
 }
 
-/// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries. Returns how many bytes
-/// are missing.
+/// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries.
+/// Returns how many bytes are missing.
 fn cut(text: &str, limit: usize) -> (String, usize) {
     if text.len() <= limit {
         return (text.to_owned(), 0);

@@ -1,8 +1,11 @@
-//! The steps of a jinx in their one, typed form: what files are read into, what is checked, improved, printed and run.
+//! The steps of a jinx in their one, typed form: what files are read into, what is checked,
+//! improved, printed and run.
 //!
-//! This module only says what a step is. Conditions and iterated values are minijinja *expressions* (`total > 3`); values
-//! (`with`, `set`, `emit`, `return`, prompts) are *templates*: JSON whose texts may contain `{{ expression }}`. A text that is one
-//! `{{ expression }}` and nothing else becomes the expression's value with its type, any other becomes text.
+//! This module only says what a step is.
+//! Conditions and iterated values are minijinja *expressions* (`total > 3`); values (`with`, `set`,
+//! `emit`, `return`, prompts) are *templates*: JSON whose texts may contain `{{ expression }}`.
+//! A text that is one `{{ expression }}` and nothing else becomes the expression's value with its
+//! type, any other becomes text.
 
 use std::time::Duration;
 
@@ -24,13 +27,17 @@ pub struct Step {
     /// How often and after what pauses it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// For how long its result may be used again for the same inputs. `None` = not at all. Never for what writes.
+    /// For how long its result may be used again for the same inputs.
+    /// `None` = not at all.
+    /// Never for what writes.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "seconds")]
     pub cache: Option<Duration>,
-    /// Wall-clock limit. `None` = the jinx's own.
+    /// Wall-clock limit.
+    /// `None` = the jinx's own.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "seconds")]
     pub timeout: Option<Duration>,
-    /// Where it stands in its file: line and column from 1. Not part of the compiled form.
+    /// Where it stands in its file: line and column from 1.
+    /// Not part of the compiled form.
     #[serde(skip)]
     pub place: Place,
 }
@@ -48,13 +55,16 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Action {
-    /// A bash script. Scope values are environment variables; `{{ x }}` stands for a quoted variable, never for text.
+    /// A bash script.
+    /// Scope values are environment variables; `{{ x }}` stands for a quoted variable, never for
+    /// text.
     Bash {
         /// The script.
         code: String,
     },
-    /// A Python program. Scope values are in `context`; `{{ x }}` stands for a variable, never for text. The result is the variable
-    /// `output` or what is printed.
+    /// A Python program.
+    /// Scope values are in `context`; `{{ x }}` stands for a variable, never for text.
+    /// The result is the variable `output` or what is printed.
     Python {
         /// The program.
         code: String,
@@ -112,12 +122,14 @@ pub enum Action {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         finally: Steps,
     },
-    /// Sets variables: paths such as `total`, `order.note` or `store.plan` (the team's store, if the NPC may write it).
+    /// Sets variables: paths such as `total`, `order.note` or `store.plan` (the team's store, if
+    /// the NPC may write it).
     Set {
         /// Templates by path, evaluated in order.
         set: Map<String, Value>,
     },
-    /// Gives a response to whoever watches: `{type, id?, content}`. The same `id` updates a response, a null content removes it.
+    /// Gives a response to whoever watches: `{type, id?, content}`.
+    /// The same `id` updates a response, a null content removes it.
     Emit {
         /// A template.
         emit: Value,
@@ -128,7 +140,8 @@ pub enum Action {
         #[serde(rename = "return")]
         value: Value,
     },
-    /// Steps that don't depend on each other and write nothing, found by analysis: they run side by side.
+    /// Steps that don't depend on each other and write nothing, found by analysis: they run side by
+    /// side.
     Together {
         /// In the order of the file, in which their results are merged.
         steps: Steps,
@@ -140,10 +153,12 @@ pub enum Action {
 pub struct Llm {
     /// What it is asked: a template.
     pub prompt: Value,
-    /// Who answers: a template of an NPC's name or of a sub-team's. `None` = the caller.
+    /// Who answers: a template of an NPC's name or of a sub-team's.
+    /// `None` = the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub npc: Option<Value>,
-    /// Whether the NPC's directive and the team's context are its system text. Default: only if `npc` or `tools` are given.
+    /// Whether the NPC's directive and the team's context are its system text.
+    /// Default: only if `npc` or `tools` are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<bool>,
     /// Which tools it may call; never more than the NPC's own list.

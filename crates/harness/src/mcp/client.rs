@@ -175,7 +175,8 @@ impl Client {
         }
     }
 
-    /// Calls a tool. What goes wrong is a result too.
+    /// Calls a tool.
+    /// What goes wrong is a result too.
     pub fn call(
         &self,
         tool: &str,
@@ -202,7 +203,8 @@ impl Drop for Client {
     }
 }
 
-/// The result of a call: what is structured as it is, else the texts; of everything else, what it was.
+/// The result of a call: what is structured as it is, else the texts; of everything else, what it
+/// was.
 fn typed(mut result: Value) -> ToolResult {
     if !result.is_object() {
         return ToolResult::failed("the server's result is no object");

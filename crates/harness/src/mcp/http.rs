@@ -1,5 +1,6 @@
-//! A server at an address: streamable HTTP, where each message is a request of its own, and the older transport, where the server's
-//! messages come as one stream of events that first names the address for ours.
+//! A server at an address: streamable HTTP, where each message is a request of its own, and the
+//! older transport, where the server's messages come as one stream of events that first names the
+//! address for ours.
 
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Sender, channel};
@@ -17,7 +18,8 @@ use crate::model::endpoint::{is_loopback, sse};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may take to hear that it is not needed any more.
 const LEAVE: Duration = Duration::from_secs(1);
-/// Most messages under way that are no requests of ours: a server that asks without end is not answered.
+/// Most messages under way that are no requests of ours: a server that asks without end is not
+/// answered.
 const UNDER_WAY: usize = 64;
 /// The header in which a server names the session, and we name it again.
 const SESSION: &str = "Mcp-Session-Id";
@@ -55,7 +57,8 @@ impl Http {
         self.state().version = Some(version.to_owned());
     }
 
-    /// Connections of their own, so that they can be closed without others. Neither redirections nor, for this machine, proxies.
+    /// Connections of their own, so that they can be closed without others.
+    /// Neither redirections nor, for this machine, proxies.
     fn agent(&self, limit: Option<Duration>) -> Agent {
         let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(is_loopback));
         let mut config = Agent::config_builder()
@@ -80,7 +83,8 @@ impl Http {
         self.headers.iter().cloned().chain(session).chain(version).collect()
     }
 
-    /// Sends a message, on a thread that takes what comes of it. `id` is the request's, if it is one.
+    /// Sends a message, on a thread that takes what comes of it.
+    /// `id` is the request's, if it is one.
     pub fn post(
         link: &Arc<Link>,
         message: String,

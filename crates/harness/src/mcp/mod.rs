@@ -1,11 +1,14 @@
 //! Tools that other programs offer, by the Model Context Protocol
 //! (<https://modelcontextprotocol.io/specification/2025-06-18>).
 //!
-//! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar, held against rules, traced. `read`
-//! makes a [`Server`] of what a file says, `servers` starts each once a session and with consent, `offer` makes jinxes of what a
-//! server says, `client` speaks with one, over `rpc` and a program's pipes (`stdio`) or `http`.
+//! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
+//! held against rules, traced.
+//! `read` makes a [`Server`] of what a file says, `servers` starts each once a session and with
+//! consent, `offer` makes jinxes of what a server says, `client` speaks with one, over `rpc` and a
+//! program's pipes (`stdio`) or `http`.
 //!
-//! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes nothing down but its own tools.
+//! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes
+//! nothing down but its own tools.
 
 mod client;
 mod http;
@@ -40,12 +43,15 @@ pub struct Server {
     /// The environment variables that a program gets, or the headers that are sent.
     #[serde(rename = "with", skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<(String, Given)>,
-    /// Whether a program needs the network. Default false.
+    /// Whether a program needs the network.
+    /// Default false.
     pub network: bool,
-    /// The only tools that are taken, by the server's names. `None` = all.
+    /// The only tools that are taken, by the server's names.
+    /// `None` = all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// Wall-clock limit for each call. Default 60 s.
+    /// Wall-clock limit for each call.
+    /// Default 60 s.
     pub timeout: Duration,
     /// The file that names it.
     #[serde(skip)]
@@ -76,7 +82,8 @@ pub enum Way {
 pub enum Transport {
     /// Each message is a request (protocol 2025-03-26 and later).
     StreamableHttp,
-    /// One stream of events from the server, which names the address for messages to it (protocol 2024-11-05).
+    /// One stream of events from the server, which names the address for messages to it (protocol
+    /// 2024-11-05).
     Sse,
 }
 
@@ -84,9 +91,11 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum Given {
-    /// As it stands in the file. It is shown.
+    /// As it stands in the file.
+    /// It is shown.
     Text(String),
-    /// What an environment variable holds. It is never shown.
+    /// What an environment variable holds.
+    /// It is never shown.
     Variable(String),
     /// The same after `Bearer `.
     Bearer(String),
@@ -126,7 +135,8 @@ impl Given {
 }
 
 impl Server {
-    /// All that its start means, in one line without secrets: what a person is asked about, and what the trace tells.
+    /// All that its start means, in one line without secrets: what a person is asked about, and
+    /// what the trace tells.
     pub fn start(&self) -> String {
         let mut text = match &self.way {
             Way::Program(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),

@@ -1,6 +1,8 @@
-//! From what a server says about its tools to jinxes: names that prompts can carry, texts of bounded length, schemas that hold.
+//! From what a server says about its tools to jinxes: names that prompts can carry, texts of
+//! bounded length, schemas that hold.
 //!
-//! The same tools give the same jinxes, whoever else is there: what stands in a prompt's static part must not depend on chance.
+//! The same tools give the same jinxes, whoever else is there: what stands in a prompt's static
+//! part must not depend on chance.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +33,8 @@ pub struct Offer {
     pub parameters: Value,
 }
 
-/// The tools of a server's list that can be used, by name. What is odd about the others goes to `remarks`.
+/// The tools of a server's list that can be used, by name.
+/// What is odd about the others goes to `remarks`.
 pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
     if tools.len() > MOST_TOOLS {
         remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
@@ -109,8 +112,9 @@ pub fn name(name: &str) -> String {
     name.chars().take(NAME_BYTES).map(plain).collect()
 }
 
-/// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the tools. A name that another tool or a
-/// jinx of the team has too is written with the server's before it.
+/// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the
+/// tools.
+/// A name that another tool or a jinx of the team has too is written with the server's before it.
 pub fn jinxes(team: &Team, servers: &[(&Server, &[Offer])], remarks: &mut Vec<String>) -> Vec<Jinx> {
     let wanted = |server: &Server, offer: &Offer| {
         server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))

@@ -1,4 +1,5 @@
-//! `mcp_servers` of `.ctx` and `.npc` files: what they say, and what can't be used of it. Nothing is started here.
+//! `mcp_servers` of `.ctx` and `.npc` files: what they say, and what can't be used of it.
+//! Nothing is started here.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,8 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time that may be set for a call, in seconds: a day.
 const MOST_TIMEOUT: f64 = 86_400.0;
 
-/// Reads `mcp_servers`. `team` are the servers of the team's `.ctx`, which `{tools: […]}` alone picks from; `above` others that may be
-/// meant by their names. What is wrong is left out, with an error.
+/// Reads `mcp_servers`.
+/// `team` are the servers of the team's `.ctx`, which `{tools: […]}` alone picks from; `above`
+/// others that may be meant by their names.
+/// What is wrong is left out, with an error.
 pub fn read(
     source: &Source,
     node: &Node,

@@ -1,6 +1,7 @@
 //! JSON-RPC 2.0 with a server: requests that wait for their answers, whatever carries the messages.
 //!
-//! This module must not know what the messages are about. A server may send requests too: a `ping` is answered, others are not served.
+//! This module must not know what the messages are about.
+//! A server may send requests too: a `ping` is answered, others are not served.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +47,8 @@ pub enum Failure {
 
 /// What carries messages to the server.
 pub enum Wire {
-    /// Lines, to a thread that writes them: a program that does not read must not hold up anybody. `None` = closed.
+    /// Lines, to a thread that writes them: a program that does not read must not hold up anybody.
+    /// `None` = closed.
     Lines(Mutex<Option<SyncSender<Vec<u8>>>>),
     Http(Http),
 }
@@ -88,7 +90,8 @@ impl Link {
         })
     }
 
-    /// Asks, and waits for the answer: at most so long, and only until `stopped`. Then the server is told that nobody waits any more.
+    /// Asks, and waits for the answer: at most so long, and only until `stopped`.
+    /// Then the server is told that nobody waits any more.
     pub fn request(
         self: &Arc<Self>,
         method: &str,
@@ -117,7 +120,8 @@ impl Link {
         Err(failure)
     }
 
-    /// Says something that has no answer. What may be waited for ends when it has been said.
+    /// Says something that has no answer.
+    /// What may be waited for ends when it has been said.
     pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         self.send(&message, None, HEAR)
@@ -203,7 +207,8 @@ impl Link {
         locked(&self.first_junk).take()
     }
 
-    /// Takes note that the server is gone: all that wait get to know it. The first reason counts.
+    /// Takes note that the server is gone: all that wait get to know it.
+    /// The first reason counts.
     pub fn end(&self, reason: &str) {
         let reason = locked(&self.broken).get_or_insert_with(|| self.hidden(reason)).clone();
         for (_, waiting) in locked(&self.waiting).drain() {

@@ -1,4 +1,5 @@
-//! The servers of a session: each is started once, when an agent that names it begins, and only if a person agrees.
+//! The servers of a session: each is started once, when an agent that names it begins, and only if
+//! a person agrees.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -43,8 +44,8 @@ pub struct Offered {
 }
 
 impl Servers {
-    /// Starts the servers of an NPC, as far as they are not started yet, and gives what they offer. What goes wrong is told to whoever
-    /// watches; the NPC then works without.
+    /// Starts the servers of an NPC, as far as they are not started yet, and gives what they offer.
+    /// What goes wrong is told to whoever watches; the NPC then works without.
     pub fn offered(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
         let mut servers: Vec<&Server> = npc.servers.iter().collect();
         servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -185,7 +186,8 @@ fn place(server: &Server) -> String {
     format!("`{}` ({}:{})", server.name, server.path.display(), server.place.line)
 }
 
-/// Who permits the start of a server, or who forbids it. A team's rules may forbid it; only a person permits it.
+/// Who permits the start of a server, or who forbids it.
+/// A team's rules may forbid it; only a person permits it.
 fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Result<String, String> {
     let input = Input {
         name: "server".to_owned(),

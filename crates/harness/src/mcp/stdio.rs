@@ -1,4 +1,5 @@
-//! A server that is a program: one message a line on its standard input and output; what it says on standard error is for people.
+//! A server that is a program: one message a line on its standard input and output; what it says on
+//! standard error is for people.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
@@ -39,7 +40,8 @@ pub fn start(
     let failed = |source| Error::Spawn { program: words.join(" "), source };
     let thread = || std::thread::Builder::new().name("mcp".into());
     let write = move || {
-        // That it does not read is told by the end of its output, or by a request that gets no answer.
+        // That it does not read is told by the end of its output, or by a request that gets no
+        // answer.
         lines.into_iter().try_for_each(|line| pipes.stdin.write_all(&line).and_then(|()| pipes.stdin.flush()))
     };
     thread().spawn(write).map_err(failed)?;

@@ -1,11 +1,13 @@
 //! The arguments of a call as models write them whom nothing holds to a form: JSON, more or less.
 //!
-//! Arguments that can't be read travel on as [`UNREAD`], so that the call is recorded, shown to the model again as JSON that every server
-//! takes, and answered with what is wrong in it. It never runs.
+//! Arguments that can't be read travel on as [`UNREAD`], so that the call is recorded, shown to the
+//! model again as JSON that every server takes, and answered with what is wrong in it.
+//! It never runs.
 
 use serde_json::{Map, Value};
 
-/// The one argument of a call whose arguments can't be read: their text. No input of a jinx has such a name.
+/// The one argument of a call whose arguments can't be read: their text.
+/// No input of a jinx has such a name.
 const UNREAD: &str = "unreadable arguments";
 
 /// The arguments that a text stands for, or the text itself as [`UNREAD`].

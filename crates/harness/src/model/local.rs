@@ -29,7 +29,8 @@ impl ChatModel for Engine {
     }
 }
 
-/// A turn under way. While its prompt is computed, which may take minutes, it gives empty texts.
+/// A turn under way.
+/// While its prompt is computed, which may take minutes, it gives empty texts.
 struct Turn(alara_engine::Events);
 
 impl Iterator for Turn {

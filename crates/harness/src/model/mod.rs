@@ -18,9 +18,11 @@ pub use models::{Candidate, Models, NoRoom};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
-/// The events of one turn, in order; `Event::Done` comes last. Dropping it cancels the turn.
+/// The events of one turn, in order; `Event::Done` comes last.
+/// Dropping it cancels the turn.
 ///
-/// A model that has to wait may give empty texts meanwhile: they say only that it is still at it, and let the listener leave.
+/// A model that has to wait may give empty texts meanwhile: they say only that it is still at it,
+/// and let the listener leave.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ModelError>> + Send + 'a>;
 
 /// How long a listener is left without an event.
@@ -47,7 +49,8 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// How it writes calls, where they are read from its text on this machine; `None` = whoever serves it does that.
+    /// How it writes calls, where they are read from its text on this machine; `None` = whoever
+    /// serves it does that.
     fn format(&self) -> Option<&'static Format> {
         None
     }

@@ -1,6 +1,8 @@
-//! Several models under one byte budget: each loaded when it is first asked for, and given up when others need its room.
+//! Several models under one byte budget: each loaded when it is first asked for, and given up when
+//! others need its room.
 //!
-//! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's matter.
+//! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's
+//! matter.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,8 +38,9 @@ pub struct NoRoom {
     pub held: u64,
 }
 
-/// Models by what they were asked for with. One that nobody holds stays loaded until its room is needed; of several, the
-/// one that was asked for longest ago goes first.
+/// Models by what they were asked for with.
+/// One that nobody holds stays loaded until its room is needed; of several, the one that was asked
+/// for longest ago goes first.
 pub struct Models {
     budget: Option<u64>,
     find: Find,
@@ -70,7 +73,8 @@ impl Slot {
 }
 
 impl Models {
-    /// No models yet. All that get loaded take at most `budget` bytes together; `None` = no limit.
+    /// No models yet.
+    /// All that get loaded take at most `budget` bytes together; `None` = no limit.
     pub fn new(
         budget: Option<u64>,
         find: impl Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Sync + 'static,
@@ -87,8 +91,8 @@ impl Models {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a model that is being loaded. Others are dropped under the lock, so that nobody takes their room before
-    /// they have left it.
+    /// Makes room for a model that is being loaded.
+    /// Others are dropped under the lock, so that nobody takes their room before they have left it.
     fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), NoRoom> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
@@ -150,7 +154,8 @@ impl ModelSource for Models {
     }
 }
 
-/// A load under way. However it ends, others that wait for the model go on.
+/// A load under way.
+/// However it ends, others that wait for the model go on.
 struct Loading<'a> {
     models: &'a Models,
     spec: &'a ModelSpec,

@@ -11,14 +11,16 @@ use super::{ChatModel, Events, ModelError};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
-    /// The reply is only for conversations whose last user message contains this text. Without it, for whoever comes.
+    /// The reply is only for conversations whose last user message contains this text.
+    /// Without it, for whoever comes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// What the model says.
     pub text: String,
     /// What it calls; an empty `id` is replaced by one that tells the call's place in the script.
     pub calls: Vec<ToolCall>,
-    /// A call that is cut off: the tool, and the beginning of its arguments. The turn then ends by its length.
+    /// A call that is cut off: the tool, and the beginning of its arguments.
+    /// The turn then ends by its length.
     pub cut: Option<(String, String)>,
     /// Why the turn ends; by default `ToolCalls` if there are any, `Stop` otherwise.
     pub finish: Option<Finish>,
@@ -49,8 +51,9 @@ impl Reply {
 
 /// Gives its replies one after the other, and remembers what it was asked.
 ///
-/// A request gets the first reply left that is meant for its last user message, else the first left that is meant for
-/// nobody in particular. So conversations that run at the same time each get the same replies in every run.
+/// A request gets the first reply left that is meant for its last user message, else the first left
+/// that is meant for nobody in particular.
+/// So conversations that run at the same time each get the same replies in every run.
 #[derive(Debug, Default)]
 pub struct Scripted {
     state: Mutex<State>,

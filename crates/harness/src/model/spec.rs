@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// A model as a file names it. What is missing is inherited: from the team, then from the command line.
+/// A model as a file names it.
+/// What is missing is inherited: from the team, then from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ModelSpec {
     /// Its name: of the catalog, of a file, or what an endpoint calls it.
@@ -13,7 +14,8 @@ pub struct ModelSpec {
     /// Who offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The address of an OpenAI-compatible endpoint. `None` = the model is local.
+    /// The address of an OpenAI-compatible endpoint.
+    /// `None` = the model is local.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
     /// The environment variable that holds the key; the key itself is never kept.

@@ -1,4 +1,5 @@
-//! Reads a stream to its end into bounded memory: the first and the last half of a limit, and a count of the rest.
+//! Reads a stream to its end into bounded memory: the first and the last half of a limit, and a
+//! count of the rest.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -7,7 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long to wait for the end of a stream whose program has ended: a process that left the group may hold it.
+/// How long to wait for the end of a stream whose program has ended: a process that left the group
+/// may hold it.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]

@@ -57,7 +57,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes that lose something, each as a phrase; of many the first ones and how many more there are.
+/// The changes that lose something, each as a phrase; of many the first ones and how many more
+/// there are.
 pub fn losses(changes: &[Change]) -> Vec<String> {
     let lost: Vec<&Change> = changes.iter().filter(|change| change.loses).collect();
     let mut told: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();

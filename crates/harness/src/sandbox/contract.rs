@@ -6,49 +6,67 @@ use std::time::Duration;
 /// How strongly programs are walled off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Every layer that [`enforced`](fn@super::enforced) names. The process must have called [`enter`](super::enter) first.
+    /// Every layer that [`enforced`](fn@super::enforced) names.
+    /// The process must have called [`enter`](super::enter) first.
     #[default]
     Auto,
-    /// Plain execution: only the time and output limits, the clean environment and the process group hold.
+    /// Plain execution: only the time and output limits, the clean environment and the process
+    /// group hold.
     Off,
 }
 
-/// What programs of a sandbox may touch and use. Limits on the sum over a program's processes are watched from outside
-/// and hold for every user, the superuser included: what goes beyond one is killed as a whole, and
-/// [`Output::killed`] tells why.
+/// What programs of a sandbox may touch and use.
+/// Limits on the sum over a program's processes are watched from outside and hold for every user,
+/// the superuser included: what goes beyond one is killed as a whole, and [`Output::killed`] tells
+/// why.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Whether a script that asks for the network gets it. Default true; a script's own default is no network.
+    /// Whether a script that asks for the network gets it.
+    /// Default true; a script's own default is no network.
     pub network: bool,
-    /// Most bytes of private and shared writable memory of all processes together, and of private memory of each: a
-    /// process that asks for more gets none. Default 2 GiB.
+    /// Most bytes of private and shared writable memory of all processes together, and of private
+    /// memory of each: a process that asks for more gets none.
+    /// Default 2 GiB.
     pub memory_bytes: u64,
-    /// Most processes and threads at a time. Default 256.
+    /// Most processes and threads at a time.
+    /// Default 256.
     pub processes: u64,
-    /// Most processor time of all processes together. Default one hour.
+    /// Most processor time of all processes together.
+    /// Default one hour.
     pub cpu: Duration,
-    /// Most bytes that all processes together write to disks. Default 8 GiB.
+    /// Most bytes that all processes together write to disks.
+    /// Default 8 GiB.
     pub written_bytes: u64,
-    /// Largest file that a program may write, in bytes. Default 1 GiB.
+    /// Largest file that a program may write, in bytes.
+    /// Default 1 GiB.
     pub file_bytes: u64,
-    /// Most bytes on stdout and stderr together, whatever of them is kept. Default 1 GiB.
+    /// Most bytes on stdout and stderr together, whatever of them is kept.
+    /// Default 1 GiB.
     pub output_bytes: u64,
-    /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay readable. These places
-    /// are hidden but for that, the work directory with the repository around it, and what the programs on `PATH` need.
+    /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay
+    /// readable.
+    /// These places are hidden but for that, the work directory with the repository around it, and
+    /// what the programs on `PATH` need.
     pub readable: Vec<PathBuf>,
-    /// Files and directories that can't be changed even if they lie in the work directory. What does not exist, or
-    /// contains the work or the home directory, is left out. It needs a mount namespace.
+    /// Files and directories that can't be changed even if they lie in the work directory.
+    /// What does not exist, or contains the work or the home directory, is left out.
+    /// It needs a mount namespace.
     pub protected: Vec<PathBuf>,
-    /// Whether what lies in the work directory is somebody's, and is guarded: see [`Sandbox::run_guarded`](super::Sandbox::run_guarded).
-    /// An empty one needs no guard. Default false.
+    /// Whether what lies in the work directory is somebody's, and is guarded: see
+    /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded).
+    /// An empty one needs no guard.
+    /// Default false.
     pub guard: bool,
-    /// A host directory that programs see as `/tmp`; it persists from run to run. `None`: an empty one, in
-    /// which nothing can be written. It is an error where the machine can't enforce it.
+    /// A host directory that programs see as `/tmp`; it persists from run to run.
+    /// `None`: an empty one, in which nothing can be written.
+    /// It is an error where the machine can't enforce it.
     pub private_tmp: Option<PathBuf>,
-    /// A host directory for `HOME`. `None`: the private `/tmp` if there is one, otherwise a temporary directory that
-    /// is removed with the sandbox.
+    /// A host directory for `HOME`.
+    /// `None`: the private `/tmp` if there is one, otherwise a temporary directory that is removed
+    /// with the sandbox.
     pub home: Option<PathBuf>,
-    /// How strongly programs are walled off. Default [`Isolation::Auto`].
+    /// How strongly programs are walled off.
+    /// Default [`Isolation::Auto`].
     pub isolation: Isolation,
 }
 
@@ -77,8 +95,8 @@ impl Default for Policy {
 pub struct Script<'a> {
     /// The program and its arguments; a name without a slash is looked up in `PATH`.
     pub program: &'a [&'a str],
-    /// Environment variables beside `PATH`, `LANG`, `HOME` and `TMPDIR`, which the sandbox sets. Nothing else of the
-    /// environment is passed on.
+    /// Environment variables beside `PATH`, `LANG`, `HOME` and `TMPDIR`, which the sandbox sets.
+    /// Nothing else of the environment is passed on.
     pub env: &'a [(String, String)],
     /// Bytes for standard input; `None` = empty.
     pub stdin: Option<&'a [u8]>,
@@ -86,15 +104,16 @@ pub struct Script<'a> {
     pub timeout: Duration,
     /// Whether the program needs the network; it gets it only if the policy allows it too.
     pub network: bool,
-    /// Most bytes to keep of each of stdout and stderr: the first and the last half of this. The rest is read,
-    /// counted and dropped.
+    /// Most bytes to keep of each of stdout and stderr: the first and the last half of this.
+    /// The rest is read, counted and dropped.
     pub output_limit: usize,
 }
 
 /// What a program did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The exit status, 128 + the signal's number if a signal ended it, `None` if the sandbox killed it.
+    /// The exit status, 128 + the signal's number if a signal ended it, `None` if the sandbox
+    /// killed it.
     pub exit: Option<i32>,
     /// What it wrote on stdout, up to the limit.
     pub stdout: Vec<u8>,

@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 /// The layers of the sandbox that work on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// A user namespace: the ground for the other namespaces, and the process limit counts only the sandbox.
+    /// A user namespace: the ground for the other namespaces, and the process limit counts only the
+    /// sandbox.
     pub user: bool,
-    /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only, private `/dev/shm`.
+    /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only,
+    /// private `/dev/shm`.
     pub mounts: bool,
     /// A network namespace without any interface.
     pub network: bool,
@@ -19,20 +21,25 @@ pub struct Enforced {
     pub processes: bool,
     /// A `/proc` that shows only the sandbox's processes.
     pub proc: bool,
-    /// The Landlock version: writing only in the work directory (1), no TCP (4), no signals out (6). 0 = none.
+    /// The Landlock version: writing only in the work directory (1), no TCP (4), no signals out
+    /// (6).
+    /// 0 = none.
     pub landlock: u8,
-    /// A filter that refuses system calls steps have no business with, and sockets without the network.
+    /// A filter that refuses system calls steps have no business with, and sockets without the
+    /// network.
     #[serde(default)]
     pub seccomp: bool,
     /// Limits of the kernel on each process: memory, file size, processor time, core dumps.
     pub limits: bool,
-    /// Limits on all processes together, watched from outside: their number, memory, processor time, bytes written.
+    /// Limits on all processes together, watched from outside: their number, memory, processor
+    /// time, bytes written.
     #[serde(default)]
     pub supervised: bool,
 }
 
 impl Enforced {
-    /// One sentence that says what programs can do on this machine although they should not; `None` if nothing.
+    /// One sentence that says what programs can do on this machine although they should not; `None`
+    /// if nothing.
     pub fn warning(&self) -> Option<String> {
         let mut gaps = Vec::new();
         if self.landlock == 0 {
@@ -112,8 +119,8 @@ pub fn launcher() -> Option<&'static Path> {
     LAUNCHER.get().map(PathBuf::as_path)
 }
 
-/// What this machine can enforce; nothing if the process has not called [`enter`](super::enter). The first call takes
-/// some milliseconds, since it tries each layer in a process of its own.
+/// What this machine can enforce; nothing if the process has not called [`enter`](super::enter).
+/// The first call takes some milliseconds, since it tries each layer in a process of its own.
 pub fn enforced() -> &'static Enforced {
     static FOUND: OnceLock<Enforced> = OnceLock::new();
     static NOTHING: Enforced = Enforced {

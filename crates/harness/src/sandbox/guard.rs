@@ -1,9 +1,10 @@
-//! Guards what lay in the work directory before a program came: it is asked about whoever can say yes before something of it is
-//! removed, overwritten or moved.
+//! Guards what lay in the work directory before a program came: it is asked about whoever can say
+//! yes before something of it is removed, overwritten or moved.
 //!
-//! Not what a program's text looks like counts but what it does. Where overlayfs can be had, it writes to a layer of its own; what
-//! is in there when it has ended is looked at, and taken over or thrown away as a whole. Elsewhere the question comes before it
-//! starts, for nobody knows what it will do.
+//! Not what a program's text looks like counts but what it does.
+//! Where overlayfs can be had, it writes to a layer of its own; what is in there when it has ended
+//! is looked at, and taken over or thrown away as a whole.
+//! Elsewhere the question comes before it starts, for nobody knows what it will do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,11 +17,13 @@ use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
 
-/// Where layers are kept, if it is possible there: it must not lie in the work directory, and its filesystem needs attributes.
+/// Where layers are kept, if it is possible there: it must not lie in the work directory, and its
+/// filesystem needs attributes.
 #[cfg(target_os = "linux")]
 const PLACES: [&str; 2] = ["/var/tmp", "/dev/shm"];
 
-/// Variables that keep programs from rewriting files which only make them faster: a question about these would be noise.
+/// Variables that keep programs from rewriting files which only make them faster: a question about
+/// these would be noise.
 pub(super) const QUIET: [(&str, &str); 2] = [("GIT_OPTIONAL_LOCKS", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
 
 /// How the work directory is guarded.
@@ -92,7 +95,8 @@ impl Guard {
 }
 
 impl Sandbox {
-    /// How the work directory is guarded; `None`: not at all, since nothing was in there, or it is permitted.
+    /// How the work directory is guarded; `None`: not at all, since nothing was in there, or it is
+    /// permitted.
     pub fn guarding(&self) -> Option<Guarding> {
         let guard = self.guard.as_ref().filter(|guard| !guard.permitted.load(Ordering::Relaxed))?;
         #[cfg(target_os = "linux")]
@@ -110,12 +114,14 @@ impl Sandbox {
         }
     }
 
-    /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`, but what it takes away of what lay in the work directory
-    /// before, and was not made by an earlier program, is gone only if `ask` says yes; otherwise nothing is changed at all. `reads`:
-    /// it is known to change nothing, so it needs no question where it can't be watched.
+    /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`, but what it takes away of
+    /// what lay in the work directory before, and was not made by an earlier program, is gone only
+    /// if `ask` says yes; otherwise nothing is changed at all.
+    /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if what a program did can't be taken over. Those of `ask`.
+    /// As [`run`](Self::run), and if what a program did can't be taken over.
+    /// Those of `ask`.
     pub fn run_guarded(
         &self,
         script: &Script,
@@ -138,7 +144,8 @@ impl Sandbox {
 
 #[cfg(target_os = "linux")]
 impl Layers {
-    /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by trying.
+    /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by
+    /// trying.
     fn of(sandbox: &Sandbox) -> Option<Self> {
         if !sandbox.launched()
             || !super::enforced().mounts
@@ -165,7 +172,8 @@ impl Layers {
         })
     }
 
-    /// A new layer, which is gone when it is dropped. The directory looks like the one that it covers.
+    /// A new layer, which is gone when it is dropped.
+    /// The directory looks like the one that it covers.
     fn folder(&self, work: &std::path::Path) -> Result<tempfile::TempDir, Error> {
         let make = || {
             let folder = tempfile::tempdir_in(self.place.path())?;

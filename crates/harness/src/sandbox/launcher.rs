@@ -4,9 +4,10 @@
 //! alara ─ outer: new session, namespaces, mounts, then the watch
 //!           └─ inner: process 1 of its namespace, /proc, limits, Landlock, seccomp ─ program
 //! ```
-//! Each asks the kernel to kill it when its parent dies, and the end of process 1 ends its whole namespace, so nothing
-//! survives the death of `alara`, however it comes. Where there is no process namespace, `inner` becomes the program,
-//! and `outer` adopts and kills what it leaves behind.
+//! Each asks the kernel to kill it when its parent dies, and the end of process 1 ends its whole
+//! namespace, so nothing survives the death of `alara`, however it comes.
+//! Where there is no process namespace, `inner` becomes the program, and `outer` adopts and kills
+//! what it leaves behind.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -34,8 +35,8 @@ const MARK: &str = "\0alara sandbox: ";
 pub const OWN: &str = "/proc/self/exe";
 const FAILED: i32 = 125;
 const NOT_FOUND: i32 = 127;
-/// What the program's variables are called until it starts: under their own names some would change the launcher, as
-/// `LD_PRELOAD` does.
+/// What the program's variables are called until it starts: under their own names some would change
+/// the launcher, as `LD_PRELOAD` does.
 const PASSED: &str = "ALARA_PASSED_";
 
 /// What the launcher has to do, all paths absolute.
@@ -77,7 +78,8 @@ enum Stage {
     ProbeInner(Enforced),
 }
 
-/// The command that runs `program` behind the walls of `plan`, with nothing but `env` in its environment.
+/// The command that runs `program` behind the walls of `plan`, with nothing but `env` in its
+/// environment.
 pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a str, &'a OsStr)>) -> Command {
     let mut command = again(enforced::launcher(), &Stage::Outer(plan));
     command.args(program).env_clear().envs(env.map(|(name, value)| (format!("{PASSED}{name}"), value)));
@@ -122,8 +124,8 @@ pub fn enter() {
     }
 }
 
-/// A launcher with `stage` to do. Without a path it is the one that runs: its file may have been replaced, or be
-/// hidden by now.
+/// A launcher with `stage` to do.
+/// Without a path it is the one that runs: its file may have been replaced, or be hidden by now.
 fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
     let mut command = Command::new(launcher.unwrap_or(Path::new(OWN)));
     command.arg(ARGUMENT).arg(serde_json::to_string(stage).unwrap_or_default());
@@ -131,7 +133,8 @@ fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
 }
 
 fn outer(mut plan: Plan, program: &[OsString]) -> ! {
-    // Away from the terminal. Fails only for the leader of a process group, which is then as good.
+    // Away from the terminal.
+    // Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
     die_with(plan.parent);
     walls::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
@@ -151,7 +154,8 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let end = {
         let runs = program_runs.clone();
         move || match runs.get() {
-            // The end of process 1 ends the others. An error means that it is over already.
+            // The end of process 1 ends the others.
+            // An error means that it is over already.
             Some(inner) if namespace => drop(kill(*inner, Signal::SIGKILL)),
             Some(inner) => supervise::kill_descendants(*inner),
             None => exit(FAILED),
@@ -170,12 +174,14 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
         walls::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
     }
     plan.parent = std::process::id();
-    // The program would inherit the blocked signal. Until it runs, the signal may end this process.
+    // The program would inherit the blocked signal.
+    // Until it runs, the signal may end this process.
     let _ = request.thread_unblock();
     let child = again(None, &Stage::Inner(plan)).args(program).spawn();
     let _ = request.thread_block();
     if !namespace {
-        // The death of the parent must end the descendants too, and they have no process 1 to die with.
+        // The death of the parent must end the descendants too, and they have no process 1 to die
+        // with.
         let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     }
     let inner =
@@ -193,7 +199,8 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
 }
 
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
-    // A group to be killed at once, and a session whose turns with the processor are counted apart from the watch's.
+    // A group to be killed at once, and a session whose turns with the processor are counted apart
+    // from the watch's.
     let _ = setsid();
     if plan.layers.processes {
         die_with_outer(plan.parent);
@@ -231,7 +238,8 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     exit(status_of(Pid::from_raw(child.id() as i32)))
 }
 
-/// Waits for every child until this one has ended; returns its exit status, or 128 + the signal's number.
+/// Waits for every child until this one has ended; returns its exit status, or 128 + the signal's
+/// number.
 fn status_of(child: Pid) -> i32 {
     loop {
         match waitpid(None, None) {

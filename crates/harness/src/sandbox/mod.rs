@@ -1,13 +1,15 @@
 //! Runs programs in a work directory, walled off as well as the machine allows.
 //!
-//! This module owns processes: how they start, what they may touch, how long they live and how much they may say.
+//! This module owns processes: how they start, what they may touch, how long they live and how much
+//! they may say.
 //! It must not know jinxes, models or conversations.
 //!
-//! On Linux the walls are put up by a *launcher*: the binary starts itself again with a hidden first argument,
-//! enters new namespaces, restricts itself with Landlock, seccomp and resource limits, and only then starts the program,
-//! which it watches from outside. That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`]
-//! must be the first thing in `main`. Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group
-//! of its own.
+//! On Linux the walls are put up by a *launcher*: the binary starts itself again with a hidden
+//! first argument, enters new namespaces, restricts itself with Landlock, seccomp and resource
+//! limits, and only then starts the program, which it watches from outside.
+//! That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`] must be
+//! the first thing in `main`.
+//! Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group of its own.
 
 mod capture;
 mod change;
@@ -49,8 +51,8 @@ pub use service::{Pipes, Service};
 use crate::error::Error;
 use crate::scratch::Scratch;
 
-/// Most bytes of one argument or one environment variable that Linux passes to a program (`MAX_ARG_STRLEN`), with
-/// some room for the variable's name.
+/// Most bytes of one argument or one environment variable that Linux passes to a program
+/// (`MAX_ARG_STRLEN`), with some room for the variable's name.
 pub const ARGUMENT_BYTES: usize = 128 * 1024 - 256;
 
 /// How often a running program is looked at: whether it was cancelled, or says too much.
@@ -160,8 +162,10 @@ impl Sandbox {
         }
     }
 
-    /// Runs a program to its end, or to a limit. A program that fails is no error. Several threads may call this at a
-    /// time; each program is behind walls of its own, and shares the work directory with the others.
+    /// Runs a program to its end, or to a limit.
+    /// A program that fails is no error.
+    /// Several threads may call this at a time; each program is behind walls of its own, and shares
+    /// the work directory with the others.
     ///
     /// # Errors
     /// The program can't be started, or a wall can't be put up.
@@ -170,7 +174,8 @@ impl Sandbox {
         self.run_until(self.spawn(script)?, script, &self.cancel)
     }
 
-    /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a short limit.
+    /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a
+    /// short limit.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -179,7 +184,8 @@ impl Sandbox {
         self.run_until(self.spawn(script)?, script, &AtomicBool::new(false))
     }
 
-    /// Waits for the `child` that runs `script`. It was started by this thread: the launcher dies with the thread that started it.
+    /// Waits for the `child` that runs `script`.
+    /// It was started by this thread: the launcher dies with the thread that started it.
     fn run_until(&self, mut child: Child, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
         if let Some((mut pipe, bytes)) = stdin {
@@ -208,7 +214,8 @@ impl Sandbox {
                 break None;
             }
         };
-        // Whatever the program left running in its group goes too; in namespaces it is gone already.
+        // Whatever the program left running in its group goes too; in namespaces it is gone
+        // already.
         kill_group(id);
         #[cfg(target_os = "linux")]
         if let Some(limit) = status.and_then(|status| self.broken(status)) {
@@ -224,7 +231,8 @@ impl Sandbox {
         Ok(output)
     }
 
-    /// Starts a program that goes on beside the others; of the script's limits, time and output are whoever speaks with it to keep.
+    /// Starts a program that goes on beside the others; of the script's limits, time and output are
+    /// whoever speaks with it to keep.
     ///
     /// # Errors
     /// It can't be started.
@@ -324,8 +332,9 @@ impl Sandbox {
     }
 }
 
-/// Turns this process into the sandbox's launcher if it was started as that, and then never returns. Must be the
-/// first call in `main` of a program that uses [`Isolation::Auto`].
+/// Turns this process into the sandbox's launcher if it was started as that, and then never
+/// returns.
+/// Must be the first call in `main` of a program that uses [`Isolation::Auto`].
 pub fn enter() {
     #[cfg(target_os = "linux")]
     {
@@ -336,8 +345,9 @@ pub fn enter() {
     enforced::set_launcher(PathBuf::new());
 }
 
-/// Lets another program be the launcher, one whose `main` begins with [`enter`]: for a program whose own `main` is not
-/// in our hands, as that of a test or of a library's host. Without effect after either has been called before.
+/// Lets another program be the launcher, one whose `main` begins with [`enter`]: for a program
+/// whose own `main` is not in our hands, as that of a test or of a library's host.
+/// Without effect after either has been called before.
 pub fn launch_with(program: &Path) {
     enforced::set_launcher(program.to_owned());
 }

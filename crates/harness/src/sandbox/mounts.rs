@@ -1,5 +1,5 @@
-//! The files as the program sees them: hidden places, private ones, and the rest read-only. Called by the launcher's
-//! process on its own mount namespace only.
+//! The files as the program sees them: hidden places, private ones, and the rest read-only.
+//! Called by the launcher's process on its own mount namespace only.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,8 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     writable.extend(plan.private_tmp.is_some().then_some(tmp));
     let protected: Vec<&Path> =
         plan.protected.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect();
-    // A mount can't be moved away or removed; neither can the directories on the way to it, if they are mounts too.
+    // A mount can't be moved away or removed; neither can the directories on the way to it, if they
+    // are mounts too.
     let below_work = |path: &&Path| *path != plan.work_inside && path.starts_with(&plan.work_inside);
     let mut fixed: Vec<&Path> =
         protected.iter().flat_map(|path| path.ancestors().filter(below_work).chain([*path])).collect();
@@ -84,7 +85,8 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     protect(&writable, &protected)
 }
 
-/// Terminals of the program's own, instead of those on which the user types elsewhere. Not every system has them.
+/// Terminals of the program's own, instead of those on which the user types elsewhere.
+/// Not every system has them.
 pub fn mount_terminals() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount_at(Some("devpts"), "/dev/pts", Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=600"))
@@ -133,8 +135,11 @@ fn make_place(source: &str, path: &Path) -> Result<(), Error> {
     make.map_err(|error| at(path)(number(&error)))
 }
 
-/// Makes the directory behind `lower` visible at `path`, so that whatever is written goes to `upper`. `work` is for the kernel, in
-/// the same filesystem. It fails where another filesystem is mounted in the directory, and where attributes can't be written.
+/// Makes the directory behind `lower` visible at `path`, so that whatever is written goes to
+/// `upper`.
+/// `work` is for the kernel, in the same filesystem.
+/// It fails where another filesystem is mounted in the directory, and where attributes can't be
+/// written.
 fn cover(lower: &impl AsRawFd, upper: &impl AsRawFd, work: &impl AsRawFd, path: &Path) -> Result<(), Error> {
     let lower = behind(lower);
     make_place(&lower, path)?;
@@ -168,8 +173,10 @@ fn hide(path: &Path) -> Result<(), Error> {
     hidden.map_err(at(path))
 }
 
-/// Makes every mount read-only but those at or below `writable` that are not at or below `protected`. Landlock forbids writing, but not to change the
-/// permissions, owner and times of what belongs to the user.
+/// Makes every mount read-only but those at or below `writable` that are not at or below
+/// `protected`.
+/// Landlock forbids writing, but not to change the permissions, owner and times of what belongs to
+/// the user.
 fn protect(writable: &[&Path], protected: &[&Path]) -> Result<(), Error> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table = std::fs::read(TABLE).map_err(|error| at(Path::new(TABLE))(number(&error)))?;

@@ -10,7 +10,8 @@ use super::{end, kill_group};
 /// How long a program may take to end by itself once nobody speaks with it any more.
 const LEAVE: Duration = Duration::from_millis(500);
 
-/// A program that runs until this is dropped; then it is ended with all that it started. Its input should be closed before that.
+/// A program that runs until this is dropped; then it is ended with all that it started.
+/// Its input should be closed before that.
 #[derive(Debug)]
 pub struct Service {
     id: u32,

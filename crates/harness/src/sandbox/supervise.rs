@@ -1,8 +1,12 @@
-//! Watches what the processes of one program use together, and ends them all when they break a limit.
+//! Watches what the processes of one program use together, and ends them all when they break a
+//! limit.
 //!
-//! Limits of the kernel hold for each process, or not for the superuser; sums are read from `/proc` here. The watch runs
-//! in the launcher, outside the walls, where the program can neither see nor signal it. Without a namespace of processes nothing
-//! else bounds their number: on a busy machine a fork bomb may have started thousands before it is seen and ended.
+//! Limits of the kernel hold for each process, or not for the superuser; sums are read from `/proc`
+//! here.
+//! The watch runs in the launcher, outside the walls, where the program can neither see nor signal
+//! it.
+//! Without a namespace of processes nothing else bounds their number: on a busy machine a fork bomb
+//! may have started thousands before it is seen and ended.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +38,8 @@ pub enum Limit {
     Written,
 }
 
-/// Which signal the launcher ends itself with to tell its parent about a limit: a channel that no program can reach.
+/// Which signal the launcher ends itself with to tell its parent about a limit: a channel that no
+/// program can reach.
 const TOLD_BY: [(Limit, Signal); 4] = [
     (Limit::Processes, Signal::SIGUSR1),
     (Limit::Memory, Signal::SIGUSR2),
@@ -76,7 +81,8 @@ impl Limits {
 /// Whose use counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope {
-    /// Everything in a `/proc` of the program's own, which replaces the one on this device as soon as it is mounted.
+    /// Everything in a `/proc` of the program's own, which replaces the one on this device as soon
+    /// as it is mounted.
     Namespace { before: u64 },
     /// The descendants of this process, on a machine with so many other processes.
     Descendants { others: u64 },
@@ -136,8 +142,9 @@ fn descendants(root: u32) -> Vec<u32> {
 pub fn kill_descendants(group: Pid) {
     let begun = Instant::now();
     loop {
-        // At once for the group, which can't outrun it by starting more; then those that have left the group. Errors
-        // mean that nobody is there.
+        // At once for the group, which can't outrun it by starting more; then those that have left
+        // the group.
+        // Errors mean that nobody is there.
         let _ = killpg(group, Signal::SIGKILL);
         let alive: Vec<u32> = descendants(std::process::id());
         if alive.is_empty() || begun.elapsed() > GIVE_UP {
@@ -149,8 +156,8 @@ pub fn kill_descendants(group: Pid) {
     }
 }
 
-/// Looks again and again at a program, by the number of the group that it was started in, and calls `end` when it has
-/// broken a limit.
+/// Looks again and again at a program, by the number of the group that it was started in, and calls
+/// `end` when it has broken a limit.
 pub fn watch(
     scope: Scope,
     limits: &Limits,
@@ -172,7 +179,8 @@ pub fn watch(
         if crowded {
             let _ = killpg(*group, Signal::SIGCONT);
         }
-        // Not by the clock: where processors are busy, as a fork bomb makes them, a look takes long and must come the sooner.
+        // Not by the clock: where processors are busy, as a fork bomb makes them, a look takes long
+        // and must come the sooner.
         pause = PAUSE.max(own_time().saturating_sub(begun) * SHARE);
     }
 }

@@ -1,7 +1,8 @@
-//! Which files a program does not get to see: the home directory but for what it needs, credentials, and the sockets of
-//! services that would do its bidding outside.
+//! Which files a program does not get to see: the home directory but for what it needs,
+//! credentials, and the sockets of services that would do its bidding outside.
 //!
-//! This is a list, not a proof: what lies elsewhere and is readable for the user stays readable for the program.
+//! This is a list, not a proof: what lies elsewhere and is readable for the user stays readable for
+//! the program.
 
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,8 @@ const TOOLS: [&str; 7] = [
     ".local/share/uv",
 ];
 
-/// Places of credentials below a home directory that may be visible in spite of all, since the work directory contains
-/// the home directory or a tool needs what is around them.
+/// Places of credentials below a home directory that may be visible in spite of all, since the work
+/// directory contains the home directory or a tool needs what is around them.
 const CREDENTIALS: [&str; 19] = [
     ".ssh",
     ".gnupg",
@@ -56,8 +57,9 @@ const CREDENTIALS: [&str; 19] = [
     ".config/google-chrome",
 ];
 
-/// Where sockets of services lie that start programs outside the walls (a terminal multiplexer's, an editor's, a
-/// database's), and files that only the superuser should read. One that is the work directory itself stays visible.
+/// Where sockets of services lie that start programs outside the walls (a terminal multiplexer's,
+/// an editor's, a database's), and files that only the superuser should read.
+/// One that is the work directory itself stays visible.
 const PLACES: [&str; 11] = [
     "/run",
     "/tmp",
@@ -75,8 +77,8 @@ const PLACES: [&str; 11] = [
 /// Variables that name such a socket, or the directory that it lies in.
 const NAMED_BY: [&str; 3] = ["SSH_AUTH_SOCK", "TMUX", "XDG_RUNTIME_DIR"];
 
-/// What programs look for below a covered place: how names of the network are resolved. The file only: a service that
-/// resolves them would do so for programs without the network too.
+/// What programs look for below a covered place: how names of the network are resolved.
+/// The file only: a service that resolves them would do so for programs without the network too.
 const RESOLVER: &str = "/etc/resolv.conf";
 
 /// The view of programs that need the directories `needed`, and may read `readable`.
@@ -110,7 +112,8 @@ impl View {
         let free = |place: &PathBuf| !needed.iter().any(|needed| needed.starts_with(place));
         self.secrets
             .extend(CREDENTIALS.iter().filter_map(|name| home.join(name).canonicalize().ok()).filter(free));
-        // A home that contains the system's programs, or lies in the work directory, can't be hidden.
+        // A home that contains the system's programs, or lies in the work directory, can't be
+        // hidden.
         let contains = |part: &Path| home.starts_with(part);
         if home.parent().is_none()
             || path.iter().any(|entry| contains(entry))
@@ -137,7 +140,8 @@ fn homes() -> Vec<PathBuf> {
     homes
 }
 
-/// The directory below `home` that the programs in `entry` of `PATH` need: the first one that is not shared.
+/// The directory below `home` that the programs in `entry` of `PATH` need: the first one that is
+/// not shared.
 fn tool(home: &Path, entry: &Path) -> Option<PathBuf> {
     let mut found = PathBuf::new();
     for part in entry.strip_prefix(home).ok()?.components() {

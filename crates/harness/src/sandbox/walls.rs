@@ -1,4 +1,5 @@
-//! The walls themselves: namespaces, limits, Landlock. Called by the launcher's process on itself only.
+//! The walls themselves: namespaces, limits, Landlock.
+//! Called by the launcher's process on itself only.
 
 use std::path::Path;
 
@@ -20,8 +21,8 @@ const LANDLOCK: ABI = ABI::V7;
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// Those of terminals, if they are the program's own.
 const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
-/// How many more processes the kernel admits than the watch: it ends a program long before, except one that is faster
-/// than the watch looks.
+/// How many more processes the kernel admits than the watch: it ends a program long before, except
+/// one that is faster than the watch looks.
 const HEADROOM: u64 = 256;
 
 /// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
@@ -42,15 +43,17 @@ pub fn unshare(plan: &Plan) -> nix::Result<()> {
     Ok(())
 }
 
-/// Lets the next child be process 1 of a namespace. No thread can be started after that.
+/// Lets the next child be process 1 of a namespace.
+/// No thread can be started after that.
 pub fn unshare_processes() -> nix::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_NEWPID)
 }
 
-/// Enters one more user namespace with the user's own number, which has no rights over the mounts of the first.
+/// Enters one more user namespace with the user's own number, which has no rights over the mounts
+/// of the first.
 pub fn drop_capabilities() -> nix::Result<()> {
-    // The owner of the first namespace's files is the user outside; its number is not known in here any more but
-    // through the map.
+    // The owner of the first namespace's files is the user outside; its number is not known in here
+    // any more but through the map.
     let outside = |path: &str| -> Option<u32> {
         std::fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
     };
@@ -71,8 +74,8 @@ fn map_ids(user: (u32, u32), group: (u32, u32)) -> nix::Result<()> {
     write("/proc/self/gid_map", format!("{} {} 1", group.0, group.1))
 }
 
-/// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a limit on processes that
-/// holds for the superuser too.
+/// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a
+/// limit on processes that holds for the superuser too.
 pub fn bound_numbers(plan: &Plan) {
     // The kernel keeps the first 300 back when it starts again from below.
     let _ = std::fs::write("/proc/sys/kernel/pid_max", (plan.limits.processes + HEADROOM + 300).to_string());
@@ -104,8 +107,9 @@ pub fn limit_core() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
 }
 
-/// Reading and running everywhere but in `/dev`, writing only where the plan says, and no way out by TCP, signals or
-/// abstract sockets. (Paths that do not exist on this machine are left out.)
+/// Reading and running everywhere but in `/dev`, writing only where the plan says, and no way out
+/// by TCP, signals or abstract sockets.
+/// (Paths that do not exist on this machine are left out.)
 pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];

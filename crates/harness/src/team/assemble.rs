@@ -1,7 +1,8 @@
-//! From a team's files to a [`Team`]: what depends on what, and what a team gets from the one above it.
+//! From a team's files to a [`Team`]: what depends on what, and what a team gets from the one above
+//! it.
 //!
-//! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams. A file that can't be used is left out
-//! with an error, and everything else works.
+//! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams.
+//! A file that can't be used is left out with an error, and everything else works.
 
 use std::path::Path;
 
@@ -23,8 +24,8 @@ use crate::permission::Rule;
 use crate::source::{Diagnostic, Source};
 use crate::yaml::Node;
 
-/// What a team gets from above: from the team that it is part of, or from alara and the user. Context, store and values are not
-/// among it.
+/// What a team gets from above: from the team that it is part of, or from alara and the user.
+/// Context, store and values are not among it.
 #[derive(Default)]
 pub struct Above {
     /// Hidden by the team's own, by name.
@@ -40,8 +41,9 @@ pub struct Above {
     pub rules: Vec<Rule>,
 }
 
-/// Puts a team together. What is odd in its files and in those of its sub-teams goes to `said`; what else is to be watched for changes
-/// to `watch`.
+/// Puts a team together.
+/// What is odd in its files and in those of its sub-teams goes to `said`; what else is to be
+/// watched for changes to `watch`.
 ///
 /// # Errors
 /// No NPC can be used, so that there is nobody to lead it.
@@ -207,7 +209,8 @@ fn assemble(
     })
 }
 
-/// The one `.ctx` that counts: `team.ctx`, that with the folder's name, `npcsh.ctx`, or the first by name.
+/// The one `.ctx` that counts: `team.ctx`, that with the folder's name, `npcsh.ctx`, or the first
+/// by name.
 fn chosen<'a>(ctx: &'a [File], folder: &str, said: &mut Vec<Diagnostic>) -> Option<&'a File> {
     let named = |stem: &str| ctx.iter().find(|file| file.stem() == stem);
     let chosen = named("team").or_else(|| named(folder)).or_else(|| named("npcsh")).or(ctx.first())?;
@@ -254,7 +257,8 @@ fn skills(
     jinxes(&Folder::root(path), said)
 }
 
-/// The NPCs by name. Of several with the same name the first one counts, and `.npc` files before Markdown.
+/// The NPCs by name.
+/// Of several with the same name the first one counts, and `.npc` files before Markdown.
 fn npcs(
     listing: &Listing,
     ctx: &Ctx,

@@ -7,8 +7,10 @@ use crate::jinx::{Improvement, Jinx, check, improve};
 use crate::source::Diagnostic;
 
 impl Team {
-    /// All that is odd or wrong in the files of the team and of its sub-teams, and what analysis finds in their jinxes, by file and
-    /// place. To be asked before the team is [improved](Self::improve): branches that never run are gone after that.
+    /// All that is odd or wrong in the files of the team and of its sub-teams, and what analysis
+    /// finds in their jinxes, by file and place.
+    /// To be asked before the team is [improved](Self::improve): branches that never run are gone
+    /// after that.
     pub fn check(&self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics.clone();
         self.analyse(&mut found);
@@ -30,7 +32,8 @@ impl Team {
         self.teams.iter().for_each(|team| team.analyse(found));
     }
 
-    /// Improves the jinxes of the team and of its sub-teams. Returns what was done, by file and place.
+    /// Improves the jinxes of the team and of its sub-teams.
+    /// Returns what was done, by file and place.
     pub fn improve(&mut self) -> Vec<Improvement> {
         let mut made = improve(&mut self.jinxes);
         for team in &mut self.teams {

@@ -15,8 +15,8 @@ use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.
 const LOOKS: [&str; 2] = ["ascii_art", "colors"];
-/// Keys of files in the wild that steps and templates may read, and that mean nothing else here. Files that `file_patterns` name
-/// are not read when a team is loaded.
+/// Keys of files in the wild that steps and templates may read, and that mean nothing else here.
+/// Files that `file_patterns` name are not read when a team is loaded.
 const ONLY_VALUES: [&str; 4] = ["databases", "file_patterns", "preferences", "websites"];
 const WITHOUT_EFFECT: [&str; 1] = ["env"];
 
@@ -48,7 +48,8 @@ pub struct Ctx {
     pub date: Option<String>,
 }
 
-/// Reads a `.ctx` below a team with `providers`, `servers` and `limits`. What is wrong in it is left out, with an error.
+/// Reads a `.ctx` below a team with `providers`, `servers` and `limits`.
+/// What is wrong in it is left out, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -96,7 +97,8 @@ pub fn read(
         }
     }
     for (entry, near) in fields.others() {
-        // Any other key is a value of the team's own; only what looks very much like a slip is told.
+        // Any other key is a value of the team's own; only what looks very much like a slip is
+        // told.
         if let Some(near) = near.filter(|near| is_slip(&entry.key, near)) {
             fields.warning(
                 entry.place,
@@ -130,7 +132,8 @@ fn date(fields: &mut Fields) -> Option<String> {
     }
 }
 
-/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is not said is open to all of the team.
+/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is not said is open to all of the
+/// team.
 fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
     let (mut store, mut npcs) = (BTreeMap::new(), Vec::new());
     let Some(entry) = fields.entry(&["store"]) else { return (store, npcs) };

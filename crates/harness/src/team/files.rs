@@ -1,4 +1,5 @@
-//! What lies in a team's directory, on disk or in the binary: files by kind, and whether they have changed.
+//! What lies in a team's directory, on disk or in the binary: files by kind, and whether they have
+//! changed.
 //!
 //! This module knows names and kinds of files, not what they say.
 
@@ -61,7 +62,8 @@ impl File {
         }
     }
 
-    /// A team may come from strangers: only a plain file of it is read, neither what a link leads to elsewhere nor a device.
+    /// A team may come from strangers: only a plain file of it is read, neither what a link leads
+    /// to elsewhere nor a device.
     fn text(&self) -> Result<String, String> {
         let told = |error: std::io::Error| error.to_string();
         let path = self.path.canonicalize().map_err(told)?;
@@ -144,8 +146,8 @@ impl Folder {
         matches!(self, Folder::Disk(path, _) if path.is_symlink())
     }
 
-    /// The folders and the files in it, by name, without those whose names begin with a dot. What can't be read is empty, with an
-    /// error.
+    /// The folders and the files in it, by name, without those whose names begin with a dot.
+    /// What can't be read is empty, with an error.
     pub fn contents(&self, said: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
         let (mut folders, mut files) = (Vec::new(), Vec::new());
         match self {
@@ -280,8 +282,9 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// What lies in a folder. Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own; one that is a link back to
-    /// a team that it is in is refused.
+    /// What lies in a folder.
+    /// Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own; one that is a
+    /// link back to a team that it is in is refused.
     pub fn of(folder: Folder, said: &mut Vec<Diagnostic>) -> Self {
         Listing::within(folder, &mut Vec::new(), said)
     }
@@ -359,7 +362,8 @@ pub fn is_team(folder: &Folder) -> bool {
 /// What a team was read from, and in which state that was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// The team's directory. `None` = it is built in.
+    /// The team's directory.
+    /// `None` = it is built in.
     team: Option<PathBuf>,
     /// The user's folder of jinxes.
     pub user: Option<PathBuf>,
@@ -417,7 +421,8 @@ impl Watch {
         for path in self.own() {
             let place = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
             let mut text = Vec::new();
-            // To open a pipe is to wait for a writer. What can't be read is as if it said nothing.
+            // To open a pipe is to wait for a writer.
+            // What can't be read is as if it said nothing.
             if path.is_file()
                 && let Ok(file) = std::fs::File::open(&path)
             {

@@ -1,4 +1,5 @@
-//! The jinxes that a team knows: layers of folders, of which the upper hide the lower by name, and the ways to list them.
+//! The jinxes that a team knows: layers of folders, of which the upper hide the lower by name, and
+//! the ways to list them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -12,7 +13,8 @@ use crate::jinx::{Action, Jinx, Place, Steps};
 use crate::skill;
 use crate::source::Diagnostic;
 
-/// Packages of the implementation that files in the wild were written for; alara does not have them.
+/// Packages of the implementation that files in the wild were written for; alara does not have
+/// them.
 const FOREIGN: [&str; 2] = ["npcpy", "npcsh"];
 
 /// One layer: the jinxes of some files.
@@ -24,7 +26,8 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Reads files. Of two jinxes with the same name the first one counts.
+    /// Reads files.
+    /// Of two jinxes with the same name the first one counts.
     pub fn read(files: &[JinxFile], said: &mut Vec<Diagnostic>) -> Self {
         let mut layer = Layer::default();
         layer.add(files, said);
@@ -82,8 +85,11 @@ impl Library {
         &STOCK.0
     }
 
-    /// With `layer` on top. A jinx that needs a foreign package is replaced by the one below it, which does the same without. A file that
-    /// can't be used hides what is below it nevertheless: that may be permitted more than what the file said.
+    /// With `layer` on top.
+    /// A jinx that needs a foreign package is replaced by the one below it, which does the same
+    /// without.
+    /// A file that can't be used hides what is below it nevertheless: that may be permitted more
+    /// than what the file said.
     #[must_use]
     pub fn under(&self, layer: &Layer, said: &mut Vec<Diagnostic>) -> Library {
         let mut all = self.0.clone();
@@ -134,8 +140,9 @@ impl Library {
         self.0.into_values().collect()
     }
 
-    /// The jinxes that an entry of a list means: a name, a path below the folder of jinxes, or a pattern of either (`lib/*`, which
-    /// crosses folders). With a remark if it is none of them, or only nearly one.
+    /// The jinxes that an entry of a list means: a name, a path below the folder of jinxes, or a
+    /// pattern of either (`lib/*`, which crosses folders).
+    /// With a remark if it is none of them, or only nearly one.
     pub fn find(&self, entry: &str) -> (Vec<&Jinx>, Option<String>) {
         let entry = entry.trim().trim_start_matches("./");
         let entry = entry.strip_suffix(".jinx").unwrap_or(entry);

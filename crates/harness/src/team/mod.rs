@@ -1,7 +1,7 @@
 //! A team: a directory of text files that says who works, with what, and under which limits.
 //!
-//! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them. It must not know
-//! how anything runs.
+//! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them.
+//! It must not know how anything runs.
 
 mod assemble;
 mod check;
@@ -46,7 +46,8 @@ pub use search::Search;
 pub struct Team {
     /// The name; the directory's if the `.ctx` has none.
     pub name: String,
-    /// The names from the outermost team to this one, as a JSON pointer has them: `name/name`. Empty if it was not read from files.
+    /// The names from the outermost team to this one, as a JSON pointer has them: `name/name`.
+    /// Empty if it was not read from files.
     #[serde(skip)]
     pub path: String,
     /// What the team is for: all that a team above it sees of it.
@@ -62,10 +63,12 @@ pub struct Team {
     pub npcs: Vec<Npc>,
     /// The jinxes that NPCs may list: the stock ones, overlaid by the team's own; by name.
     pub jinxes: Vec<Jinx>,
-    /// The sub-teams, by name. Nothing of theirs but name and description is seen from here.
+    /// The sub-teams, by name.
+    /// Nothing of theirs but name and description is seen from here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<Team>,
-    /// Who may read and write which key of the shared store; a key that is not named is everybody's.
+    /// Who may read and write which key of the shared store; a key that is not named is
+    /// everybody's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, Access>,
     /// The MCP servers that its NPCs may name.
@@ -83,7 +86,8 @@ pub struct Team {
     /// Where it was read; `None` = it is built in.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
-    /// Whether it lay in the work directory and was not surely meant: then someone should say yes to it before it works.
+    /// Whether it lay in the work directory and was not surely meant: then someone should say yes
+    /// to it before it works.
     #[serde(skip)]
     pub found: bool,
     /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
@@ -134,28 +138,38 @@ pub struct Skills {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Most turns of the model for one user message. Default 12.
+    /// Most turns of the model for one user message.
+    /// Default 12.
     pub turns: usize,
-    /// Most tokens that one turn may generate. Default 4096. A turn that reaches it ends the run, so that a model that
-    /// never stops does not fill its context first.
+    /// Most tokens that one turn may generate.
+    /// Default 4096.
+    /// A turn that reaches it ends the run, so that a model that never stops does not fill its
+    /// context first.
     pub turn_tokens: usize,
-    /// Most tokens of reasoning in one turn: after so many it is ended for the model, which goes on with its answer. Default
-    /// none beside `turn_tokens`.
+    /// Most tokens of reasoning in one turn: after so many it is ended for the model, which goes on
+    /// with its answer.
+    /// Default none beside `turn_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_tokens: Option<usize>,
-    /// Most calls of one turn; those beyond are not run. Default 64.
+    /// Most calls of one turn; those beyond are not run.
+    /// Default 64.
     pub turn_calls: usize,
-    /// After how many times in a row that the same call had the same result the run ends; from the second on, the model is told so.
+    /// After how many times in a row that the same call had the same result the run ends; from the
+    /// second on, the model is told so.
     /// Default 5, and at least 2.
     pub repeated_calls: usize,
-    /// Most bytes of one tool's output that the model gets to read. Default 16384.
+    /// Most bytes of one tool's output that the model gets to read.
+    /// Default 16384.
     pub tool_output_bytes: usize,
-    /// Most seconds for one user message. Default none.
+    /// Most seconds for one user message.
+    /// Default none.
     pub seconds: Option<u64>,
-    /// Most conversations inside of each other: an NPC that gives work to one that gives work. Default 3.
+    /// Most conversations inside of each other: an NPC that gives work to one that gives work.
+    /// Default 3.
     pub depth: usize,
-    /// Most tokens of the conversation that are sent to the model; older messages are then summed up. Default: what the model's
-    /// context has room for.
+    /// Most tokens of the conversation that are sent to the model; older messages are then summed
+    /// up.
+    /// Default: what the model's context has room for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
 }
@@ -177,7 +191,8 @@ impl Default for Limits {
 }
 
 impl Team {
-    /// Reads the team in a directory. What is wrong in its files is told in `diagnostics`, and what can't be used is left out.
+    /// Reads the team in a directory.
+    /// What is wrong in its files is told in `diagnostics`, and what can't be used is left out.
     ///
     /// # Errors
     /// There is no team, or no NPC of it can be used.
@@ -193,7 +208,8 @@ impl Team {
         Team::stock_with(name, None)
     }
 
-    /// The team that a user named, without a look at the user's configuration: see [`Search::team`].
+    /// The team that a user named, without a look at the user's configuration: see
+    /// [`Search::team`].
     ///
     /// # Errors
     /// As [`Team::load`] and [`Team::stock`].
@@ -246,7 +262,8 @@ impl Team {
         if self.path.is_empty() { &self.name } else { &self.path }
     }
 
-    /// What its files say, as a hexadecimal SHA-256: another one once any of those that it is read from has changed.
+    /// What its files say, as a hexadecimal SHA-256: another one once any of those that it is read
+    /// from has changed.
     pub fn fingerprint(&self) -> String {
         self.watch.fingerprint()
     }
@@ -266,8 +283,9 @@ impl Team {
         self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| unknown("NPC", name, known()))
     }
 
-    /// Name and description of those to whom work can be given: its NPCs but for `except`, and its sub-teams. An NPC is described by
-    /// the first line of its directive.
+    /// Name and description of those to whom work can be given: its NPCs but for `except`, and its
+    /// sub-teams.
+    /// An NPC is described by the first line of its directive.
     pub fn members(&self, except: Option<&Npc>) -> Vec<(&str, &str)> {
         let npcs = self.npcs.iter().filter(|npc| except.is_none_or(|except| except.name != npc.name));
         let npcs =
@@ -275,7 +293,8 @@ impl Team {
         npcs.chain(self.teams.iter().map(|team| (team.name.as_str(), team.description.as_str()))).collect()
     }
 
-    /// The member that work can be given to by this name, with its team: an NPC of this team, or the first one of a sub-team.
+    /// The member that work can be given to by this name, with its team: an NPC of this team, or
+    /// the first one of a sub-team.
     pub fn member(&self, name: &str) -> Option<(&Team, &Npc)> {
         if let Some(npc) = self.npcs.iter().find(|npc| npc.name == name) {
             return Some((self, npc));

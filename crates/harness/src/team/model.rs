@@ -1,4 +1,5 @@
-//! Which model a file asks for: `model`, `provider`, `api_url`, `api_key`, and the team's `providers`.
+//! Which model a file asks for: `model`, `provider`, `api_url`, `api_key`, and the team's
+//! `providers`.
 
 use crate::fields::Fields;
 use crate::model::ModelSpec;
@@ -11,7 +12,9 @@ pub struct Provider {
     spec: ModelSpec,
 }
 
-/// What a file asks for. A `provider` with the name of one of `providers` means that one, and the file's own keys go before its.
+/// What a file asks for.
+/// A `provider` with the name of one of `providers` means that one, and the file's own keys go
+/// before its.
 pub fn spec(fields: &mut Fields, providers: &[Provider]) -> ModelSpec {
     let model = fields.text(&["model"]);
     let provider = fields.text(&["provider"]);

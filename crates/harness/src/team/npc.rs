@@ -60,8 +60,8 @@ pub fn read(
     npc
 }
 
-/// Reads the agents of a Markdown file: one for each `##` section of `agents.md` and its like, which has no tools; or one for the whole
-/// file, with name, model and jinxes in YAML at the top.
+/// Reads the agents of a Markdown file: one for each `##` section of `agents.md` and its like,
+/// which has no tools; or one for the whole file, with name, model and jinxes in YAML at the top.
 pub fn read_markdown(
     source: &Source,
     whole: bool,

@@ -24,8 +24,9 @@ use crate::yaml::Node;
 /// Names that jinxes once had; a rule for one is also for the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
 
-/// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team with the rules `above`: of those, what is not permitted
-/// can't be permitted here. A rule whose verdict can't be read counts as `deny`, with an error.
+/// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team
+/// with the rules `above`: of those, what is not permitted can't be permitted here.
+/// A rule whose verdict can't be read counts as `deny`, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -117,7 +118,8 @@ pub fn strict(rules: &[Rule]) -> Vec<Rule> {
     strict.map(|rule| Rule { inherited: true, ..rule.clone() }).collect()
 }
 
-/// With a rule for each jinx beside one for all, which is for those that are not known yet; the others go before it.
+/// With a rule for each jinx beside one for all, which is for those that are not known yet; the
+/// others go before it.
 pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
     let (any, others): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern == ANY);
     let each = |rule: &Rule| -> Vec<Rule> {
@@ -144,7 +146,8 @@ fn renamed(pattern: &str) -> Option<String> {
     })
 }
 
-/// Whether whatever fits `narrow` fits `wide` too, as far as the patterns show it: for a warning, since a rule from above holds anyway.
+/// Whether whatever fits `narrow` fits `wide` too, as far as the patterns show it: for a warning,
+/// since a rule from above holds anyway.
 fn covers(wide: &str, narrow: &str) -> bool {
     if wide == ANY || wide == narrow {
         return true;

@@ -12,12 +12,15 @@ const DEFAULT: &str = "alara";
 /// The folder of a team that is meant if none is named.
 const HERE: &str = "npc_team";
 
-/// Where teams and the user's own jinxes may be. Whoever reads the environment fills it in; by default it is the current directory alone.
+/// Where teams and the user's own jinxes may be.
+/// Whoever reads the environment fills it in; by default it is the current directory alone.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// The directory that one works in. Default: the current one.
+    /// The directory that one works in.
+    /// Default: the current one.
     pub work: PathBuf,
-    /// Where the user's configuration is, as `XDG_CONFIG_HOME` says it: `alara/teams` and `alara/jinxes` are looked for below it.
+    /// Where the user's configuration is, as `XDG_CONFIG_HOME` says it: `alara/teams` and
+    /// `alara/jinxes` are looked for below it.
     pub config_home: Option<PathBuf>,
     /// The user's home.
     pub home: Option<PathBuf>,
@@ -28,12 +31,15 @@ impl Search {
     ///
     /// - No name: `./npc_team`, then the built-in team `alara`.
     /// - A path (with a `/`, or `.`): that directory.
-    /// - A name: `./NAME`, `./teams/NAME`, `alara/teams/NAME` in the user's configuration, `~/.npcsh/npc_team` if it is `npcsh`, then
-    ///   the built-in team of that name. A directory that is no team is passed over.
+    /// - A name: `./NAME`, `./teams/NAME`, `alara/teams/NAME` in the user's configuration,
+    ///   `~/.npcsh/npc_team` if it is `npcsh`, then the built-in team of that name.
+    ///   A directory that is no team is passed over.
     ///
-    /// A team of the work directory that the user did not name, or whose name is another team's too, is [found](Team::found).
+    /// A team of the work directory that the user did not name, or whose name is another team's
+    /// too, is [found](Team::found).
     ///
-    /// Between the built-in jinxes and the team's own lie those in `alara/jinxes` in the user's configuration.
+    /// Between the built-in jinxes and the team's own lie those in `alara/jinxes` in the user's
+    /// configuration.
     ///
     /// # Errors
     /// There is no such team, or nobody to lead it.

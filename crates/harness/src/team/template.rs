@@ -1,7 +1,9 @@
-//! `.npc` and `.ctx` files are templates before they are YAML: rendering them, and finding the way back to the places of the file.
+//! `.npc` and `.ctx` files are templates before they are YAML: rendering them, and finding the way
+//! back to the places of the file.
 //!
-//! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each jinx's name as a variable, and in
-//! an `.npc` `ctx`, the other keys of the team's `.ctx`. Anything else is empty.
+//! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each
+//! jinx's name as a variable, and in an `.npc` `ctx`, the other keys of the team's `.ctx`.
+//! Anything else is empty.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,11 +17,13 @@ use super::library::Pattern;
 use crate::jinx::Place;
 use crate::source::{Diagnostic, Source};
 
-/// Most steps of one template, which also bound what it makes: thousands of lines of text are made with fewer.
+/// Most steps of one template, which also bound what it makes: thousands of lines of text are made
+/// with fewer.
 const FUEL: u64 = 100_000;
 /// Most bytes of a template, and of the values that it knows.
 const TEMPLATE: usize = 64 << 10;
-/// What surrounds a line's number while places are looked for: characters for private use, which no text has.
+/// What surrounds a line's number while places are looked for: characters for private use, which no
+/// text has.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
 /// The templates of a team.
@@ -136,8 +140,8 @@ impl Rendered {
     }
 }
 
-/// For each line of the rendered text the line of the template that it comes from, if that can be told: found by rendering the
-/// template again with a number at the start of each line.
+/// For each line of the rendered text the line of the template that it comes from, if that can be
+/// told: found by rendering the template again with a number at the start of each line.
 fn lines(
     template: &str,
     rendered: &str,

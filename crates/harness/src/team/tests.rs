@@ -307,7 +307,8 @@ fn one_of_several_ctx_counts() {
     check(&["b.ctx", "a.ctx"], "a.ctx");
 }
 
-/// Compatibility: "Jinx loader", what is about many files: one bad file does not take the team down.
+/// Compatibility: "Jinx loader", what is about many files: one bad file does not take the team
+/// down.
 #[test]
 fn bad_files_are_left_out() {
     let (team, said) = load(&[
@@ -424,7 +425,8 @@ fn skills_of_a_team() {
     );
 }
 
-/// What NPCs share stands first, in one order, however their files list it: so they share keys and values too.
+/// What NPCs share stands first, in one order, however their files list it: so they share keys and
+/// values too.
 #[test]
 fn static_segments_are_in_canonical_order() {
     let skill = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nHow to {name}.\n");

@@ -22,7 +22,8 @@ pub struct Line<E = Entry> {
     pub entry: E,
 }
 
-/// The records of a run, in memory and, if wanted, in a file. Shared by all that work on the run.
+/// The records of a run, in memory and, if wanted, in a file.
+/// Shared by all that work on the run.
 #[derive(Debug, Default)]
 pub struct Trace {
     inner: Mutex<Inner>,
@@ -44,8 +45,8 @@ impl Trace {
         Trace::default()
     }
 
-    /// A trace that is also written to a new file at `path`, whose directories are made. Only the user may read what is made: it
-    /// holds what tools saw.
+    /// A trace that is also written to a new file at `path`, whose directories are made.
+    /// Only the user may read what is made: it holds what tools saw.
     ///
     /// # Errors
     /// The file can't be created, or exists already.
@@ -60,7 +61,8 @@ impl Trace {
         Ok(Trace { inner, path: Some(path.to_owned()), journal, at: Vec::new() })
     }
 
-    /// Work that runs side by side begins. It is to be [ended](Self::end_series) once all of it is [joined](Self::join).
+    /// Work that runs side by side begins.
+    /// It is to be [ended](Self::end_series) once all of it is [joined](Self::join).
     pub fn begin_series(&self) -> Series {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.begin();
@@ -146,8 +148,8 @@ impl Trace {
     }
 }
 
-/// Work that runs side by side: its branches have traces of their own, which live in memory, and until they are joined also in a file
-/// beside the trace, if that has one.
+/// Work that runs side by side: its branches have traces of their own, which live in memory, and
+/// until they are joined also in a file beside the trace, if that has one.
 #[derive(Debug)]
 pub struct Series {
     journal: Option<Arc<Journal>>,
@@ -170,7 +172,8 @@ pub(super) fn create(path: &Path) -> std::io::Result<File> {
     options.append(true).create_new(true).open(path)
 }
 
-/// Makes a directory and those above it that only the user may look into; those that are there stay as they are.
+/// Makes a directory and those above it that only the user may look into; those that are there stay
+/// as they are.
 ///
 /// # Errors
 /// It can't be made.
@@ -181,7 +184,8 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
     builder.recursive(true).create(path)
 }
 
-/// Reads the lines of a trace file, and what ran side by side when it was killed. A last line that it left unfinished is left out.
+/// Reads the lines of a trace file, and what ran side by side when it was killed.
+/// A last line that it left unfinished is left out.
 ///
 /// # Errors
 /// The file can't be read, or another line is no record.

@@ -1,4 +1,5 @@
-//! What follows from the records: the next request, the costs, and a form in which two runs can be compared.
+//! What follows from the records: the next request, the costs, and a form in which two runs can be
+//! compared.
 
 use alara_engine::{Message, Request, Role, Usage};
 use serde_json::Value;
@@ -28,7 +29,8 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                     last: request.messages.last().map_or(0, |last| last.content.len()),
                 });
                 match request.messages.last_mut() {
-                    // A turn that was ended left the one before without an answer; many templates want them in turns.
+                    // A turn that was ended left the one before without an answer; many templates
+                    // want them in turns.
                     Some(last) if last.role == Role::User => last.content += &format!("\n\n{text}"),
                     _ => request.messages.push(Message::user(text)),
                 }

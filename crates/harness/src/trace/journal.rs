@@ -1,8 +1,11 @@
 //! What happens side by side, on disk before its turn in the trace comes.
 //!
-//! Branches are merged into a trace in the order of the file, so that its bytes don't depend on threads; until then their records would
-//! be lost with a killed run. So they are written, as they come, into a file beside the trace, each with its place in the order. That
-//! file is gone once the trace has all of it; where a run was killed it stays, and [`left`] gives what the trace lacks.
+//! Branches are merged into a trace in the order of the file, so that its bytes don't depend on
+//! threads; until then their records would be lost with a killed run.
+//! So they are written, as they come, into a file beside the trace, each with its place in the
+//! order.
+//! That file is gone once the trace has all of it; where a run was killed it stays, and [`left`]
+//! gives what the trace lacks.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +20,8 @@ use crate::error::Error;
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Placed<L = Line> {
-    /// The place in the order: how many records stood before the series, which branch of it, and so on inwards, at last which record.
+    /// The place in the order: how many records stood before the series, which branch of it, and so
+    /// on inwards, at last which record.
     at: Vec<usize>,
     #[serde(flatten)]
     line: L,
@@ -86,8 +90,8 @@ impl Journal {
     }
 }
 
-/// What the file beside the trace at `path` has beyond `lines`, those of the trace: nothing, unless the run was killed or is still at
-/// work.
+/// What the file beside the trace at `path` has beyond `lines`, those of the trace: nothing, unless
+/// the run was killed or is still at work.
 ///
 /// # Errors
 /// The file can't be read, or a line in it is no record.

@@ -17,14 +17,16 @@ use crate::team::Limits;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
-    /// A conversation begins: who speaks, with what and under which rules. Within a conversation: it goes on with these.
+    /// A conversation begins: who speaks, with what and under which rules.
+    /// Within a conversation: it goes on with these.
     Start(Box<Start>),
     /// The user, or whoever delegates, says something.
     User {
         /// What.
         text: String,
     },
-    /// The model is told something about how it makes calls: in its conversation, as if the user said it.
+    /// The model is told something about how it makes calls: in its conversation, as if the user
+    /// said it.
     Hint {
         /// What.
         text: String,
@@ -54,7 +56,8 @@ pub enum Record {
         /// How long it took, in seconds.
         seconds: f64,
     },
-    /// A call was held against the rules. Also written for a call of a tool that is not on the list.
+    /// A call was held against the rules.
+    /// Also written for a call of a tool that is not on the list.
     Permission {
         /// The jinx.
         jinx: String,
@@ -81,7 +84,8 @@ pub enum Record {
         /// `{type, id?, content}`; see [`Action::Emit`](crate::jinx::Action::Emit).
         response: Value,
     },
-    /// The conversation was shortened: all messages but the last `kept` are replaced by one of the user.
+    /// The conversation was shortened: all messages but the last `kept` are replaced by one of the
+    /// user.
     Compaction {
         /// That message.
         summary: String,
@@ -140,8 +144,9 @@ pub struct Start {
 /// A record and where in the run it belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The conversation: empty for the one that the run began with, `@name` for another one of the user's, otherwise the way to a
-    /// conversation inside of one, by the calls and steps that lead there (`call_2/work`); [`PERSON`] for what a person runs.
+    /// The conversation: empty for the one that the run began with, `@name` for another one of the
+    /// user's, otherwise the way to a conversation inside of one, by the calls and steps that lead
+    /// there (`call_2/work`); [`PERSON`] for what a person runs.
     #[serde(default, rename = "in", skip_serializing_if = "String::is_empty")]
     pub scope: String,
     /// What happened.

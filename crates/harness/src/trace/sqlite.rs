@@ -1,7 +1,8 @@
 //! An index of trace files for lists and searches: `traces.sqlite` beside them.
 //!
-//! It holds nothing that the files don't say. A file that is new or has grown is folded again as a whole, one that is gone is
-//! forgotten, and a database of another version, a broken one or none is made anew.
+//! It holds nothing that the files don't say.
+//! A file that is new or has grown is folded again as a whole, one that is gone is forgotten, and a
+//! database of another version, a broken one or none is made anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,8 +57,8 @@ pub struct Run {
     pub model: String,
     /// The first message of the user; in a run without one, the first jinx that a person ran.
     pub task: String,
-    /// How the last message of the user ended: the tag of an [`Outcome`], or `unfinished`. Without one: `answer` or `failed`, as the
-    /// last jinx that a person ran.
+    /// How the last message of the user ended: the tag of an [`Outcome`], or `unfinished`.
+    /// Without one: `answer` or `failed`, as the last jinx that a person ran.
     pub outcome: String,
     /// Turns of models, those of conversations inside of others too.
     pub turns: usize,
@@ -121,7 +122,8 @@ impl Index {
         Ok(database)
     }
 
-    /// Takes in what has changed in the `*.jsonl` files of `directory`. Returns why files were left out: they hold no trace.
+    /// Takes in what has changed in the `*.jsonl` files of `directory`.
+    /// Returns why files were left out: they hold no trace.
     ///
     /// # Errors
     /// The directory can't be read, or the database can't be written.
@@ -167,7 +169,8 @@ impl Index {
         Ok(left_out)
     }
 
-    /// The latest runs, newest first, at most `limit`. With `search`, those in which all its words are said in one message.
+    /// The latest runs, newest first, at most `limit`.
+    /// With `search`, those in which all its words are said in one message.
     ///
     /// # Errors
     /// The database can't be read.

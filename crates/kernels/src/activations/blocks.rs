@@ -41,7 +41,8 @@ pub(crate) struct RunBlock {
 #[derive(Clone, Debug)]
 pub(crate) struct WordBlock(pub [[[i16; 2]; TOKENS]; 16]);
 
-/// Rows of activations in blocks of sixteen; what is missing of the last block is zero. Only one of both is filled.
+/// Rows of activations in blocks of sixteen; what is missing of the last block is zero.
+/// Only one of both is filled.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// Of which rows: `None` if nothing is up to date, an empty list means all.

@@ -1,7 +1,7 @@
 //! Products of many queries with a tile of keys: queries side by side in the lanes of registers.
 //!
-//! The sums are those of [`score`](super::tile::score), number by number: terms of the same lane there are summed here,
-//! and then these sums by halves.
+//! The sums are those of [`score`](super::tile::score), number by number: terms of the same lane
+//! there are summed here, and then these sums by halves.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -18,13 +18,15 @@ pub(super) const SIDE_BY_SIDE: usize = 2 * LANES;
 const HALVES: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 for_each_wide! {
-    /// Puts up to [`LANES`] queries, each multiplied by `scale`, side by side: `[width, LANES]`, filled up with zeros.
+    /// Puts up to [`LANES`] queries, each multiplied by `scale`, side by side: `[width, LANES]`,
+    /// filled up with zeros.
     ///
     /// # Panics
     /// If a query is wider, or the width is not a multiple of [`LANES`].
     pub(super) fn side_by_side<W>(queries: &[&[f32]], scale: f32, out: &mut [f32]) {
         for (i, out) in out.chunks_exact_mut(LANES * LANES).enumerate() {
-            // SAFETY: this is compiled for the instruction set of `W`, and there are so many numbers.
+            // SAFETY: this is compiled for the instruction set of `W`, and there are so many
+            // numbers.
             unsafe {
                 let mut rows = [W::splat(0.0); LANES];
                 for (row, query) in rows.iter_mut().zip(queries) {
@@ -43,8 +45,9 @@ for_each_wide! {
         }
     }
 
-    /// `scores[i][p] = queries[i] · row p` for up to [`SIDE_BY_SIDE`] queries as [`side_by_side`] puts them, and some positions of the
-    /// tile; scores of others beside them are of no use afterwards.
+    /// `scores[i][p] = queries[i] · row p` for up to [`SIDE_BY_SIDE`] queries as [`side_by_side`]
+    /// puts them, and some positions of the tile; scores of others beside them are of no use
+    /// afterwards.
     ///
     /// # Panics
     /// If a row or a query is not all there, there are too many, or the rows aren't floats.

@@ -1,10 +1,13 @@
 //! Causal attention over rows kept in slots.
 //!
-//! The queries that share a key head (all heads of its group, of one or more rows) go through the positions together.
-//! These are taken in tiles, and tiles in splits, all of which begin at fixed positions. Within a split the softmax is
-//! kept up to date from tile to tile; what the splits found is joined in their order. So the result of a row depends on
-//! neither the rows beside it, nor the blocks that its positions lie in, nor how many threads shared its splits, and rows
-//! of sequences that share a prefix can go through its splits together.
+//! The queries that share a key head (all heads of its group, of one or more rows) go through the
+//! positions together.
+//! These are taken in tiles, and tiles in splits, all of which begin at fixed positions.
+//! Within a split the softmax is kept up to date from tile to tile; what the splits found is joined
+//! in their order.
+//! So the result of a row depends on neither the rows beside it, nor the blocks that its positions
+//! lie in, nor how many threads shared its splits, and rows of sequences that share a prefix can go
+//! through its splits together.
 #![allow(unsafe_code)]
 
 mod lanes;
@@ -29,8 +32,8 @@ use tile::{AHEAD, Rows, Slots, TILE};
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 128;
 
-/// The positions that all queries go through before the next, `width` numbers of each: few enough that they stay in the
-/// first cache.
+/// The positions that all queries go through before the next, `width` numbers of each: few enough
+/// that they stay in the first cache.
 fn near(width: usize) -> usize {
     1 << (8192 / width).clamp(8, TILE).ilog2()
 }
@@ -46,15 +49,18 @@ pub struct AttentionShape {
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
-    /// Whether a value is the first numbers of its key, so that only keys are kept; of one head only.
+    /// Whether a value is the first numbers of its key, so that only keys are kept; of one head
+    /// only.
     pub values_in_keys: bool,
     /// What a dot product of query and key is multiplied by.
     pub scale: f32,
-    /// What scores don't exceed: `cap * tanh(score / cap)`. Source: Gemma 2, <https://arxiv.org/abs/2408.00118>.
+    /// What scores don't exceed: `cap * tanh(score / cap)`.
+    /// Source: Gemma 2, <https://arxiv.org/abs/2408.00118>.
     pub softcap: Option<f32>,
     /// Position p sees p - window + 1 to p; all up to p if `None`.
     pub window: Option<usize>,
-    /// Whether position p sees, instead, of every `window` positions from 0 on those that it is among, up to p.
+    /// Whether position p sees, instead, of every `window` positions from 0 on those that it is
+    /// among, up to p.
     pub chunked: bool,
 }
 
@@ -82,8 +88,9 @@ pub struct AttentionSpan<'a> {
     pub rows: usize,
     /// The position of the first row: the number of positions before it.
     pub past: usize,
-    /// The row of position p is in slot `blocks[p / block_tokens] * block_tokens + p % block_tokens`. Blocks that lie
-    /// wholly before the windows of all rows may hold any number: they aren't read.
+    /// The row of position p is in slot `blocks[p / block_tokens] * block_tokens + p %
+    /// block_tokens`.
+    /// Blocks that lie wholly before the windows of all rows may hold any number: they aren't read.
     pub blocks: &'a [u32],
 }
 
@@ -94,10 +101,11 @@ thread_local! {
     static PLAN: RefCell<Plan> = const { RefCell::new(Plan::new()) };
 }
 
-/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own among them, which are
-/// written before. q: `[T, H * key_width]`, y: `[T, H * value_width]`.
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own
+/// among them, which are written before. q: `[T, H * key_width]`, y: `[T, H * value_width]`.
 ///
-/// `sinks: [H]` are extra scores, whose part of the softmax is dropped. There are no `values` where they are within keys.
+/// `sinks: [H]` are extra scores, whose part of the softmax is dropped.
+/// There are no `values` where they are within keys.
 ///
 /// # Panics
 /// If lengths and widths don't fit each other, or a block that is seen is not there.
@@ -246,7 +254,8 @@ impl<'a> Call<'a> {
         Some(Found::within(unsafe { self.partials.slice(start, room) }, unit.len()))
     }
 
-    /// Takes queries through a split. There is room for a tile of keys and one of values.
+    /// Takes queries through a split.
+    /// There is room for a tile of keys and one of values.
     #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
     fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
         let AttentionShape { key_width, value_width, .. } = *self.shape;
@@ -301,7 +310,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where the positions of a tile are kept, of which a unit sees some, and the first of the next.
+    /// Where the positions of a tile are kept, of which a unit sees some, and the first of the
+    /// next.
     fn slots(&self, unit: &Unit, seen: &Range<usize>) -> Slots {
         let Spans { block_tokens: size, spans, .. } = self.spans;
         let blocks = spans[unit.span].blocks;

@@ -29,8 +29,9 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Takes the queries of some key heads through a tile: through values, and keys where there are many queries, `near`
-    /// positions at a time. `keys` and `values` are those of the first of these; those of the next lie behind them.
+    /// Takes the queries of some key heads through a tile: through values, and keys where there are
+    /// many queries, `near` positions at a time.
+    /// `keys` and `values` are those of the first of these; those of the next lie behind them.
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
         // Most tiles are seen whole by all, and the last one's part by all heads of a row.
@@ -100,8 +101,8 @@ fn parts(near: usize) -> impl Iterator<Item = Range<usize>> {
     (0..TILE).step_by(near).map(move |first| first..first + near)
 }
 
-/// [`gather`] for queries that see each its own range of a tile: together what all of them see, and each its own before
-/// and after.
+/// [`gather`] for queries that see each its own range of a tile: together what all of them see, and
+/// each its own before and after.
 fn gather_ranges(
     isa: Isa,
     sums: &mut [f32],

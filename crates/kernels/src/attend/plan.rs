@@ -1,4 +1,5 @@
-//! How a call is shared out among threads. Results don't depend on it.
+//! How a call is shared out among threads.
+//! Results don't depend on it.
 
 use std::ops::Range;
 
@@ -7,10 +8,12 @@ use super::{AttentionShape, AttentionSpan, SPLIT};
 use crate::Aligned;
 use crate::kv::RUN;
 
-/// The queries that share what is read once: few enough that they and their sums stay in the second cache.
+/// The queries that share what is read once: few enough that they and their sums stay in the second
+/// cache.
 pub(super) const UNIT: usize = 256;
 
-/// Up to so many queries read keys and values as they are kept; for more it is better to widen them first.
+/// Up to so many queries read keys and values as they are kept; for more it is better to widen them
+/// first.
 pub(super) const DIRECT: usize = 24;
 
 /// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
@@ -58,8 +61,9 @@ impl Unit {
     }
 }
 
-/// Calls `each` with the queries of units that go through a split together, by unit and number, and where each is among all:
-/// those of the first key head, of every unit, come before those of the next.
+/// Calls `each` with the queries of units that go through a split together, by unit and number, and
+/// where each is among all: those of the first key head, of every unit, come before those of the
+/// next.
 pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usize, usize)) {
     let of_head: usize = units.iter().map(Unit::queries).sum();
     let mut before = 0;
@@ -73,8 +77,8 @@ pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usi
     }
 }
 
-/// A unit, one of its splits, or a split that several units read together: they have the same key heads, and see the
-/// same blocks there.
+/// A unit, one of its splits, or a split that several units read together: they have the same key
+/// heads, and see the same blocks there.
 pub(super) struct Task {
     pub units: Range<usize>,
     pub splits: Range<usize>,
@@ -158,7 +162,8 @@ impl Plan {
             let (first_row, seen) = (before + rows.start, call.seen(span, &rows));
             units.push(Unit { span, rows, first_row, kv_heads, heads, group, seen, partials: None });
         };
-        // Where there are few queries, the time goes into reading: best is what lies together, all key heads.
+        // Where there are few queries, the time goes into reading: best is what lies together, all
+        // key heads.
         let together = kv_heads.div_ceil(parts);
         for kv_head in (0..kv_heads).step_by(together) {
             for &span in &*few {

@@ -54,10 +54,12 @@ impl<'a> Found<'a> {
 }
 
 for_each_wide! {
-    /// Makes weights `e^(score - most)` of the scores of the positions of a tile that each query sees, and zeros of the
-    /// others, with each one's greatest score and sum of weights so far brought up to date. `kept` becomes what weights
-    /// of earlier tiles are to be multiplied by. Queries that see nothing are left alone. Every `seen.len()` queries see
-    /// the same.
+    /// Makes weights `e^(score - most)` of the scores of the positions of a tile that each query
+    /// sees, and zeros of the others, with each one's greatest score and sum of weights so far
+    /// brought up to date.
+    /// `kept` becomes what weights of earlier tiles are to be multiplied by.
+    /// Queries that see nothing are left alone.
+    /// Every `seen.len()` queries see the same.
     pub(super) fn weigh<W>(
         scores: &mut [[f32; TILE]], seen: &[Range<u8>], most: &mut [f32], total: &mut [f32], kept: &mut [f32],
     ) {
@@ -104,7 +106,8 @@ for_each_wide! {
 }
 
 for_each_isa! {
-    /// Scores become `most * tanh(score / most)`, which is `most * (2 sigmoid(2 score / most) - 1)`.
+    /// Scores become `most * tanh(score / most)`, which is `most * (2 sigmoid(2 score / most) -
+    /// 1)`.
     pub(super) fn cap(scores: &mut [[f32; TILE]], most: f32) {
         let factor = 2.0 / most;
         for score in scores.as_flattened_mut() {
@@ -120,7 +123,8 @@ for_each_isa! {
         }
     }
 
-    /// Joins what a split found, its greatest score and sum of weights and its weighted sums, to what those before it did.
+    /// Joins what a split found, its greatest score and sum of weights and its weighted sums, to
+    /// what those before it did.
     fn join(most: &mut f32, total: &mut f32, sums: &mut [f32], split: (f32, f32), of_split: &[f32]) {
         let highest = greater(split.0, *most);
         let (kept, taken) = (exp(*most - highest), exp(split.0 - highest));

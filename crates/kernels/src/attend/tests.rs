@@ -72,8 +72,8 @@ impl Case {
         self.sinks.then(|| noise(self.seed, self.shape.heads))
     }
 
-    /// What every row from `past` on becomes, sequence by sequence, when calls take `step` rows of every sequence and
-    /// the blocks lie in an order given by `order`.
+    /// What every row from `past` on becomes, sequence by sequence, when calls take `step` rows of
+    /// every sequence and the blocks lie in an order given by `order`.
     fn run(&self, cpu: &Cpu, step: usize, order: u64) -> Vec<f32> {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let size = self.block_tokens;
@@ -309,7 +309,8 @@ fn far_positions() {
     Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
 }
 
-/// Sequences with a prefix in common go through its splits together: all of them, or the first few, or those after it.
+/// Sequences with a prefix in common go through its splits together: all of them, or the first few,
+/// or those after it.
 #[test]
 fn shared_prefixes() {
     let far = 2 * SPLIT;

@@ -1,5 +1,5 @@
-//! Products of queries with a tile of keys, and sums of a tile of values: a few queries at a time, so that what is read
-//! of a key or a value serves all of them.
+//! Products of queries with a tile of keys, and sums of a tile of values: a few queries at a time,
+//! so that what is read of a key or a value serves all of them.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -87,8 +87,9 @@ impl Rows<'_> {
     }
 }
 
-/// The rows that are read next are asked for in the order of their addresses, because neighbours come faster, and one
-/// line for each that is read, because the CPU has room for few that are under way.
+/// The rows that are read next are asked for in the order of their addresses, because neighbours
+/// come faster, and one line for each that is read, because the CPU has room for few that are under
+/// way.
 struct Ahead<'a> {
     /// Those before `end` are read, and then others, from one of their positions on.
     here: Stream<'a>,
@@ -127,7 +128,8 @@ impl<'a> Stream<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// For some heads, whose rows are read at some positions, and then those of others from a position on.
+    /// For some heads, whose rows are read at some positions, and then those of others from a
+    /// position on.
     #[inline(always)]
     fn new(
         rows: &'a Rows<'a>,
@@ -148,8 +150,8 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Where the next runs lie, which are asked for now. Where there are fewer left of a row, others are asked for in place of
-    /// what follows it.
+    /// Where the next runs lie, which are asked for now.
+    /// Where there are fewer left of a row, others are asked for in place of what follows it.
     #[inline(always)]
     fn take(&mut self, runs: usize) -> *const u8 {
         if self.left < runs {
@@ -181,8 +183,9 @@ impl<'a> Ahead<'a> {
 }
 
 for_each_wide! {
-    /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and some positions of the
-    /// tile; scores of others beside them are of no use afterwards; `values` are read next.
+    /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and
+    /// some positions of the tile; scores of others beside them are of no use afterwards; `values`
+    /// are read next.
     ///
     /// # Panics
     /// If a row or a query is not all there.
@@ -201,8 +204,9 @@ for_each_wide! {
         }
     }
 
-    /// `sums[h, i] = kept[h, i] sums[h, i] + Σ weights[h, i][p] row p` of some heads h over some positions of the tile, in
-    /// their order and `near` at a time, for `sums: [heads, n, width]`; the next tile's `keys` are read next.
+    /// `sums[h, i] = kept[h, i] sums[h, i] + Σ weights[h, i][p] row p` of some heads h over some
+    /// positions of the tile, in their order and `near` at a time, for `sums: [heads, n, width]`;
+    /// the next tile's `keys` are read next.
     ///
     /// # Panics
     /// If a row or a sum is not all there.
@@ -222,7 +226,8 @@ for_each_wide! {
     }
 }
 
-/// The positions whose keys are read before those of the next: they lie together, with those of all heads.
+/// The positions whose keys are read before those of the next: they lie together, with those of all
+/// heads.
 const KEYS: usize = 4;
 
 /// # Safety
@@ -266,8 +271,8 @@ unsafe fn score_in<W: Wide, S: Source>(
     }
 }
 
-/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time, while as much is asked for from a place
-/// on, if there is one.
+/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time, while as much
+/// is asked for from a place on, if there is one.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.

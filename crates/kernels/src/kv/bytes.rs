@@ -13,8 +13,8 @@ impl KvRows {
         }
     }
 
-    /// Appends the `slots` rows from `slot` on to `out`: their numbers; of [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all
-    /// their scales, then all their codes.
+    /// Appends the `slots` rows from `slot` on to `out`: their numbers; of
+    /// [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all their scales, then all their codes.
     ///
     /// # Panics
     /// If there are fewer slots.

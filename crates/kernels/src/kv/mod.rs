@@ -27,8 +27,8 @@ pub(crate) const RUN: usize = 32;
 /// The greatest f16.
 const MOST: f32 = 65504.0;
 
-/// Slots, each a row of numbers. Memory that was never written takes no room: zero pages come from the system on first
-/// write.
+/// Slots, each a row of numbers.
+/// Memory that was never written takes no room: zero pages come from the system on first write.
 #[derive(Debug)]
 pub struct KvRows {
     width: usize,
@@ -49,8 +49,9 @@ enum Numbers {
 }
 
 impl KvRows {
-    /// Zeros. `None` if rows of `width` numbers can't be kept so (Q8_0: a multiple of 32), or so many can't be
-    /// addressed.
+    /// Zeros.
+    /// `None` if rows of `width` numbers can't be kept so (Q8_0: a multiple of 32), or so many
+    /// can't be addressed.
     pub fn zeros(slots: usize, width: usize, format: KvFormat) -> Option<Self> {
         let len = slots.checked_mul(width).filter(|&len| len <= isize::MAX as usize / 4)?;
         let numbers = match format {
@@ -221,7 +222,8 @@ mod tests {
         out
     }
 
-    /// What was written is read, within `tolerance` of the greatest number of 32, and with the same bits everywhere.
+    /// What was written is read, within `tolerance` of the greatest number of 32, and with the same
+    /// bits everywhere.
     fn check(format: KvFormat, width: usize, tolerance: f32) {
         let rows = noise(width as u64, 5 * width);
         let mut first: Option<Vec<f32>> = None;

@@ -1,10 +1,12 @@
-//! Products with many rows of activations: a panel of some rows of weights is unpacked once and multiplied with blocks
-//! of sixteen rows of activations, which lie side by side in the lanes of registers.
+//! Products with many rows of activations: a panel of some rows of weights is unpacked once and
+//! multiplied with blocks of sixteen rows of activations, which lie side by side in the lanes of
+//! registers.
 //!
-//! The sums are those of the few rows' kernels, number by number: integers within a superblock or a run, then floats in
-//! lane `panel % 8` or `run % 8`.
+//! The sums are those of the few rows' kernels, number by number: integers within a superblock or a
+//! run, then floats in lane `panel % 8` or `run % 8`.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::{asm, x86_64::*};
@@ -40,7 +42,8 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Blocks of rows of activations that tiles pay for: for fewer, filling the tiles takes longer than what they save.
+/// Blocks of rows of activations that tiles pay for: for fewer, filling the tiles takes longer than
+/// what they save.
 const TILES: usize = 2;
 
 /// Whether products of `rows` rows of activations are worth unpacking weights for.
@@ -276,7 +279,8 @@ impl Outputs<'_> {
         (start..end).map(|token| token * self.out + self.first)
     }
 
-    /// Asks for the memory of a block's numbers: rows of `y` are far apart, and a CPU has few stores that wait.
+    /// Asks for the memory of a block's numbers: rows of `y` are far apart, and a CPU has few
+    /// stores that wait.
     #[inline(always)]
     unsafe fn ask(&self, block: usize) {
         for place in self.places(block) {
@@ -288,8 +292,8 @@ impl Outputs<'_> {
         }
     }
 
-    /// Adds up the lanes of a block and writes each token's numbers. Lanes are `lane` apart; there are `lanes`, the others
-    /// are zero.
+    /// Adds up the lanes of a block and writes each token's numbers.
+    /// Lanes are `lane` apart; there are `lanes`, the others are zero.
     #[allow(clippy::needless_range_loop)] // Indices tell registers apart.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn finish(&self, block: usize, sums: *const f32, lanes: usize, lane: usize) {

@@ -1,9 +1,12 @@
-//! Products with few rows of activations, of runs and of the superblocks that models are mostly made of: four rows of weights
-//! are worked through side by side, so that scales, sums and floats are those of four rows at once. Here are the ways through
-//! a matrix, which AVX2 and AVX-512 share for superblocks; what AVX-512 multiplies is in `supers`, `runs` and `nibbles`, or for
-//! several rows of activations in `turned`, what AVX2 does in `avx2`.
+//! Products with few rows of activations, of runs and of the superblocks that models are mostly
+//! made of: four rows of weights are worked through side by side, so that scales, sums and floats
+//! are those of four rows at once.
+//! Here are the ways through a matrix, which AVX2 and AVX-512 share for superblocks; what AVX-512
+//! multiplies is in `supers`, `runs` and `nibbles`, or for several rows of activations in `turned`,
+//! what AVX2 does in `avx2`.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 pub(super) mod avx2;
@@ -28,7 +31,8 @@ use runs::Runs;
 use streams::Streams;
 use supers::Fours;
 
-/// `[f(0), f(1), f(2), f(3)]`. Not a function, because a closure that isn't inlined loses the features.
+/// `[f(0), f(1), f(2), f(3)]`.
+/// Not a function, because a closure that isn't inlined loses the features.
 macro_rules! each_row {
     ($row:ident => $f:expr) => {
         each!($row => $f; 0 1 2 3)
@@ -36,8 +40,9 @@ macro_rules! each_row {
 }
 use each_row;
 
-/// Calls what takes T rows of activations from `first` on for parts of all of them, as even as there can be, of which none has more than
-/// `most`. Not a function, as [`each_row`].
+/// Calls what takes T rows of activations from `first` on for parts of all of them, as even as
+/// there can be, of which none has more than `most`.
+/// Not a function, as [`each_row`].
 macro_rules! in_parts {
     ($tokens:expr, $first:ident, $most:expr, $count:ident => $call:expr; $($less:literal)+) => {
         let parts = $tokens.div_ceil($most);
@@ -64,7 +69,8 @@ const ROWS: usize = 4;
 /// Blocks of four rows, taken apart: what is the same for all of them, and what is each row's own.
 ///
 /// # Safety
-/// The functions may only be called where the instruction set is available, and with pointers to whole blocks.
+/// The functions may only be called where the instruction set is available, and with pointers to
+/// whole blocks.
 trait Blocks {
     /// What is taken out of all four at once.
     type Head: Copy;
@@ -88,7 +94,8 @@ trait Panels: Blocks {
 
     unsafe fn zeros() -> Self::Lanes;
 
-    /// Adds the products of a panel, of which there are `len` bytes, with activations: codes, sums of sixteen, scales.
+    /// Adds the products of a panel, of which there are `len` bytes, with activations: codes, sums
+    /// of sixteen, scales.
     unsafe fn add(w: &impl Source<Self>, x: (&[i8], &[i16], &[f32]), len: usize, lanes: &mut Self::Lanes)
     where
         Self: Sized;
@@ -158,22 +165,26 @@ impl<B: Blocks> Source<B> for Apart<B> {
     }
 }
 
-/// The groups of a task: as many rows as it has, but others ([`Few::group`]); no other task's, because tasks begin at whole groups.
+/// The groups of a task: as many rows as it has, but others ([`Few::group`]); no other task's,
+/// because tasks begin at whole groups.
 fn groups(rows: &Range<usize>) -> Range<usize> {
     debug_assert!(rows.start.is_multiple_of(ROWS));
     rows.start / ROWS..rows.end.div_ceil(ROWS)
 }
 
 impl Few<'_> {
-    /// The rows of weights of a group, one of each quarter of them all; those beyond the end aren't there. Who goes from group to group
-    /// reads four long streams, and each is foreseen; of four rows that follow each other, the next four would not be.
+    /// The rows of weights of a group, one of each quarter of them all; those beyond the end aren't
+    /// there.
+    /// Who goes from group to group reads four long streams, and each is foreseen; of four rows
+    /// that follow each other, the next four would not be.
     #[inline(always)]
     fn group(&self, group: usize) -> [usize; ROWS] {
         let quarter = self.out.div_ceil(ROWS);
         each_row!(row => row * quarter + group)
     }
 
-    /// Where the rows of a group begin. In place of what isn't there another row is read, whose results aren't used.
+    /// Where the rows of a group begin.
+    /// In place of what isn't there another row is read, whose results aren't used.
     #[inline(always)]
     fn four(&self, group: usize) -> [*const u8; ROWS] {
         let rows = self.group(group);
@@ -197,16 +208,19 @@ impl Few<'_> {
     }
 }
 
-/// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not all there when it is wanted.
+/// How far ahead of what is read of each stream is asked for: less makes the CPU wait, more is not
+/// all there when it is wanted.
 const AHEAD: usize = 1 << 10;
 
 /// The rows of activations that panels are taken apart for at once.
 const TOGETHER: usize = 8;
 
-/// The rows of activations that superblocks are taken apart for at once: as many as have sums in registers.
+/// The rows of activations that superblocks are taken apart for at once: as many as have sums in
+/// registers.
 const SUPERS_TOGETHER: usize = 5;
 
-/// Makes what [`some_rows`] of this file or of `avx2` wants of activations for `out` rows of weights.
+/// Makes what [`some_rows`] of this file or of `avx2` wants of activations for `out` rows of
+/// weights.
 pub(super) fn arrange(level: Level, format: Format, out: usize, rows: usize, x: &mut Activations) {
     match (level, format) {
         (Level::Avx2 | Level::AvxVnni, Format::Q4_K | Format::Q5_K | Format::Q6_K) => {
@@ -227,7 +241,8 @@ pub(super) fn most(format: Format) -> usize {
 /// The products of some rows of weights; `false` if there is nothing here for the format.
 ///
 /// # Safety
-/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole group.
+/// The CPU has AVX-512, and no other task has these rows of weights, which begin with a whole
+/// group.
 pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     if turned::pays(format, p.out, p.tokens) {
         return turned::some_rows(p, format, rows);
@@ -252,8 +267,8 @@ pub(super) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bo
 trait Superblocks {
     /// The format.
     const FORMAT: Format;
-    /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors of codes have the same scales: their
-    /// products are added before they are scaled.
+    /// Whether activations are [interleaved](crate::Activations::interleaved), so that two vectors
+    /// of codes have the same scales: their products are added before they are scaled.
     const ALIKE: bool;
     /// Whether the sums of activations are wanted as [`crate::Activations::run_sums`] has them.
     const SPREAD: bool;
@@ -265,7 +280,8 @@ trait Superblocks {
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]);
 }
 
-/// The products of these groups ([`Few::group`]) with T rows of activations from `first` on, superblock after superblock.
+/// The products of these groups ([`Few::group`]) with T rows of activations from `first` on,
+/// superblock after superblock.
 ///
 /// # Safety
 /// As [`some_rows`], from functions with the features of `B`.
@@ -344,7 +360,8 @@ unsafe fn in_panels<P: Panels>(p: Few, rows: Range<usize>) {
     }
 }
 
-/// Adds what the panel `index` of four rows, of which there are `len` bytes, gives to the lanes of tokens from `first` on.
+/// Adds what the panel `index` of four rows, of which there are `len` bytes, gives to the lanes of
+/// tokens from `first` on.
 ///
 /// # Safety
 /// As [`some_rows`], with pointers to whole panels.
@@ -381,7 +398,8 @@ impl Panel {
         Panel { codes: codes.as_ptr(), sums: sums.as_ptr(), scales: scales.as_ptr() }
     }
 
-    /// Of each row number `index` of panels of so many codes, sums and scales. A loop, because `map` would be a call for each block.
+    /// Of each row number `index` of panels of so many codes, sums and scales.
+    /// A loop, because `map` would be a call for each block.
     #[inline(always)]
     fn at<const T: usize>(
         mut panels: [Panel; T],

@@ -1,6 +1,7 @@
 //! Panels: some rows of weights, unpacked into what an instruction set multiplies.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -22,7 +23,8 @@ pub(super) const SUMS: usize = ROWS * TOKENS;
 /// A superblock of each of [`ROWS`] rows.
 #[repr(C, align(64))]
 pub(super) struct SuperPanel {
-    /// Without a sign, unless the format is a signed one of AVX2. AMX: see [`tiles`].
+    /// Without a sign, unless the format is a signed one of AVX2.
+    /// AMX: see [`tiles`].
     pub(super) codes: [[u8; 256]; ROWS],
     /// AMX only: the second plane.
     pub(super) low: [[u8; 256]; ROWS],
@@ -86,7 +88,8 @@ impl Part<'_> {
         matches!(self.level, Level::AvxVnni | Level::Avx512)
     }
 
-    /// The bytes of a panel of each row. Those of the rows after these are asked for: most often they are unpacked next.
+    /// The bytes of a panel of each row.
+    /// Those of the rows after these are asked for: most often they are unpacked next.
     #[inline(always)]
     fn panel(&self, index: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.row_bytes).map(move |row| {

@@ -1,6 +1,7 @@
 //! Panels times blocks, with the rows of a block side by side in the lanes of registers.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -21,7 +22,8 @@ const fn place<V: Vector>(register: usize) -> (usize, usize) {
     (lane / TOKENS, lane % TOKENS)
 }
 
-/// Where in the sums of these blocks, `[blocks, ROWS, TOKENS]`, those of a row of weights and a register are.
+/// Where in the sums of these blocks, `[blocks, ROWS, TOKENS]`, those of a row of weights and a
+/// register are.
 const fn sum_at<V: Vector>(row: usize, register: usize) -> usize {
     let (block, lane) = place::<V>(register);
     block * SUMS + row * TOKENS + lane
@@ -32,9 +34,11 @@ fn in_pairs<T>(blocks: &[T], panels: usize) -> (&[T], &[T]) {
     blocks.split_at(blocks.len() / (2 * panels) * 2 * panels)
 }
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`. N registers hold the lanes that
-/// are computed together, of one or several blocks, R rows of weights are worked through side by side; a scale holds for
-/// QUADS * 4 codes, and partial sums for HEAD * 4.
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them
+/// there if `fresh`.
+/// N registers hold the lanes that are computed together, of one or several blocks, R rows of
+/// weights are worked through side by side; a scale holds for QUADS * 4 codes, and partial sums for
+/// HEAD * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn supers<
@@ -119,8 +123,8 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, code_sums: *
     total
 }
 
-/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with N registers, each of which is
-/// at its place in a block's quads, from quad `start` on.
+/// The partial sums of HEAD * 4 codes of R rows of weights, which are APART words apart, with N
+/// registers, each of which is at its place in a block's quads, from quad `start` on.
 // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
@@ -204,8 +208,8 @@ const PASS: usize = 8;
 
 /// The codes of a lane's runs and of their activations: `[panels]` and `[blocks, panels]`.
 trait Codes: Copy {
-    /// The sums of products, and of what they begin with: of the rows of weights from `first` on, of panel `at`, with registers of these
-    /// runs' activations.
+    /// The sums of products, and of what they begin with: of the rows of weights from `first` on,
+    /// of panel `at`, with registers of these runs' activations.
     unsafe fn totals<V: Vector, const R: usize, const N: usize>(
         self,
         first: usize,
@@ -215,7 +219,8 @@ trait Codes: Copy {
     ) -> [[V::I; N]; R];
 }
 
-/// Codes as they are unpacked. Sums of HEAD * 4 products have room where [`Vector::add_quads`] adds them.
+/// Codes as they are unpacked.
+/// Sums of HEAD * 4 products have room where [`Vector::add_quads`] adds them.
 #[derive(Clone, Copy)]
 struct Bytes<'a, const HEAD: usize>(&'a [RunPanel], &'a [RunBlock]);
 
@@ -250,7 +255,8 @@ impl<const HEAD: usize> Codes for Bytes<'_, HEAD> {
     }
 }
 
-/// Codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so that each would be widened.
+/// Codes that have a sign and need all of a byte: a sum of two products of bytes fills a word, so
+/// that each would be widened.
 /// Here codes are, once for all blocks and all rows.
 #[derive(Clone, Copy)]
 struct Words<'a>(&'a [WordPanel], &'a [WordBlock]);
@@ -285,7 +291,8 @@ impl Codes for Words<'_> {
     }
 }
 
-/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into `sums: [blocks, ROWS, TOKENS]`.
+/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into
+/// `sums: [blocks, ROWS, TOKENS]`.
 /// `bias` was added to codes.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]

@@ -19,7 +19,8 @@ fn halves(format: Format) -> &'static [usize] {
     }
 }
 
-/// Rows of random blocks whose scales are finite. `extreme` makes all codes the largest or smallest.
+/// Rows of random blocks whose scales are finite.
+/// `extreme` makes all codes the largest or smallest.
 fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = vec![0; rows * format.row_bytes(width).unwrap()];
@@ -119,7 +120,8 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A row's result has the same bits whatever the instruction set, the threads and the rows that share the call.
+    /// A row's result has the same bits whatever the instruction set, the threads and the rows that
+    /// share the call.
     #[test]
     fn rows_do_not_depend_on_company(case in cases(), threads in 1..4usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
@@ -133,7 +135,8 @@ proptest! {
         }
     }
 
-    /// Products are those of the numbers that weights and activations stand for, up to the rounding of f32 sums.
+    /// Products are those of the numbers that weights and activations stand for, up to the rounding
+    /// of f32 sums.
     #[test]
     fn products_are_right(case in cases()) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);

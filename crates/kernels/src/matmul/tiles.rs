@@ -1,10 +1,12 @@
 //! Products by tiles: AMX.
 //!
-//! A tile of weights is sixteen rows of 64 codes, one of activations sixteen rows side by side. A superblock's integer
-//! scales are multiplied into its codes, and the products, of up to thirteen bits and a sign, become two planes of bytes:
-//! `scale * code = 128 high + low`. So the sums over a superblock stay exact integers.
+//! A tile of weights is sixteen rows of 64 codes, one of activations sixteen rows side by side.
+//! A superblock's integer scales are multiplied into its codes, and the products, of up to thirteen
+//! bits and a sign, become two planes of bytes: `scale * code = 128 high + low`.
+//! So the sums over a superblock stay exact integers.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::{asm, x86_64::*};
@@ -14,7 +16,8 @@ use super::panel::{RunPanel, SUMS, SuperPanel};
 use super::vector::{Avx512, Vector};
 use crate::activations::{RunBlock, SuperBlock, TOKENS};
 
-/// The shapes of the eight tiles. Source: Intel's Software Developer's Manual, volume 1, chapter 18.
+/// The shapes of the eight tiles.
+/// Source: Intel's Software Developer's Manual, volume 1, chapter 18.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -43,7 +46,8 @@ impl Shapes {
 
 /// All tiles are whole.
 static WHOLE: Shapes = Shapes::new([64; 8], [16; 8]);
-/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a run is 32 codes.
+/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a run is
+/// 32 codes.
 static RUNS: Shapes = Shapes::new([64, 64, 64, 64, 64, 64, 32, 32], [16, 16, 16, 16, 8, 8, 16, 16]);
 
 /// Four tiles of sums: `[4, 16, TOKENS]`.
@@ -76,8 +80,8 @@ pub(super) unsafe fn planes(
     }
 }
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them there if `fresh`; there
-/// are 2 * PAIRS minima.
+/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them
+/// there if `fresh`; there are 2 * PAIRS minima.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn supers<const PAIRS: usize>(
     panel: &SuperPanel,
@@ -122,8 +126,8 @@ pub(super) unsafe fn supers<const PAIRS: usize>(
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 and 1 become the sums of the high plane of half a panel with two blocks, 2 and 3 those of the low one: adds a
-/// quarter of the codes.
+/// Tiles 0 and 1 become the sums of the high plane of half a panel with two blocks, 2 and 3 those
+/// of the low one: adds a quarter of the codes.
 #[inline(always)]
 unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperBlock; 2], half: usize, quarter: usize) {
     if quarter == 0 {
@@ -203,7 +207,8 @@ unsafe fn scale_supers<const PAIRS: usize>(
 /// The runs whose tiles are multiplied while those before are scaled.
 const RUNS_AT_ONCE: usize = 4;
 
-/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into `sums: [blocks, ROWS, TOKENS]`.
+/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into
+/// `sums: [blocks, ROWS, TOKENS]`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool, sums: *mut f32) {
     let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];

@@ -1,6 +1,7 @@
 //! Registers of 32-bit lanes, one lane a row of activations.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::asm;
@@ -9,11 +10,13 @@ use std::arch::x86_64::*;
 /// What the products of many rows are made of.
 ///
 /// # Safety
-/// The functions may only be called where the instruction set is available, and pointers are to whole registers.
+/// The functions may only be called where the instruction set is available, and pointers are to
+/// whole registers.
 pub(crate) trait Vector {
     /// The lanes of a register.
     const WIDTH: usize;
-    /// Whether sums of products begin with what is to be subtracted from them: partial sums have room for it, and so have registers.
+    /// Whether sums of products begin with what is to be subtracted from them: partial sums have
+    /// room for it, and so have registers.
     const BEGINS_LOWERED: bool;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
@@ -28,7 +31,8 @@ pub(crate) trait Vector {
     /// `sum` plus the two products of words of each lane.
     unsafe fn add_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
-    /// `partial` plus the four products of each lane, of codes without a sign (or with one, if SIGNED) and activations.
+    /// `partial` plus the four products of each lane, of codes without a sign (or with one, if
+    /// SIGNED) and activations.
     unsafe fn add_quads<const SIGNED: bool>(partial: Self::I, w: Self::I, x: Self::I) -> Self::I;
     /// How an integer scale is kept for [`Vector::scaled`].
     fn scale_word(scale: i16) -> i32;
@@ -162,7 +166,9 @@ impl Vector for Avx2 {
     }
 }
 
-/// One instruction. The intrinsic for it becomes two, which would shorten a chain of sums; here many chains go side by side.
+/// One instruction.
+/// The intrinsic for it becomes two, which would shorten a chain of sums; here many chains go side
+/// by side.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {

@@ -15,13 +15,15 @@ pub(crate) struct IQ4_NL;
 #[allow(non_camel_case_types)]
 pub(crate) struct IQ4_XS;
 
-/// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they are integers.
+/// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they
+/// are integers.
 pub(crate) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 /// ggml's table of unevenly spaced values.
 pub(crate) const UNEVEN: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// 2^(exponent - 128): an E8M0 scale, halved because [`E2M1`] is doubled. 0 and 1 are subnormal; 255 counts on.
+/// 2^(exponent - 128): an E8M0 scale, halved because [`E2M1`] is doubled.
+/// 0 and 1 are subnormal; 255 counts on.
 #[inline(always)]
 pub(crate) fn e8m0_half(exponent: u8) -> f32 {
     f32::from_bits(match exponent {

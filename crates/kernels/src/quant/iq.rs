@@ -1,10 +1,12 @@
-//! ggml's IQ formats: superblocks of patterns out of a codebook ([`grids`]), with signs beside them, or (IQ1) moved up or down
-//! by an eighth. A scale is an odd number.
+//! ggml's IQ formats: superblocks of patterns out of a codebook ([`grids`]), with signs beside
+//! them, or (IQ1) moved up or down by an eighth.
+//! A scale is an odd number.
 
 use super::{Super, grids, half_at};
 use crate::Format;
 
-/// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for their number is even.
+/// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for
+/// their number is even.
 #[allow(non_camel_case_types)]
 pub(crate) struct IQ2_XXS;
 /// Out of 512; scales of sixteen, signs as those.
@@ -22,7 +24,8 @@ pub(crate) struct IQ3_S;
 /// Patterns of eight out of 2048, each number -1, 0 or 1; three bits of scale and a direction for 32.
 #[allow(non_camel_case_types)]
 pub(crate) struct IQ1_S;
-/// The same with a scale for sixteen and a direction for eight; the superblock's scale lies in the upper bits of the others.
+/// The same with a scale for sixteen and a direction for eight; the superblock's scale lies in the
+/// upper bits of the others.
 #[allow(non_camel_case_types)]
 pub(crate) struct IQ1_M;
 
@@ -218,7 +221,8 @@ impl Super for IQ1_S {
         (std::array::from_fn(scale), [0; 16])
     }
 
-    /// Eight bits of each pattern; then for each run the upper three of four patterns, the scale, and the direction.
+    /// Eight bits of each pattern; then for each run the upper three of four patterns, the scale,
+    /// and the direction.
     #[inline(always)]
     fn codes(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| short(block, 34 + i / 4 * 2);

@@ -46,9 +46,9 @@ fn bit(bytes: &[u8], i: usize) -> u8 {
     bytes[i % 32] >> (i / 32) & 1
 }
 
-/// Q4_K's and Q5_K's twelve bytes: eight 6-bit scales and eight 6-bit minima, each of two sixteens. The first four of
-/// each are the lower six bits of bytes 0..4 and 4..8; the last four have their lower bits in the nibbles of bytes
-/// 8..12 and their upper bits above the first four.
+/// Q4_K's and Q5_K's twelve bytes: eight 6-bit scales and eight 6-bit minima, each of two sixteens.
+/// The first four of each are the lower six bits of bytes 0..4 and 4..8; the last four have their
+/// lower bits in the nibbles of bytes 8..12 and their upper bits above the first four.
 #[inline(always)]
 fn scales_and_minima(bytes: &[u8]) -> ([i8; 16], [u8; 16]) {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -88,8 +88,8 @@ impl Super for Q3_K {
         (half_at(block, 108), 0.0)
     }
 
-    /// The lower nibbles of eight bytes, then their upper ones; the upper two bits in four bytes, four scales to a bit
-    /// pair; minus 32.
+    /// The lower nibbles of eight bytes, then their upper ones; the upper two bits in four bytes,
+    /// four scales to a bit pair; minus 32.
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
         let bytes = &block[96..108];

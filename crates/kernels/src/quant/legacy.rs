@@ -1,5 +1,5 @@
-//! ggml's first formats: blocks of 32, the scale in half precision first. In all that follow the lower nibbles are
-//! codes 0..16 and the upper ones codes 16..32.
+//! ggml's first formats: blocks of 32, the scale in half precision first.
+//! In all that follow the lower nibbles are codes 0..16 and the upper ones codes 16..32.
 
 use super::Run;
 use super::half_at;

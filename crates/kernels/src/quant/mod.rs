@@ -1,10 +1,12 @@
 //! What the bytes of each weight format mean, and their dot products.
 //!
-//! A row of weights is worked through in panels. A [`Codec`] unpacks a panel once and multiplies it with any number of
-//! rows of activations. There are four families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each,
-//! [`Super`]blocks of 256 codes with scales of scales, and [`Sixteen`]s with a scale each. A codec is written once for a
-//! family and an instruction set ([`scalar`], [`avx2`]); what is particular to a format is how its codes and scales are packed
-//! ([`legacy`], [`k`], [`codebook`], [`iq`], [`ternary`], [`sixteens`], [`float`]).
+//! A row of weights is worked through in panels.
+//! A [`Codec`] unpacks a panel once and multiplies it with any number of rows of activations.
+//! There are four families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each,
+//! [`Super`]blocks of 256 codes with scales of scales, and [`Sixteen`]s with a scale each.
+//! A codec is written once for a family and an instruction set ([`scalar`], [`avx2`]); what is
+//! particular to a format is how its codes and scales are packed ([`legacy`], [`k`], [`codebook`],
+//! [`iq`], [`ternary`], [`sixteens`], [`float`]).
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -66,8 +68,8 @@ pub(crate) trait Float {
     fn widen(bytes: &[u8]) -> f32;
 }
 
-/// A format of blocks of 32 numbers: number i is `scale * code[i] + offset`. Eight blocks are a panel; their eight sums
-/// of integers go to the eight lanes.
+/// A format of blocks of 32 numbers: number i is `scale * code[i] + offset`.
+/// Eight blocks are a panel; their eight sums of integers go to the eight lanes.
 pub(crate) trait Run {
     /// The format.
     const FORMAT: Format;
@@ -82,7 +84,8 @@ pub(crate) trait Run {
         0.0
     }
 
-    /// The codes of a block. Within -128..=127.
+    /// The codes of a block.
+    /// Within -128..=127.
     fn codes(block: &[u8]) -> [i8; 32];
 }
 
@@ -100,12 +103,15 @@ pub(crate) trait Super {
     /// The integer scales and minima (0..=63) of each sixteen codes.
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]);
 
-    /// The codes. Within -128..=127.
+    /// The codes.
+    /// Within -128..=127.
     fn codes(block: &[u8]) -> [i8; 256];
 }
 
-/// A format of which each sixteen numbers have a scale that is no integer times another: number i is `scales[i / 16] * code[i]`.
-/// Blocks of 256 numbers are a panel; the sum of integers of sixteen i goes to lane `i % 2 * 4 + i / 2 % 4`.
+/// A format of which each sixteen numbers have a scale that is no integer times another: number i
+/// is `scales[i / 16] * code[i]`.
+/// Blocks of 256 numbers are a panel; the sum of integers of sixteen i goes to lane `i % 2 * 4 + i
+/// / 2 % 4`.
 pub(crate) trait Sixteen {
     /// The format.
     const FORMAT: Format;

@@ -1,4 +1,5 @@
-//! Formats whose blocks are neither runs of 32 nor superblocks: a scale that is a float for each sixteen numbers, or for more.
+//! Formats whose blocks are neither runs of 32 nor superblocks: a scale that is a float for each
+//! sixteen numbers, or for more.
 
 use super::Sixteen;
 use super::codebook::E2M1;
@@ -11,7 +12,8 @@ pub(crate) struct NVFP4;
 #[allow(non_camel_case_types)]
 pub(crate) struct Q1_0;
 
-/// Half of an E4M3 float without a sign, because [`E2M1`] is doubled; what is no number counts as zero.
+/// Half of an E4M3 float without a sign, because [`E2M1`] is doubled; what is no number counts as
+/// zero.
 static HALF_E4M3: [f32; 256] = {
     let mut values = [0.0; 256];
     let mut byte = 0;

@@ -1,4 +1,5 @@
-//! Superblocks of numbers that are mostly -1, 0 or 1 times one scale, for models that were trained so.
+//! Superblocks of numbers that are mostly -1, 0 or 1 times one scale, for models that were trained
+//! so.
 
 use super::{Super, half_at, k};
 use crate::Format;
@@ -10,8 +11,8 @@ pub(crate) struct TQ1_0;
 #[allow(non_camel_case_types)]
 pub(crate) struct TQ2_0;
 
-/// Digit number `at` of a byte, the uppermost first: the byte is 256 / 243 of what its five digits say, so that multiplied by
-/// three it carries one over.
+/// Digit number `at` of a byte, the uppermost first: the byte is 256 / 243 of what its five digits
+/// say, so that multiplied by three it carries one over.
 #[inline(always)]
 fn digit(byte: u8, at: usize) -> u8 {
     let rest = byte.wrapping_mul([1, 3, 9, 27, 81][at]);
@@ -31,7 +32,8 @@ impl Super for TQ1_0 {
         ([1; 16], [0; 16])
     }
 
-    /// The first digits of 32 bytes, then their second ones, and so on; the same of sixteen bytes; then four digits of four.
+    /// The first digits of 32 bytes, then their second ones, and so on; the same of sixteen bytes;
+    /// then four digits of four.
     #[inline(always)]
     fn codes(block: &[u8]) -> [i8; 256] {
         std::array::from_fn(|i| {

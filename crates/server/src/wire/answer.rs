@@ -1,4 +1,5 @@
-//! An answer: whole, or in pieces as server-sent events (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
+//! An answer: whole, or in pieces as server-sent events
+//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,15 +12,18 @@ use super::request::random;
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// The work has begun: from here on it is no longer refused, it can only fail. Comes first, once.
+    /// The work has begun: from here on it is no longer refused, it can only fail.
+    /// Comes first, once.
     Begun,
     /// The next piece of the text.
     Text(String),
     /// The next piece of what the model thinks.
     Reasoning(String),
-    /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the half of one.
+    /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
+    /// half of one.
     Call(ToolCall),
-    /// The answer is complete. Comes last, once.
+    /// The answer is complete.
+    /// Comes last, once.
     End(Box<End>),
 }
 

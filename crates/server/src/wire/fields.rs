@@ -4,9 +4,11 @@ use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// What is left of an object. A field that is `null` counts as absent.
+/// What is left of an object.
+/// A field that is `null` counts as absent.
 pub struct Fields {
-    /// Where the object stands in the request, for example `messages[0]`; empty for the request itself.
+    /// Where the object stands in the request, for example `messages[0]`; empty for the request
+    /// itself.
     place: String,
     map: Map<String, Value>,
 }

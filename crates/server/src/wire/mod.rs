@@ -1,7 +1,9 @@
-//! OpenAI's chat API as JSON (<https://platform.openai.com/docs/api-reference/chat>): requests, answers, errors.
+//! OpenAI's chat API as JSON (<https://platform.openai.com/docs/api-reference/chat>): requests,
+//! answers, errors.
 //!
-//! Knows nothing of connections, models and teams. A field that can't be honoured is refused by its name; nothing that would change
-//! what an answer means is left out silently.
+//! Knows nothing of connections, models and teams.
+//! A field that can't be honoured is refused by its name; nothing that would change what an answer
+//! means is left out silently.
 
 pub mod answer;
 mod fields;

@@ -20,7 +20,8 @@ pub struct Refusal {
     param: Option<String>,
     /// What it is, for programs.
     code: Option<&'static str>,
-    /// Whether the same request may succeed if it is sent again: a client that tries by itself must not repeat an agent's work.
+    /// Whether the same request may succeed if it is sent again: a client that tries by itself must
+    /// not repeat an agent's work.
     pub again: bool,
 }
 

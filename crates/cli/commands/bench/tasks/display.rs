@@ -36,7 +36,8 @@ impl Display {
         Display { bar, total, run: Mutex::default(), done: AtomicU64::new(0), solved: AtomicU64::new(0) }
     }
 
-    /// Another run begins, of which these tasks have come to their end before. `name` is empty if it is the only one.
+    /// Another run begins, of which these tasks have come to their end before.
+    /// `name` is empty if it is the only one.
     pub fn begin(&self, name: String, before: &[Finished]) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = name;
         let solved = before.iter().filter(|done| done.verdict == Verdict::Solved).count();

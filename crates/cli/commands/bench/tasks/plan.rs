@@ -16,7 +16,8 @@ use serde_json::json;
 use super::Args;
 use crate::{compute, model, ui};
 
-/// Tokens that a task takes on average, as far as one can say beforehand: written, and read without being cached.
+/// Tokens that a task takes on average, as far as one can say beforehand: written, and read without
+/// being cached.
 const WRITTEN: f64 = 1000.0;
 const READ: f64 = 3000.0;
 
@@ -79,7 +80,8 @@ impl Job<'_> {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
             engine: if args.gold { json!({}) } else { args.model.record()? },
-            // With all its jinxes: those that tasks bring along, and those of whom work is given to.
+            // With all its jinxes: those that tasks bring along, and those of whom work is given
+            // to.
             team: Named::of(&self.team.name, &serde_json::to_vec(&self.team)?),
             npc: self.npc.name.clone(),
             sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
@@ -127,7 +129,8 @@ pub struct Forecast {
     pub missing: Option<anyhow::Error>,
 }
 
-/// A forecast for each model, also for those that are not there. Whether a model fits is held against the memory that is free now.
+/// A forecast for each model, also for those that are not there.
+/// Whether a model fits is held against the memory that is free now.
 ///
 /// # Errors
 /// No instruction set that was asked for.
@@ -159,7 +162,8 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
                 },
             }
             about = model::file_size(job.model.as_deref()).map(|bytes| {
-                // Decode reads the file once a token; prefill multiplies and adds once a weight of about five bits.
+                // Decode reads the file once a token; prefill multiplies and adds once a weight of
+                // about five bits.
                 let (decode, prefill) = (bytes / bandwidth, bytes * 8.0 / 5.0 * 2.0 / peak);
                 let task = (WRITTEN * decode + READ * prefill).min(job.timeout().as_secs_f64());
                 Duration::from_secs_f64(task * job.tasks.len() as f64)

@@ -30,8 +30,8 @@ const SAMPLE_TOKENS: usize = 512;
 /// Rows whose logits are held at once.
 const ROWS: usize = 32;
 
-/// Texts that have to come back from the tokenizer: letters of several scripts, signs of two code units, code, runs of
-/// whitespace, digits, control characters.
+/// Texts that have to come back from the tokenizer: letters of several scripts, signs of two code
+/// units, code, runs of whitespace, digits, control characters.
 const TEXTS: [&str; 9] = [
     "The quick brown fox doesn't jump over 1234567 lazy dogs, does it?",
     "Größe, naïve, œuvre, señor, Århus, żółć, İstanbul",
@@ -44,8 +44,8 @@ const TEXTS: [&str; 9] = [
     "{\"a\": [1, 2.5e-3, null], \"b\": {\"c\": \"\\u00e9\"}} <tool> [INST] </s>",
 ];
 
-/// The bytes of the file against the checksum of the catalog, for a model of that name, else against the one that the
-/// file's name tells, as Ollama's store and the hub's cache name files.
+/// The bytes of the file against the checksum of the catalog, for a model of that name, else
+/// against the one that the file's name tells, as Ollama's store and the hub's cache name files.
 pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
     let path = Path::new(gguf.name());
     let entry = name.and_then(|name| catalog::find(name).ok().flatten());
@@ -90,8 +90,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a model for which this machine has no memory, and a device that can't be used. What else is wrong is for the other checks
-/// to say.
+/// Refuses a model for which this machine has no memory, and a device that can't be used.
+/// What else is wrong is for the other checks to say.
 pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
     let Ok(parts) = Parts::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
     let host = match offload.plan(&parts)? {
@@ -104,7 +104,8 @@ pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
     }
 }
 
-/// Every tensor that the architecture wants is there, in its shape, of a type that can be computed with.
+/// Every tensor that the architecture wants is there, in its shape, of a type that can be computed
+/// with.
 pub fn tensors(gguf: &Gguf) -> Finding {
     let architecture = Architecture::of(gguf)?;
     let facts = Facts::new(gguf, &architecture)?;
@@ -116,7 +117,8 @@ pub fn tensors(gguf: &Gguf) -> Finding {
     Ok((format!("{} as {} has them{rest}", used.len(), architecture.architecture), None))
 }
 
-/// What is encoded comes back. The fingerprint is that of the vocabulary, merges and rules.
+/// What is encoded comes back.
+/// The fingerprint is that of the vocabulary, merges and rules.
 pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     if tokenizer.normalizes() {
         return Err(Reason::Skipped(format!("{} changes texts before it cuts them", tokenizer.algorithm())));
@@ -135,7 +137,8 @@ pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     ))
 }
 
-/// The template compiles and renders a small conversation; what of system text, tools and their results it has.
+/// The template compiles and renders a small conversation; what of system text, tools and their
+/// results it has.
 pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     let chosen = match chat_template(gguf, tokenizer, None) {
         Err(Error::NoTemplate { .. }) => {
@@ -163,7 +166,8 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
         tools,
         ..Request::default()
     };
-    // From all that a conversation may have to the least; not every family has tools, or a system text.
+    // From all that a conversation may have to the least; not every family has tools, or a system
+    // text.
     let attempts = [
         ("system, user, assistant, tool calls and results", request(&system, &with_call, vec![tool()])),
         ("system, user and assistant, no tools", request(&system, &plain, Vec::new())),
@@ -195,11 +199,14 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
 
 /// How well the model foretells the sample.
 ///
-/// Weights that are random, or that are computed with wrongly from the first block on, give as many as there are
-/// tokens, V, or more: no better than guessing. A model that has learnt anything of English is far below: a trained one of half a
-/// billion parameters is at 10 to 30 on such a text. The line is drawn at the square root of V, 389 for a vocabulary of
-/// 151 936: who is above it has not spared half of a guesser's bits. A subtle fault, which costs a few per cent, can't be
-/// seen without a reference; so the number is told.
+/// Weights that are random, or that are computed with wrongly from the first block on, give as many
+/// as there are tokens, V, or more: no better than guessing.
+/// A model that has learnt anything of English is far below: a trained one of half a billion
+/// parameters is at 10 to 30 on such a text.
+/// The line is drawn at the square root of V, 389 for a vocabulary of 151 936: who is above it has
+/// not spared half of a guesser's bits.
+/// A subtle fault, which costs a few per cent, can't be seen without a reference; so the number is
+/// told.
 pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer, offload: Offload) -> Finding {
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let mut tokens = tokenizer.encode_prompt(SAMPLE, &[])?;
@@ -246,7 +253,8 @@ fn surprise(logits: &[f32], token: usize) -> f64 {
     sum.ln() - f64::from(logits[token] - most)
 }
 
-/// A sequence that is fed in two parts, the second on what the first left in the cache, ends as one that is fed whole.
+/// A sequence that is fed in two parts, the second on what the first left in the cache, ends as one
+/// that is fed whole.
 pub fn continuation(gguf: &Gguf, offload: Offload) -> Finding {
     const TOKENS: usize = 48;
     const FIRST: usize = 31;

@@ -6,7 +6,8 @@ use candle_nn::ops;
 use super::kv::Kv;
 use crate::backend::{AttentionShape, Span};
 
-/// Attention of the rows of one span to the span's sequence, which `kv` holds. `q: [T, H * E]` -> `[T, H * value_width]`
+/// Attention of the rows of one span to the span's sequence, which `kv` holds.
+/// `q: [T, H * E]` -> `[T, H * value_width]`
 pub fn attend(
     q: &Tensor,
     sinks: Option<&Tensor>,
@@ -16,7 +17,8 @@ pub fn attend(
 ) -> Result<Tensor> {
     let AttentionShape { heads, kv_heads, key_width, value_width, scale, softcap, window, .. } = *shape;
     let (rows, group, end) = (span.rows, heads / kv_heads, span.past + span.rows);
-    // What the first row sees first. Blocks before it may be others' by now.
+    // What the first row sees first.
+    // Blocks before it may be others' by now.
     let start = shape.oldest(span.past);
     let (keys, values) = kv.read(span.blocks_for(window), start, end, shape)?;
     // The query heads that share a key head stand below each other: [K, G * T, E].
@@ -46,7 +48,8 @@ pub fn attend(
     mixed.reshape((rows, heads * value_width))
 }
 
-/// Zero where a row of `span` sees a token, from token `start` on, minus infinity elsewhere. `[1, 1, T, tokens]`
+/// Zero where a row of `span` sees a token, from token `start` on, minus infinity elsewhere.
+/// `[1, 1, T, tokens]`
 fn mask(span: &Span, start: usize, shape: &AttentionShape, device: &Device) -> Result<Tensor> {
     let end = span.past + span.rows;
     let sees = |row: usize, at: usize| (shape.oldest(row)..=row).contains(&at);

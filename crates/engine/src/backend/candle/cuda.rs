@@ -1,5 +1,5 @@
-//! What a CUDA device computes with this project's kernels: attention over blocks, the delta rule, experts, and weights of
-//! types that candle has no kernels for.
+//! What a CUDA device computes with this project's kernels: attention over blocks, the delta rule,
+//! experts, and weights of types that candle has no kernels for.
 
 use std::sync::Arc;
 
@@ -17,13 +17,15 @@ use crate::backend::{
 };
 use crate::gguf::TensorType;
 
-/// How the latest step is shared out, for each shape of its attention layers; made by the first layer of a shape.
+/// How the latest step is shared out, for each shape of its attention layers; made by the first
+/// layer of a shape.
 #[derive(Debug)]
 pub struct Plans {
     step: Step,
     layers: Vec<Attention>,
-    /// The kernels, so that they stay loaded. `None` on other devices, and where the driver does not take them, which is told when
-    /// they are needed.
+    /// The kernels, so that they stay loaded.
+    /// `None` on other devices, and where the driver does not take them, which is told when they
+    /// are needed.
     _gpu: Option<Arc<Gpu>>,
 }
 
@@ -77,7 +79,8 @@ pub fn attend(
     plan.attend(&queries.q.contiguous()?, keys, values, queries.sinks)
 }
 
-/// Makes heads ready and writes keys and values in one launch, and attends. `None` if there is no kernel for such heads.
+/// Makes heads ready and writes keys and values in one launch, and attends.
+/// `None` if there is no kernel for such heads.
 pub fn prepare_and_attend(
     plans: &mut Plans,
     heads: &Heads<Tensor, Tensor, (Tensor, Tensor)>,
@@ -113,7 +116,8 @@ pub fn prepare_and_attend(
     plan.attend(&ready, keys, Some(values), *sinks).map(Some)
 }
 
-/// The product of `x: [T, width]`, contiguous, whose codes are made once for all matrices that it meets.
+/// The product of `x: [T, width]`, contiguous, whose codes are made once for all matrices that it
+/// meets.
 pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
     if let Matrix::Candle(QMatMul::QTensor(weights)) = w
         && let Some(y) = codes.product(x, weights)?
@@ -147,7 +151,8 @@ pub fn greatest(x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<G
     tensors::greatest(&x.contiguous()?.get(row)?, count, among).map(Some)
 }
 
-/// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know the type.
+/// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know
+/// the type.
 pub fn stack(
     device: &CudaDevice,
     data: &[u8],
@@ -170,7 +175,8 @@ pub fn gated(codes: Option<&mut Codes>, of: &Tensor, up: &Tensor, activation: Ac
     tensors::gated(of, up, activation.into(), codes)
 }
 
-/// Every row by its experts, all of them together, of which the host hears nothing; `None` if not all stacks are whole.
+/// Every row by its experts, all of them together, of which the host hears nothing; `None` if not
+/// all stacks are whole.
 pub fn experts<'a>(
     x: &Tensor,
     logits: &Tensor,

@@ -1,4 +1,5 @@
-//! The gated delta rule, token by token, after a causal convolution. Source: Yang et al. 2024,
+//! The gated delta rule, token by token, after a causal convolution.
+//! Source: Yang et al. 2024,
 //! <https://arxiv.org/abs/2412.06464>.
 
 use candle_core::{D, Result, Tensor};
@@ -27,7 +28,8 @@ pub fn delta(
     })
 }
 
-/// `sum over taps of weight * row` in each channel, and the history that follows. `x: [n, channels]`, `weights: [channels, kernel]`
+/// `sum over taps of weight * row` in each channel, and the history that follows.
+/// `x: [n, channels]`, `weights: [channels, kernel]`
 pub fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor) -> Result<(Tensor, Tensor)> {
     let (rows, channels) = x.dims2()?;
     let past = history.dim(0)?;
@@ -41,9 +43,10 @@ pub fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor) -> Result<(Tenso
     Ok((y, x.narrow(0, rows, past)?.force_contiguous()?))
 }
 
-/// For each token: what is known decays, the difference of its value to what is known under its key is written, and
-/// what is known under its query is read. `qkv: [n, channels]`, `beta`, `decay`: `[n, value_heads]`,
-/// `known: [value_heads, key_width, value_width]` -> `[n, value_heads * value_width]`, and what is known then.
+/// For each token: what is known decays, the difference of its value to what is known under its key
+/// is written, and what is known under its query is read.
+/// `qkv: [n, channels]`, `beta`, `decay`: `[n, value_heads]`, `known: [value_heads, key_width,
+/// value_width]` -> `[n, value_heads * value_width]`, and what is known then.
 fn recur(
     qkv: &Tensor,
     beta: &Tensor,
@@ -77,7 +80,8 @@ fn recur(
     Ok((Tensor::cat(&read, 0)?, known))
 }
 
-/// Every one of the `heads` of `x` so often in a row. `[n, heads, width]` -> `[n, heads * times, width]`
+/// Every one of the `heads` of `x` so often in a row.
+/// `[n, heads, width]` -> `[n, heads * times, width]`
 pub fn repeat_each(x: &Tensor, times: usize) -> Result<Tensor> {
     let (rows, heads, width) = x.dims3()?;
     x.unsqueeze(2)?.broadcast_as((rows, heads, times, width))?.reshape((rows, heads * times, width))

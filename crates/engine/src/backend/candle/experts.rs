@@ -1,4 +1,5 @@
-//! A layer of experts: rows are gathered by expert, go through its matrices together, and are summed again row by row.
+//! A layer of experts: rows are gathered by expert, go through its matrices together, and are
+//! summed again row by row.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,8 @@ pub fn experts(
     let given = Tensor::cat(&given, 0)?;
     let mut sum: Option<Tensor> = None;
     for nth in 0..used {
-        // Each row's nth expert. One after the other, so that a row's sum doesn't depend on the others.
+        // Each row's nth expert.
+        // One after the other, so that a row's sum doesn't depend on the others.
         let rows: Vec<u32> = row_of.iter().skip(nth).step_by(used).copied().collect();
         let nth = given.index_select(&Tensor::new(rows, device)?, 0)?;
         sum = Some(match sum {

@@ -32,7 +32,8 @@ impl Kv {
         })
     }
 
-    /// Writes the rows of `span` into its `blocks`, run by run. `k: [rows, K * E]`, `v: [rows, K * value_width]`
+    /// Writes the rows of `span` into its `blocks`, run by run.
+    /// `k: [rows, K * E]`, `v: [rows, K * value_width]`
     pub fn append(&self, k: &Tensor, v: Option<&Tensor>, span: &Span, blocks: &[u32]) -> Result<()> {
         let size = self.block_tokens;
         let mut done = 0;
@@ -49,7 +50,8 @@ impl Kv {
         Ok(())
     }
 
-    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head, `[K, tokens, width]`, f32.
+    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head, `[K, tokens,
+    /// width]`, f32.
     pub fn read(
         &self,
         blocks: &[u32],
@@ -66,7 +68,8 @@ impl Kv {
         Ok((keys, values))
     }
 
-    /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the form in which the native backend keeps them.
+    /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the form in which the
+    /// native backend keeps them.
     pub fn save(&self, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.save(row, rows, out))
     }
@@ -215,7 +218,8 @@ struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Their rows of `pool`; a view where the blocks are neighbours. Blocks before the first token's are not looked at.
+    /// Their rows of `pool`; a view where the blocks are neighbours.
+    /// Blocks before the first token's are not looked at.
     fn gather(&self, pool: &Tensor) -> Result<Tensor> {
         let blocks = &self.blocks[self.start / self.size..self.end.div_ceil(self.size)];
         let runs: Vec<Tensor> = blocks

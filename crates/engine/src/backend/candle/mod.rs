@@ -1,4 +1,5 @@
-//! The portable backend: candle's tensors and quantized kernels. On the CPU it is the oracle that tests compare with.
+//! The portable backend: candle's tensors and quantized kernels.
+//! On the CPU it is the oracle that tests compare with.
 
 mod attend;
 #[cfg(feature = "cuda")]
@@ -54,7 +55,8 @@ impl Candle {
     }
 }
 
-/// Adds what was being computed to candle's error. Only the first line: the rest may be a backtrace.
+/// Adds what was being computed to candle's error.
+/// Only the first line: the rest may be a backtrace.
 trait During<T> {
     fn during(self, operation: &str) -> Result<T>;
 }

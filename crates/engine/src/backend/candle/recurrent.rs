@@ -1,5 +1,6 @@
-//! Layers with a state beside the delta rule: the scan of Mamba-2, token by token, and the short convolution. On a GPU, too, all is done by
-//! candle's own operations: there are no kernels for it.
+//! Layers with a state beside the delta rule: the scan of Mamba-2, token by token, and the short
+//! convolution.
+//! On a GPU, too, all is done by candle's own operations: there are no kernels for it.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -8,7 +9,8 @@ use super::delta::{convolve, repeat_each, softplus};
 use super::state::{Memory, State};
 use crate::backend::{ScanInput, ScanShape, ScanWeights, Step};
 
-/// `[T, heads * width]`. Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
+/// `[T, heads * width]`.
+/// Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
 pub fn scan(
     input: &ScanInput<Tensor>,
     weights: &ScanWeights<&Tensor>,
@@ -32,8 +34,10 @@ pub fn scan(
     })
 }
 
-/// For each token: what is known decays, its input is written under its B, and what is known under its C is read.
-/// `xbc: [n, channels]`, `length`, `decay`: `[n, heads]`, `known: [heads, state, width]` -> `[n, heads * width]`, and what is known then.
+/// For each token: what is known decays, its input is written under its B, and what is known under
+/// its C is read.
+/// `xbc: [n, channels]`, `length`, `decay`: `[n, heads]`, `known: [heads, state, width]` -> `[n,
+/// heads * width]`, and what is known then.
 fn recur(
     xbc: &Tensor,
     length: &Tensor,
@@ -65,7 +69,8 @@ fn recur(
     Ok((y, known))
 }
 
-/// `c conv(b x)`. `bcx: [T, 3 D]` -> `[T, D]`
+/// `c conv(b x)`.
+/// `bcx: [T, 3 D]` -> `[T, D]`
 pub fn short_conv(
     bcx: &Tensor,
     taps: &Tensor,
@@ -84,7 +89,8 @@ pub fn short_conv(
     y * c
 }
 
-/// RMS norm of each of `groups` equal parts of a row, by its own part of `weight`. Keeps the shape.
+/// RMS norm of each of `groups` equal parts of a row, by its own part of `weight`.
+/// Keeps the shape.
 pub fn group_norm(x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
     let width = weight.dim(0)?;
     let ones = Tensor::ones(width / groups, weight.dtype(), weight.device())?;

@@ -16,7 +16,8 @@ pub struct State {
 /// What one sequence leaves behind in one layer.
 #[derive(Clone, Debug)]
 pub struct Memory {
-    /// The last rows before the convolution, oldest first. `[kernel - 1, channels]`
+    /// The last rows before the convolution, oldest first.
+    /// `[kernel - 1, channels]`
     pub history: Tensor,
     /// What was written, by head: a [`StateShape`]'s matrices.
     pub matrices: Tensor,
@@ -34,7 +35,8 @@ impl State {
         Ok(State { slots: vec![empty.clone(); slots], empty })
     }
 
-    /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend does.
+    /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend
+    /// does.
     pub fn save(&self, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
         let Memory { history, matrices } = &self.slots[slot.0 as usize];
         for tensor in [history, matrices] {
@@ -58,8 +60,11 @@ impl State {
         Ok(())
     }
 
-    /// Calls `advance` with the first row and the number of rows of every sequence of `step` in order, cut where state is to be saved, and
-    /// with what is known of the sequence; it gives the rows' results and what is known then. All results. `[T, ..]`
+    /// Calls `advance` with the first row and the number of rows of every sequence of `step` in
+    /// order, cut where state is to be saved, and with what is known of the sequence; it gives the
+    /// rows' results and what is known then.
+    /// All results.
+    /// `[T, ..]`
     pub fn through(
         &mut self,
         step: &Step,

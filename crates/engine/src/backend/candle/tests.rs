@@ -118,7 +118,8 @@ fn activations_are_their_formulas() {
 
 #[test]
 fn types_that_candle_lacks_are_widened() {
-    // A scale of 2, then the sixteen numbers of four bits, each in the low and in the high half of a byte.
+    // A scale of 2, then the sixteen numbers of four bits, each in the low and in the high half of
+    // a byte.
     let block: Vec<u8> = std::iter::once(128).chain((0..16).map(|code| code << 4 | code)).collect();
     let rows = [block.clone(), vec![0; 17], block].concat();
     let half = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0].map(|number| 2.0 * number);
@@ -243,7 +244,8 @@ fn attention_sees_what_it_should() {
     check_attention(AttentionShape { kv_heads: 1, values_in_keys: true, ..shape }, false);
 }
 
-/// Each way in which heads are made ready, in one launch where a GPU has a kernel for it, against a verb after the other.
+/// Each way in which heads are made ready, in one launch where a GPU has a kernel for it, against a
+/// verb after the other.
 #[test]
 fn heads_are_made_ready_and_attend() {
     let shape = AttentionShape {
@@ -434,7 +436,8 @@ fn each_matrix_of_a_stack_has_its_own_part_of_a_row() {
     check_close(&y, &expected);
 }
 
-/// A file of the prefix cache has one form: what the native backend saves, candle takes and gives back, and the reverse.
+/// A file of the prefix cache has one form: what the native backend saves, candle takes and gives
+/// back, and the reverse.
 #[test]
 fn what_is_kept_has_the_native_form() {
     use crate::backend::native::Native;

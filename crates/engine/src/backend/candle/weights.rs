@@ -12,19 +12,22 @@ use crate::gguf::{TensorData, TensorType};
 /// A weight matrix `[out, width]`.
 #[derive(Debug)]
 pub enum Matrix {
-    /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float weights.
+    /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float
+    /// weights.
     Candle(QMatMul),
     /// In blocks of 32.
     Blocks32(Blocks32),
     /// Of a type or width that candle doesn't take.
     Foreign(Foreign),
-    /// On a CUDA device: of a type or width that candle doesn't take, or all matrices of a stack, by this project's kernels.
+    /// On a CUDA device: of a type or width that candle doesn't take, or all matrices of a stack,
+    /// by this project's kernels.
     #[cfg(feature = "cuda")]
     Cuda(alara_cuda::tensors::Matrices),
 }
 
 impl Matrix {
-    /// Takes `data` as `out` rows of `width` numbers. `None` if nobody here computes with `kind`.
+    /// Takes `data` as `out` rows of `width` numbers.
+    /// `None` if nobody here computes with `kind`.
     pub fn new(
         data: TensorData,
         kind: TensorType,
@@ -52,7 +55,8 @@ impl Matrix {
         Ok(Some(Matrix::Candle(QMatMul::QTensor(Arc::new(tensor)))))
     }
 
-    /// The rows `ids`. `[ids, width]`
+    /// The rows `ids`.
+    /// `[ids, width]`
     pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match self {
             Matrix::Candle(weights) => weights.embedding(&Tensor::new(ids, device)?),
@@ -106,7 +110,8 @@ pub fn product_of(stack: &[Matrix], at: usize, x: &Tensor) -> Result<Tensor> {
     stack[at].product(x)
 }
 
-/// The numbers of `data`. `None` unless they are floats.
+/// The numbers of `data`.
+/// `None` unless they are floats.
 pub fn vector(data: &[u8], kind: TensorType, device: &Device) -> Result<Option<Tensor>> {
     let Some(dtype) = dtype(kind).filter(|dtype| is_float(*dtype)) else { return Ok(None) };
     floats(data, kind, data.len() / dtype.type_size(), device).map(Some)
@@ -134,8 +139,9 @@ fn tensor(data: TensorData, dtype: GgmlDType, shape: impl Into<Shape>, device: &
     QTensor::new(storage, shape)
 }
 
-/// A Q8_0 matrix on the CPU. candle's packed kernel for it rounds activations in runs of 256 with one scale, which is
-/// eight times coarser than the weights and than the reference; its plain kernel keeps runs of 32.
+/// A Q8_0 matrix on the CPU. candle's packed kernel for it rounds activations in runs of 256 with
+/// one scale, which is eight times coarser than the weights and than the reference; its plain
+/// kernel keeps runs of 32.
 #[derive(Clone)]
 pub struct Blocks32 {
     weights: Arc<Box<dyn QuantizedType>>,
@@ -173,8 +179,9 @@ impl CustomOp1 for Blocks32 {
     }
 }
 
-/// A matrix of a type or width that candle has no kernels for. It stays as it is in the file and is widened to f32 whenever it is
-/// used: slow, but no larger in memory than the file.
+/// A matrix of a type or width that candle has no kernels for.
+/// It stays as it is in the file and is widened to f32 whenever it is used: slow, but no larger in
+/// memory than the file.
 #[derive(Debug)]
 pub struct Foreign {
     data: TensorData,
@@ -213,7 +220,8 @@ pub fn computes(kind: TensorType) -> bool {
     dtype(kind).is_some() || format(kind).is_some()
 }
 
-/// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of blocks.
+/// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of
+/// blocks.
 fn takes(dtype: GgmlDType, width: usize) -> bool {
     let pairs = matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_0 | GgmlDType::Q5_1);
     !pairs || width.is_multiple_of(2 * dtype.block_size())

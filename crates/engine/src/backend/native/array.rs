@@ -1,4 +1,5 @@
-//! Activations in memory that is used again: a step allocates nothing that an earlier one of its size has allocated.
+//! Activations in memory that is used again: a step allocates nothing that an earlier one of its
+//! size has allocated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,8 +76,8 @@ impl Drop for Array {
     }
 }
 
-/// The next of the sizes 4, 5, 6 and 7 times a power of two, so that a prompt's last step finds the buffers of those
-/// before, and at most a quarter lies idle.
+/// The next of the sizes 4, 5, 6 and 7 times a power of two, so that a prompt's last step finds the
+/// buffers of those before, and at most a quarter lies idle.
 fn size_class(numbers: usize) -> usize {
     let unit = (numbers.max(64) / 4).next_power_of_two() / 2;
     numbers.max(64).div_ceil(unit) * unit

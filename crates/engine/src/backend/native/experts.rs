@@ -1,4 +1,5 @@
-//! A layer of experts: rows are grouped by expert, so that an expert's weights are read once a step.
+//! A layer of experts: rows are grouped by expert, so that an expert's weights are read once a
+//! step.
 
 use std::ops::Range;
 
@@ -38,7 +39,8 @@ impl Grouped {
         Grouped { places, at, experts, groups }
     }
 
-    /// The products of experts with the rows that are meant for them: row `rows[i]` for place `i` of `places`.
+    /// The products of experts with the rows that are meant for them: row `rows[i]` for place `i`
+    /// of `places`.
     fn products<'a>(&self, stack: &'a Stack, rows: &'a [u32], y: &'a mut Array) -> Vec<Product<'a>> {
         let mut rest = y.numbers_mut();
         let products = self.groups.iter().map(|(expert, range)| {

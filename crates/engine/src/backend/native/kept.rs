@@ -146,8 +146,9 @@ impl State {
         }
     }
 
-    /// Calls `advance` with the rows of every sequence of `step` in order, cut where state is to be saved, and with history and matrices
-    /// of the sequence, which it brings up to date. Gives what copies took.
+    /// Calls `advance` with the rows of every sequence of `step` in order, cut where state is to be
+    /// saved, and with history and matrices of the sequence, which it brings up to date.
+    /// Gives what copies took.
     pub fn through(
         &mut self,
         step: &Step,

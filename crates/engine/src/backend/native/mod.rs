@@ -1,5 +1,6 @@
-//! The fast backend for the CPU: weights are the file's bytes where they lie, activations are in memory that is used
-//! again, and the work is done by `alara_kernels`. A row's result never depends on what else shares the step.
+//! The fast backend for the CPU: weights are the file's bytes where they lie, activations are in
+//! memory that is used again, and the work is done by `alara_kernels`.
+//! A row's result never depends on what else shares the step.
 
 mod array;
 mod experts;
@@ -75,7 +76,8 @@ impl Native {
         self
     }
 
-    /// Brings rows of `width` numbers into the form that products with `format` want; once for several products.
+    /// Brings rows of `width` numbers into the form that products with `format` want; once for
+    /// several products.
     fn prepare(&mut self, x: &Array, format: Format, width: usize) {
         let contents = Some((x.contents(), width));
         if self.prepared != contents || !self.activations.suits(format) {

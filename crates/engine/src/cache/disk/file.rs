@@ -1,7 +1,9 @@
 //! The form of a file.
 //!
-//! `alaraKV` and a byte for the version · length and CRC-32 of what follows up to the payload (u32 each) · length of the header (u32) ·
-//! the header, JSON · the tokens, u32 · the payload: pieces, each followed by its CRC-32. Everything is little-endian.
+//! `alaraKV` and a byte for the version · length and CRC-32 of what follows up to the payload (u32
+//! each) · length of the header (u32) · the header, JSON · the tokens, u32 · the payload: pieces,
+//! each followed by its CRC-32.
+//! Everything is little-endian.
 
 use std::fs::File;
 use std::io::Read;
@@ -72,8 +74,8 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// An open file whose header and tokens are as they were written. It is read, not mapped: whoever cuts it off meanwhile makes reading
-/// fail, and nothing else.
+/// An open file whose header and tokens are as they were written.
+/// It is read, not mapped: whoever cuts it off meanwhile makes reading fail, and nothing else.
 #[derive(Debug)]
 pub struct Stored {
     /// Where it lies.
@@ -154,7 +156,8 @@ impl Stored {
         }
     }
 
-    /// Says that it was used now. In a folder that can't be changed it is not noted.
+    /// Says that it was used now.
+    /// In a folder that can't be changed it is not noted.
     pub fn touch(&self) {
         let _ = self.file.set_modified(std::time::SystemTime::now());
     }

@@ -26,8 +26,8 @@ pub(super) fn unfinished(name: &str) -> String {
     format!("{name}.{}-{number}{UNFINISHED}", std::process::id())
 }
 
-/// Makes the folder, for the user alone, unless it is there; and checks that nobody else can put files into it, since what they say is
-/// believed.
+/// Makes the folder, for the user alone, unless it is there; and checks that nobody else can put
+/// files into it, since what they say is believed.
 ///
 /// # Errors
 /// It can't be made, or others could write to it.
@@ -87,7 +87,8 @@ pub struct Cleared {
     pub left: usize,
 }
 
-/// All files that are kept in `folder`, the latest used first. None if there is no folder.
+/// All files that are kept in `folder`, the latest used first.
+/// None if there is no folder.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -105,7 +106,8 @@ pub fn list(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Removes all files from `folder`, unfinished ones too. Who has one open keeps what it sees.
+/// Removes all files from `folder`, unfinished ones too.
+/// Who has one open keeps what it sees.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -125,8 +127,8 @@ pub fn clear(folder: &Path) -> io::Result<Cleared> {
     Ok(cleared)
 }
 
-/// Removes what was not used for the longest time until there is room for `bytes` within `limit`; and what writers left behind
-/// that are gone.
+/// Removes what was not used for the longest time until there is room for `bytes` within `limit`;
+/// and what writers left behind that are gone.
 pub(super) fn make_room(folder: &Path, bytes: u64, limit: u64) -> io::Result<()> {
     for (path, ..) in files(folder, UNFINISHED)? {
         // Whoever writes one holds its lock.

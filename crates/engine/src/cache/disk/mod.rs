@@ -1,10 +1,13 @@
 //! The tier on disk: what static text left behind, kept across restarts.
 //!
-//! A file is a node of the tree: a run of tokens, with all tokens before it, the keys and values of the run, and what going on from
-//! its end takes. Its name is a hash of the model's fingerprint and of its tokens, and it says both inside. It is written by a
-//! thread of its own under a temporary name and published by renaming, so that there is all of it or nothing, and
-//! checksummed, so that what was damaged later is not believed. Whatever is wrong with a file or the folder costs a line in the log and
-//! the time to compute, never an answer. Owns files and names; where the numbers come from and go is said in `pool/disk.rs`.
+//! A file is a node of the tree: a run of tokens, with all tokens before it, the keys and values of
+//! the run, and what going on from its end takes.
+//! Its name is a hash of the model's fingerprint and of its tokens, and it says both inside.
+//! It is written by a thread of its own under a temporary name and published by renaming, so that
+//! there is all of it or nothing, and checksummed, so that what was damaged later is not believed.
+//! Whatever is wrong with a file or the folder costs a line in the log and the time to compute,
+//! never an answer.
+//! Owns files and names; where the numbers come from and go is said in `pool/disk.rs`.
 //!
 //! Only text without a salt is kept: what separates tenants must not be undone by a file.
 
@@ -48,9 +51,12 @@ pub struct Options {
     pub folder: PathBuf,
     /// Most bytes of all files in it; what was not used for the longest time goes first.
     pub limit: u64,
-    /// How long an engine that is dropped goes on writing what is queued. With [`Duration::MAX`], whatever is wanted is written.
+    /// How long an engine that is dropped goes on writing what is queued.
+    /// With [`Duration::MAX`], whatever is wanted is written.
     pub patience: Duration,
-    /// Whether to read and write whatever can be, not only what is estimated to be read faster than computed. For tests.
+    /// Whether to read and write whatever can be, not only what is estimated to be read faster than
+    /// computed.
+    /// For tests.
     pub always: bool,
     /// Who is told what went wrong, a line at a time.
     pub log: Log,
@@ -102,7 +108,8 @@ impl fmt::Debug for Log {
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of everything in `parts`, each told apart from the next, and of this program's build and layout.
+    /// Of everything in `parts`, each told apart from the next, and of this program's build and
+    /// layout.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         let program =
@@ -155,7 +162,9 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The tier for a model. `model` is what lists call it. `None`, and a line, if the folder is not fit.
+    /// The tier for a model.
+    /// `model` is what lists call it.
+    /// `None`, and a line, if the folder is not fit.
     pub fn new(options: Options, model: &str, fingerprint: Fingerprint) -> Option<Self> {
         if let Err(error) = claim(&options.folder) {
             options.log.line(format_args!("{} is not used: {error}", options.folder.display()));
@@ -195,7 +204,8 @@ impl Disk {
         }
     }
 
-    /// Says that a file is not used, and removes it if it is damaged, so that it can be written anew.
+    /// Says that a file is not used, and removes it if it is damaged, so that it can be written
+    /// anew.
     pub fn distrust(&self, path: &Path, fault: &Fault) {
         self.options.log.line(format_args!("{} is ignored: {fault}", path.display()));
         if let Fault::Damaged(_) = fault {
@@ -204,7 +214,8 @@ impl Disk {
         }
     }
 
-    /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`, the time for one of them.
+    /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`,
+    /// the time for one of them.
     pub fn pays(&self, bytes: u64, tokens: usize, pace: Duration) -> bool {
         self.options.always || self.reading(bytes).as_secs_f64() < tokens as f64 * pace.as_secs_f64()
     }
@@ -248,7 +259,8 @@ impl Disk {
         }
     }
 
-    /// The message that begins the file of `segment`, whose keys, values and state take `payload` bytes; `None` if it is too large.
+    /// The message that begins the file of `segment`, whose keys, values and state take `payload`
+    /// bytes; `None` if it is too large.
     pub fn begin(&mut self, segment: &Segment, payload: u64, pace: Duration) -> Option<Message> {
         let header = file::Header {
             model: self.model.clone(),

@@ -60,7 +60,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes to the folder of `options`. What is no longer being written goes from `pending`.
+    /// Writes to the folder of `options`.
+    /// What is no longer being written goes from `pending`.
     pub fn new(options: &Options, pending: Pending) -> Self {
         Writer { options: options.clone(), pending, thread: None }
     }
@@ -105,7 +106,9 @@ impl Drop for Writer {
     }
 }
 
-/// Writes what comes. The first error ends it: a full disk or a folder that can't be written to will not be better for the next file.
+/// Writes what comes.
+/// The first error ends it: a full disk or a folder that can't be written to will not be better for
+/// the next file.
 fn write_all(options: &Options, pending: &Pending, messages: &Receiver<Message>) {
     let mut open: Option<Unfinished> = None;
     while let Ok(message) = messages.recv() {

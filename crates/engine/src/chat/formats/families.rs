@@ -1,7 +1,8 @@
-//! The table of formats. Source: the chat templates that the models of each family ship with.
+//! The table of formats.
+//! Source: the chat templates that the models of each family ship with.
 //!
-//! Texts are those that the templates print in the history, whitespace included, so that a generated call equals its
-//! rendering in the next prompt.
+//! Texts are those that the templates print in the history, whitespace included, so that a
+//! generated call equals its rendering in the next prompt.
 
 use super::{Calls, Encoding, Format, Keys, Layout, Piece, Tagged, Thinking};
 use Piece::{Arguments, Id, Language, Name, Number, NumberedId, Object, Text};
@@ -70,7 +71,8 @@ pub(super) static HOUSE: Format = Format {
     ..PLAIN
 };
 
-/// Models that were trained on code: a fenced block in bash or Python is the call of the tool that runs it.
+/// Models that were trained on code: a fenced block in bash or Python is the call of the tool that
+/// runs it.
 static CODE: Format = Format {
     name: "code",
     call: &[Language, Arguments(Encoding::Fence)],
@@ -87,7 +89,8 @@ static CODE: Format = Format {
     ..PLAIN
 };
 
-/// A turn that is either text or the JSON of a call: what a JSON schema alone can hold an endpoint to.
+/// A turn that is either text or the JSON of a call: what a JSON schema alone can hold an endpoint
+/// to.
 pub(super) static BARE: Format =
     Format { name: "json", layout: Layout::TextOrObject, call: &[Object(NAME_AND_ARGUMENTS)], ..PLAIN };
 
@@ -151,7 +154,9 @@ static GLM_LINES: Format = Format {
     ..PLAIN
 };
 
-/// gpt-oss. The parser takes what else the format allows: the recipient after the channel, other channels, `<|constrain|>`.
+/// gpt-oss.
+/// The parser takes what else the format allows: the recipient after the channel, other channels,
+/// `<|constrain|>`.
 static HARMONY: Format = Format {
     name: "harmony",
     templates: &[&["<|channel|>", "<|message|>"]],

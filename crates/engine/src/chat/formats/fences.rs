@@ -1,6 +1,7 @@
 //! Code as action: a fenced block in a language is the call of the tool that runs it.
 //!
-//! The table says which languages there are, how models mark them, and whose code they are. A block in any other language is text.
+//! The table says which languages there are, how models mark them, and whose code they are.
+//! A block in any other language is text.
 
 use serde_json::Value;
 
@@ -51,7 +52,8 @@ pub(super) fn tool<'a>(line: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
     tools.iter().find(|tool| language.tools.contains(&tool.name.as_str()))
 }
 
-/// The argument that a block of a call of `tool` holds: the only one that the tool can't do without.
+/// The argument that a block of a call of `tool` holds: the only one that the tool can't do
+/// without.
 pub(crate) fn argument(tool: &Tool) -> Option<(&str, &Value)> {
     let required = tool.parameters.get("required")?.as_array()?;
     let [Value::String(name)] = required.as_slice() else { return None };

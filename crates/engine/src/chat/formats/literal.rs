@@ -1,7 +1,7 @@
 //! Literals as models write them: JSON, Python and Gemma's variant, all read by one parser.
 //!
-//! Strings stand in double quotes, single quotes or between `<|"|>`; `true` and `True`, `null` and `None` are the same;
-//! keys may be bare.
+//! Strings stand in double quotes, single quotes or between `<|"|>`; `true` and `True`, `null` and
+//! `None` are the same; keys may be bare.
 
 use serde_json::{Map, Number, Value};
 
@@ -40,7 +40,8 @@ pub(super) fn object(text: &str) -> Result<(Map<String, Value>, usize), Failure>
     Ok((object, text.len() - reader.rest.len()))
 }
 
-/// Reads Python's keyword arguments up to the parenthesis that closes them; gives their length without it.
+/// Reads Python's keyword arguments up to the parenthesis that closes them; gives their length
+/// without it.
 pub(super) fn keywords(text: &str) -> Result<(Map<String, Value>, usize), Failure> {
     let mut reader = Reader { rest: text, depth: DEPTH };
     let arguments = reader.items_until(')', '=')?;

@@ -1,7 +1,9 @@
 //! Tool-call formats: how a family of models writes reasoning, text and calls.
 //!
-//! A [`Format`] is data, one a family, in `families`. The grammar of a turn, the streaming parser and the rendering of a
-//! call are all made from it, so that the three can't disagree. Knows nothing of tokens but whether a marker is one.
+//! A [`Format`] is data, one a family, in `families`.
+//! The grammar of a turn, the streaming parser and the rendering of a call are all made from it, so
+//! that the three can't disagree.
+//! Knows nothing of tokens but whether a marker is one.
 
 mod families;
 pub(crate) mod fences;
@@ -45,7 +47,8 @@ pub struct Format {
     pub(crate) call: &'static [Piece],
     /// How many calls a turn has, and whether there is text beside them.
     pub(crate) layout: Layout,
-    /// Other texts that open a call, when nothing constrains the model, each with the piece that it begins.
+    /// Other texts that open a call, when nothing constrains the model, each with the piece that it
+    /// begins.
     also: &'static [(&'static str, usize)],
     /// Markers that mean nothing to a reader.
     drops: &'static [&'static str],
@@ -59,7 +62,8 @@ pub(crate) struct Calls {
     pub close: &'static str,
 }
 
-/// A part of a call. The parser takes any whitespace where a text has some, and between two marks.
+/// A part of a call.
+/// The parser takes any whitespace where a text has some, and between two marks.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
     /// Exactly this.
@@ -103,12 +107,14 @@ pub(crate) enum Encoding {
     Keywords,
     /// The one argument that the tool needs, as it is, up to the end of a fenced block.
     Fence,
-    /// As an object whose keys are bare and whose strings stand between marks of their own: `{city:<|"|>Paris<|"|>,days:3}`.
+    /// As an object whose keys are bare and whose strings stand between marks of their own:
+    /// `{city:<|"|>Paris<|"|>,days:3}`.
     Braces,
 }
 
-/// How an argument is written between tags. A line feed at the end of what precedes a value, and one at the beginning of
-/// what follows it, belong to the tags and not to the value.
+/// How an argument is written between tags.
+/// A line feed at the end of what precedes a value, and one at the beginning of what follows it,
+/// belong to the tags and not to the value.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tagged {
     /// Before the key.
@@ -139,7 +145,8 @@ fn is_bare(character: char) -> bool {
     character.is_alphanumeric() || "_-.".contains(character)
 }
 
-/// Where the next mark begins in a text that begins with one: where a bracket closes and another one opens.
+/// Where the next mark begins in a text that begins with one: where a bracket closes and another
+/// one opens.
 fn next_mark(text: &str) -> usize {
     let ends = |pair: &[u8]| b">])".contains(&pair[0]) && b"<[({".contains(&pair[1]);
     text.as_bytes().windows(2).position(ends).map_or(text.len(), |at| at + 1)
@@ -208,7 +215,8 @@ impl Format {
         marks.next().unwrap_or("\"")
     }
 
-    /// What the format needs of a vocabulary: the first marker that is no token of it, if there is one.
+    /// What the format needs of a vocabulary: the first marker that is no token of it, if there is
+    /// one.
     pub fn missing_marker(&self, token: &dyn Fn(&str) -> Option<u32>) -> Option<&'static str> {
         self.tokens.iter().copied().find(|marker| token(marker).is_none())
     }
@@ -246,7 +254,8 @@ impl Format {
         })
     }
 
-    /// What opens the first call of a turn; empty where a call begins as a JSON object at the start of the turn.
+    /// What opens the first call of a turn; empty where a call begins as a JSON object at the start
+    /// of the turn.
     pub(crate) fn opening(&self) -> &'static str {
         match (self.calls.open, self.call.first()) {
             ("", Some(Piece::Text(text))) => text.trim_end(),
@@ -260,7 +269,8 @@ impl Format {
         self.opening().trim_start()
     }
 
-    /// The texts that open calls, each with the piece that it begins; `None` is the section of all calls.
+    /// The texts that open calls, each with the piece that it begins; `None` is the section of all
+    /// calls.
     fn openers(&self) -> impl Iterator<Item = (&'static str, Option<usize>)> {
         let section = !self.calls.open.is_empty();
         let own = (self.opener(), (!section).then_some(0));
@@ -275,7 +285,8 @@ impl Format {
     }
 }
 
-/// What a turn may consist of. Grammar and parser are made from the same value.
+/// What a turn may consist of.
+/// Grammar and parser are made from the same value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     /// How calls are written.
@@ -292,8 +303,10 @@ pub struct Turn {
     pub thinking: Option<Thinking>,
     /// The schema of the text, if that has to be JSON.
     pub schema: Option<Value>,
-    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself. With it lists, free-form
-    /// objects and free-form values end too, so that a call does: all but schemas that recurse. `None` = as many as come.
+    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself.
+    /// With it lists, free-form objects and free-form values end too, so that a call does: all but
+    /// schemas that recurse.
+    /// `None` = as many as come.
     pub string_limit: Option<usize>,
 }
 

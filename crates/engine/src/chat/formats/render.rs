@@ -11,7 +11,8 @@ use crate::request::ToolCall;
 type Rendered = serde_json::Result<String>;
 
 impl Format {
-    /// A call as the family's template prints it in the history, without what stands between or around all calls of a turn.
+    /// A call as the family's template prints it in the history, without what stands between or
+    /// around all calls of a turn.
     ///
     /// # Errors
     /// If the arguments can't be written as JSON.

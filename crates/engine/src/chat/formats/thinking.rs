@@ -40,7 +40,8 @@ impl Thinking {
         Some(if self.gap.is_empty() { Thinking { gap: gap.unwrap_or(""), ..self } } else { self })
     }
 
-    /// What the end of a prompt leaves possible; `wanted` says whether the request lets the model reason.
+    /// What the end of a prompt leaves possible; `wanted` says whether the request lets the model
+    /// reason.
     pub fn after(self, generation_prompt: &str, wanted: bool) -> Reasoning {
         let last = |text: &str| generation_prompt.rfind(text.trim_end());
         match (last(self.open), last(self.close)) {

@@ -16,7 +16,8 @@ const DEPTH: usize = 16;
 impl Types {
     const ALL: Types = Types(0x7f);
 
-    /// The types that `schema` leaves possible; all of them where it says nothing. References start at `root`.
+    /// The types that `schema` leaves possible; all of them where it says nothing.
+    /// References start at `root`.
     pub(crate) fn of(schema: &Value, root: &Value) -> Self {
         Self::within(schema, root, DEPTH)
     }
@@ -115,8 +116,9 @@ pub(crate) fn resolve<'a>(reference: &Value, root: &'a Value) -> Option<&'a Valu
     root.pointer(&reference.as_str()?.strip_prefix('#')?.replace("%25", "%"))
 }
 
-/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a string. `None` if it is
-/// neither.
+/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a
+/// string.
+/// `None` if it is neither.
 pub(super) fn read(text: &str, types: Types) -> Option<Value> {
     let string = || Some(Value::String(text.to_owned()));
     if types.only_string() {

@@ -1,14 +1,16 @@
-//! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in another family's format.
+//! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in
+//! another family's format.
 //!
-//! A call counts only at the end of the answer, complete, of a tool that is offered, and outside of code and quotation marks: a text that
-//! tells about calls makes none.
+//! A call counts only at the end of the answer, complete, of a tool that is offered, and outside of
+//! code and quotation marks: a text that tells about calls makes none.
 
 use std::ops::Range;
 
 use super::{Format, Layout, Parsed, Parser, Reasoning, Turn};
 use crate::request::{Tool, ToolCall, ToolChoice};
 
-/// Most bytes of text before a call that is one all the same. Cost: an answer that long which ends with a call in earnest is asked about.
+/// Most bytes of text before a call that is one all the same.
+/// Cost: an answer that long which ends with a call in earnest is asked about.
 const PREFACE: usize = 2000;
 /// How far behind an opener a tool's name may stand, in bytes.
 const NEAR: usize = 120;
@@ -24,7 +26,8 @@ pub enum Written {
         format: &'static Format,
         /// The text before them, reasoning included.
         text: String,
-        /// At least one, each of an offered tool; without an id where the format has none. Not validated against the tools' schemas.
+        /// At least one, each of an offered tool; without an id where the format has none.
+        /// Not validated against the tools' schemas.
         calls: Vec<ToolCall>,
     },
     /// Something looks like a call, but is none that could be made as it stands.
@@ -34,7 +37,8 @@ pub enum Written {
     },
 }
 
-/// Looks for calls of `tools` in the text of a whole answer, in every format; `None` = it is an answer and nothing else.
+/// Looks for calls of `tools` in the text of a whole answer, in every format; `None` = it is an
+/// answer and nothing else.
 pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
     let (before, said) = text.trim_end().split_at(reasoning(text.trim_end()));
     if tools.is_empty() {
@@ -42,7 +46,8 @@ pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
     }
     let aside = aside(said);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
-    // Where the first one is that looks like a call, and of which tool: nothing before calls that count may.
+    // Where the first one is that looks like a call, and of which tool: nothing before calls that
+    // count may.
     let attempt = attempts(said).filter(plain).filter_map(|at| Some((at, named(&said[at..], tools)?)));
     let attempt = attempt.min_by_key(|(at, _)| *at);
     let first = attempt.map_or(said.len(), |(at, _)| at);
@@ -66,7 +71,8 @@ fn reasoning(text: &str) -> usize {
     text.len() - text[end..].trim_start().len()
 }
 
-/// Where calls of a format may begin, in order. One that is marked by nothing but a brace begins the answer.
+/// Where calls of a format may begin, in order.
+/// One that is marked by nothing but a brace begins the answer.
 fn starts(format: &'static Format, text: &str) -> Vec<usize> {
     let (mut openers, mut last) = (MESSAGE.to_vec(), PREFACE);
     match format.layout {
@@ -130,7 +136,8 @@ fn attempts(text: &str) -> impl Iterator<Item = usize> {
     marked.chain(bare.map(|(at, _)| at))
 }
 
-/// The tool whose name stands near the beginning of a text as names stand in calls: behind a mark or on a line of its own.
+/// The tool whose name stands near the beginning of a text as names stand in calls: behind a mark
+/// or on a line of its own.
 fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
     let text = near(text);
     let part = |character: char| character.is_alphanumeric() || "_-".contains(character);
@@ -147,7 +154,8 @@ fn near(text: &str) -> &str {
     &text[..text.floor_char_boundary(NEAR)]
 }
 
-/// What of a text is told about rather than said: code, quoted lines, and whatever begins behind a quotation mark.
+/// What of a text is told about rather than said: code, quoted lines, and whatever begins behind a
+/// quotation mark.
 fn aside(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut fence: Option<(&str, usize)> = None;

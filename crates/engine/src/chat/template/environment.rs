@@ -1,6 +1,8 @@
-//! What Hugging Face's `apply_chat_template` adds to Jinja, and where it is more lenient than templates of our own may be.
+//! What Hugging Face's `apply_chat_template` adds to Jinja, and where it is more lenient than
+//! templates of our own may be.
 //!
-//! Source: `transformers/utils/chat_template_utils.py` (`_compile_jinja_template`). Knows nothing of messages.
+//! Source: `transformers/utils/chat_template_utils.py` (`_compile_jinja_template`).
+//! Knows nothing of messages.
 
 use jiff::civil::DateTime;
 use minijinja::syntax::SyntaxConfig;
@@ -72,7 +74,8 @@ pub(super) fn clock(now: DateTime) -> Value {
     })
 }
 
-/// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for HTML.
+/// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for
+/// HTML.
 #[expect(clippy::needless_pass_by_value, reason = "minijinja hands over keyword arguments by value")]
 fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Error> {
     if value.is_undefined() {
@@ -106,8 +109,8 @@ fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Er
     text.map(Value::from).map_err(failed)
 }
 
-/// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for training, by an `if`
-/// that is always true: whitespace control and line numbers stay as they are.
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for
+/// training, by an `if` that is always true: whitespace control and line numbers stay as they are.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

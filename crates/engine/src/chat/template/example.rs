@@ -1,9 +1,11 @@
 //! Example arguments of a tool, made from its JSON schema.
 //!
-//! What the schema itself offers comes first (`const`, `examples`, `default`, `enum`), else the smallest value that fits:
-//! required properties, one item, a number near 1, a text. Always the same for the same schema, since it stands in the static
-//! part of a prompt. A schema that contradicts itself, or whose keywords are not looked at here (`not`, `if`,
-//! `dependentRequired`), may get an example that it does not admit. Knows nothing of tools or templates.
+//! What the schema itself offers comes first (`const`, `examples`, `default`, `enum`), else the
+//! smallest value that fits: required properties, one item, a number near 1, a text.
+//! Always the same for the same schema, since it stands in the static part of a prompt.
+//! A schema that contradicts itself, or whose keywords are not looked at here (`not`, `if`,
+//! `dependentRequired`), may get an example that it does not admit.
+//! Knows nothing of tools or templates.
 
 mod fit;
 mod text;
@@ -12,7 +14,8 @@ use serde_json::{Map, Value};
 
 use fit::{admits, numbers};
 
-/// How deep an example goes at most. Only schemas that contain themselves without an end get there.
+/// How deep an example goes at most.
+/// Only schemas that contain themselves without an end get there.
 const DEPTH: usize = 12;
 
 /// How many items or properties an example has at most.
@@ -61,7 +64,8 @@ impl Example<'_> {
         value
     }
 
-    /// The keywords of `schema`, of what it refers to, of all that it joins and of one of its alternatives.
+    /// The keywords of `schema`, of what it refers to, of all that it joins and of one of its
+    /// alternatives.
     fn keywords(&mut self, schema: &Value, depth: usize) -> Keywords {
         let Value::Object(own) = schema else { return Keywords::new() };
         let mut keywords = own.clone();

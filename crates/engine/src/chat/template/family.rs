@@ -1,8 +1,10 @@
-//! Families of models: which template serves a file that brings none, and what ends a turn beside tokens.
+//! Families of models: which template serves a file that brings none, and what ends a turn beside
+//! tokens.
 //!
-//! A family is told by facts, never guessed: a file that fits none has none. The table is
-//! `models/templates/families.yaml`, embedded at build time like the templates beside it. Knows of a model only what
-//! [`Traits`] say.
+//! A family is told by facts, never guessed: a file that fits none has none.
+//! The table is `models/templates/families.yaml`, embedded at build time like the templates beside
+//! it.
+//! Knows of a model only what [`Traits`] say.
 
 use std::sync::LazyLock;
 
@@ -103,7 +105,8 @@ impl Family {
 mod tests {
     use super::*;
 
-    /// The family of a model whose special tokens are `tokens`, the first being BOS and the last EOS.
+    /// The family of a model whose special tokens are `tokens`, the first being BOS and the last
+    /// EOS.
     fn check(architecture: &str, name: &str, tokens: &[&str], expected: Option<&str>) {
         let special = |text: &str| tokens.contains(&text);
         let (bos, eos) = (tokens.first().copied(), tokens.last().copied());

@@ -1,9 +1,11 @@
 //! The house format: what a template leaves out is said in texts, which every template prints.
 //!
-//! A template that prints no tools gets them in its system text, a line each with one example of a call; one that prints no calls gets
-//! them as the assistant's text; one that prints no results gets them as the user's. Works on messages as templates read them, after
-//! control tokens in them were made harmless: the marks that are written here are the format's own. Knows nothing of
-//! templates but what [`Dialect`] says of them.
+//! A template that prints no tools gets them in its system text, a line each with one example of a
+//! call; one that prints no calls gets them as the assistant's text; one that prints no results
+//! gets them as the user's.
+//! Works on messages as templates read them, after control tokens in them were made harmless: the
+//! marks that are written here are the format's own.
+//! Knows nothing of templates but what [`Dialect`] says of them.
 
 use std::collections::HashSet;
 
@@ -17,8 +19,8 @@ use crate::request::{Request, ToolCall, ToolChoice};
 
 const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
-/// The messages of a conversation for a model that is reached by messages, where templates can't be seen: tools, calls and
-/// results are texts, as `format` writes them.
+/// The messages of a conversation for a model that is reached by messages, where templates can't be
+/// seen: tools, calls and results are texts, as `format` writes them.
 ///
 /// # Errors
 /// [`TemplateError::House`].
@@ -32,8 +34,9 @@ pub fn house_messages(request: &Request, format: &Format) -> Result<Vec<Value>, 
     Ok(messages)
 }
 
-/// Appends to the system text what `tools` there are and how they are called, with one example. `answered` says whether results come as
-/// [`with_results_as_text`] writes them, `must` that each answer is a call.
+/// Appends to the system text what `tools` there are and how they are called, with one example.
+/// `answered` says whether results come as [`with_results_as_text`] writes them, `must` that each
+/// answer is a call.
 pub(super) fn describe(
     messages: &mut Vec<Value>,
     tools: &[Value],
@@ -84,8 +87,8 @@ pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(
     Ok(())
 }
 
-/// The same conversation with results that the user tells: those that follow each other are one message, and so is what
-/// the user says right after them, so that user and assistant alternate.
+/// The same conversation with results that the user tells: those that follow each other are one
+/// message, and so is what the user says right after them, so that user and assistant alternate.
 pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::with_capacity(messages.len());
     let mut after_result = false;

@@ -1,13 +1,15 @@
 //! How much stack, time and memory a rendering has.
 //!
-//! `jinja` bounds how deep templates and values nest; in a debug build even that takes more than a thread's usual stack. So both
-//! compiling and rendering run on a deep one.
+//! `jinja` bounds how deep templates and values nest; in a debug build even that takes more than a
+//! thread's usual stack.
+//! So both compiling and rendering run on a deep one.
 
 use std::io;
 
 use serde_json::{Map, Value};
 
-/// Bytes of the stack that templates are compiled and rendered on: address space, of which only what is used counts.
+/// Bytes of the stack that templates are compiled and rendered on: address space, of which only
+/// what is used counts.
 const STACK: usize = 256 << 20;
 
 /// Runs `work` on a deep stack.
@@ -21,8 +23,10 @@ pub(super) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Res
     })
 }
 
-/// Instructions that a rendering with these variables may take, which also say how much it may make. Honest templates need some
-/// dozen for each value, and as many again for each message where they look ahead from every message.
+/// Instructions that a rendering with these variables may take, which also say how much it may
+/// make.
+/// Honest templates need some dozen for each value, and as many again for each message where they
+/// look ahead from every message.
 pub(super) fn fuel(variables: &Map<String, Value>) -> u64 {
     fn count(value: &Value) -> u64 {
         match value {

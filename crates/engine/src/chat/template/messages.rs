@@ -1,6 +1,8 @@
-//! A request's conversation as the values that chat templates read, in the shape that Hugging Face gave them.
+//! A request's conversation as the values that chat templates read, in the shape that Hugging Face
+//! gave them.
 //!
-//! Templates differ in what they can read; [`Dialect`] tells, by their text, what to give them instead.
+//! Templates differ in what they can read; [`Dialect`] tells, by their text, what to give them
+//! instead.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,7 +18,8 @@ pub(super) struct Dialect {
     pub thinking: bool,
     /// It reads reasoning as a part of the content.
     pub chunks: bool,
-    /// It writes harmony messages: a turn that calls has either thoughts or text, and reasoning has an effort.
+    /// It writes harmony messages: a turn that calls has either thoughts or text, and reasoning has
+    /// an effort.
     pub harmony: bool,
     /// Of a message's calls it sees the first only, or refuses others.
     pub one_call: bool,
@@ -125,7 +128,8 @@ impl Dialect {
         if !self.nine || id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Cow::Borrowed(id);
         }
-        // FNV-1a, which no release of a library can change: prompts must not differ from run to run.
+        // FNV-1a, which no release of a library can change: prompts must not differ from run to
+        // run.
         let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });

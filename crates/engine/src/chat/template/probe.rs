@@ -1,6 +1,9 @@
-//! What a template makes of messages' texts: found out by rendering probes, once, and held against every prompt.
+//! What a template makes of messages' texts: found out by rendering probes, once, and held against
+//! every prompt.
 //!
-//! Some templates read a content only as a list of parts and print nothing for a text; some leave a role out. Neither says so.
+//! Some templates read a content only as a list of parts and print nothing for a text; some leave a
+//! role out.
+//! Neither says so.
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
@@ -85,10 +88,12 @@ fn conversation(role: &str) -> Vec<Value> {
     }
 }
 
-/// The first message whose text does not stand in the prompt: its role and its text. Templates may trim a text, escape it, take
-/// thoughts out of it or leave out what is said beside a call, so of a text that does not occur as it is, half the words must.
+/// The first message whose text does not stand in the prompt: its role and its text.
+/// Templates may trim a text, escape it, take thoughts out of it or leave out what is said beside a
+/// call, so of a text that does not occur as it is, half the words must.
 pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, &'a str)> {
-    // Messages stand in their order, so that all are looked for in one pass. Only the system's may stand anywhere.
+    // Messages stand in their order, so that all are looked for in one pass.
+    // Only the system's may stand anywhere.
     let mut from = 0;
     for message in messages {
         let role = message["role"].as_str().unwrap_or_default();

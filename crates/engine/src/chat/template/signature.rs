@@ -1,7 +1,11 @@
-//! A tool as one line, the way a language writes a function: a fraction of the tokens of its JSON schema.
+//! A tool as one line, the way a language writes a function: a fraction of the tokens of its JSON
+//! schema.
 //!
-//! `read_file(path: string, lines?: integer): Return the text of a file`, and below it a line for each parameter that has a description.
-//! Types are written as in TypeScript. What a type can't say (lengths, patterns) is held by the grammar, or told when a call is refused.
+//! `read_file(path: string, lines?: integer): Return the text of a file`, and below it a line for
+//! each parameter that has a description.
+//! Types are written as in TypeScript.
+//! What a type can't say (lengths, patterns) is held by the grammar, or told when a call is
+//! refused.
 
 use serde_json::{Map, Value};
 

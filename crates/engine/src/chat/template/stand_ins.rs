@@ -1,8 +1,10 @@
 //! Keeps conversations from forging the structure of a prompt.
 //!
-//! A control token's text inside a message would be tokenized as that token once the template has rendered. So before
-//! rendering each such text becomes one private-use character that occurs nowhere else, and the tokenizer puts the plain
-//! text back. Only control tokens: templates look for texts such as `</think>` in messages themselves.
+//! A control token's text inside a message would be tokenized as that token once the template has
+//! rendered.
+//! So before rendering each such text becomes one private-use character that occurs nowhere else,
+//! and the tokenizer puts the plain text back.
+//! Only control tokens: templates look for texts such as `</think>` in messages themselves.
 
 use std::collections::HashSet;
 
@@ -76,7 +78,8 @@ impl<'a> StandIns<'a> {
         self.protect_end(text)
     }
 
-    /// What begins like a control token at the end of a text could be completed by what the template puts after it.
+    /// What begins like a control token at the end of a text could be completed by what the
+    /// template puts after it.
     fn protect_end(&mut self, text: &mut String) -> Result<(), TemplateError> {
         let longest = self.control.first().map_or(0, |token| token.len());
         let begun =

@@ -19,7 +19,8 @@ fn fixtures() -> Option<PathBuf> {
     crate::absent::shared("fixtures/chat")
 }
 
-/// What a record expects: a prompt, the template's own refusal, or any failure (whose wording is Python's).
+/// What a record expects: a prompt, the template's own refusal, or any failure (whose wording is
+/// Python's).
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Prompt(String),
@@ -93,7 +94,8 @@ fn fixtures_agree() {
                     Err(error) => Outcome::Raised(error.to_string()),
                 },
             );
-            // Python fails where we may well render: what a sandbox or a type error forbids is not the template's rule.
+            // Python fails where we may well render: what a sandbox or a type error forbids is not
+            // the template's rule.
             lenient += usize::from(expected == Outcome::Failed && matches!(actual, Outcome::Prompt(_)));
             if actual == expected || expected == Outcome::Failed {
                 agree += 1;
@@ -174,7 +176,8 @@ fn built_in_templates_render_what_released_ones_do() {
     }
 }
 
-/// A conversation with all that a family can have: system text, tools, reasoning, a call, its result, a further question.
+/// A conversation with all that a family can have: system text, tools, reasoning, a call, its
+/// result, a further question.
 fn whole() -> Request {
     let call = ToolCall {
         id: "call_0".into(),
@@ -241,7 +244,8 @@ fn golden_prompts() {
     }
 }
 
-/// Whatever turns a conversation leaves out, the templates of all families render it, with every text in it.
+/// Whatever turns a conversation leaves out, the templates of all families render it, with every
+/// text in it.
 #[test]
 fn conversations_without_alternating_turns_are_rendered() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates");
@@ -365,7 +369,8 @@ fn words_that_a_template_leaves_out_are_an_error() {
     check("", vec![Message::user(&long)], &format!("user says (`{}`)", &long[..60]));
 }
 
-/// Whatever the released templates do with texts, none is taken for lost, and the first words of all roles are there.
+/// Whatever the released templates do with texts, none is taken for lost, and the first words of
+/// all roles are there.
 #[test]
 fn released_templates_lose_no_words() {
     let Some(chat) = fixtures() else { return };

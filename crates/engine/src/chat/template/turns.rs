@@ -1,15 +1,17 @@
 //! Conversations for templates that refuse turns which don't alternate.
 //!
-//! A turn that was stopped, an empty answer, a client that says two things at once, one that lets the assistant greet: all of these
-//! leave turns out. Here turns are joined or filled in, so that the conversation goes on. Works on messages as templates read
-//! them.
+//! A turn that was stopped, an empty answer, a client that says two things at once, one that lets
+//! the assistant greet: all of these leave turns out.
+//! Here turns are joined or filled in, so that the conversation goes on.
+//! Works on messages as templates read them.
 
 use serde_json::{Value, json};
 
 /// Stands where the assistant was stopped before it answered.
 const STOPPED: &str = "I stopped here.";
 
-/// The same conversation with turns that alternate, the user's first; calls and their results are no turns.
+/// The same conversation with turns that alternate, the user's first; calls and their results are
+/// no turns.
 pub(super) fn alternating(messages: Vec<Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::with_capacity(messages.len());
     // Whose turn the last one was.
@@ -64,7 +66,8 @@ fn join(content: &mut Value, more: Value) {
 mod tests {
     use super::*;
 
-    /// Messages by their first letter: `s`ystem, `u`ser, `a`ssistant, `c`alls, `t`ool; what follows is the content.
+    /// Messages by their first letter: `s`ystem, `u`ser, `a`ssistant, `c`alls, `t`ool; what follows
+    /// is the content.
     fn messages(written: &[&str]) -> Vec<Value> {
         let message = |written: &&str| {
             let (kind, content) = written.split_at(1);

@@ -25,7 +25,8 @@ impl Choices {
         Choices { open, max, made: Vec::new() }
     }
 
-    /// Settles the properties of `rest` one by one until no count depends on them; `None` if there are too many ways.
+    /// Settles the properties of `rest` one by one until no count depends on them; `None` if there
+    /// are too many ways.
     pub fn resolve(&mut self, rest: &[Presence], settled: Vec<Presence>, min: u64) -> Option<()> {
         let always =
             settled.iter().chain(rest).filter(|presence| **presence == Presence::Always).count() as u64;
@@ -34,7 +35,8 @@ impl Choices {
         let room = self.max.map(|max| max.checked_sub(always));
         match room {
             Some(None) => return Some(()),
-            // A key that is no property may be written twice, so that more than one can't be counted on.
+            // A key that is no property may be written twice, so that more than one can't be
+            // counted on.
             _ if missing > maybe + u64::from(self.open) => return Some(()),
             _ => {}
         }

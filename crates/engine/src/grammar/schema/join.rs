@@ -8,8 +8,9 @@ use super::read::Reader;
 use super::shape::{Object, Property, Schema, Shape, Text};
 use super::typed::{malformed, names, schemas};
 
-/// In the order in which they are applied. Keys that they declare come after those of the schema itself, and what
-/// chooses by exclusion comes last, when most is known.
+/// In the order in which they are applied.
+/// Keys that they declare come after those of the schema itself, and what chooses by exclusion
+/// comes last, when most is known.
 const JOINING: [&str; 16] = [
     "enum",
     "const",

@@ -7,11 +7,14 @@ use super::{Refusal, strict};
 /// How many keywords may be left out.
 const MOST: usize = 32;
 
-/// Makes something of a schema without the keywords for which it is refused: `refusal` is the first. Says which were left
-/// out. All values of the schema stay possible, and what else is can be found out by [`violation`].
+/// Makes something of a schema without the keywords for which it is refused: `refusal` is the
+/// first.
+/// Says which were left out.
+/// All values of the schema stay possible, and what else is can be found out by [`violation`].
 ///
 /// # Errors
-/// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be checked.
+/// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be
+/// checked.
 pub fn loosen<T>(
     schema: &Value,
     refusal: Refusal,
@@ -45,7 +48,8 @@ pub fn loosened(schema: &Value) -> Result<(Value, Vec<Refusal>), Refusal> {
     }
 }
 
-/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody can tell.
+/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody
+/// can tell.
 pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
     let arguments = Value::Object(arguments.clone());
     let validator = validator(parameters).ok()?;
@@ -58,7 +62,8 @@ fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
     jsonschema::options().should_validate_formats(true).build(schema).map_err(|error| error.to_string())
 }
 
-/// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole. `None` if nothing is there.
+/// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole.
+/// `None` if nothing is there.
 fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
     let mut path: Vec<String> =
         pointer.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~")).collect();

@@ -7,8 +7,8 @@ use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text, least};
 
 impl Reader<'_> {
-    /// The values of both, exactly. Order of keys: those that the first declares, those that the second declares, the
-    /// others.
+    /// The values of both, exactly.
+    /// Order of keys: those that the first declares, those that the second declares, the others.
     pub fn meet(&mut self, a: &Schema, b: &Schema, at: &str) -> Result<Schema, Refusal> {
         let (a, b) = match (a, b) {
             (Schema::Any, other) | (other, Schema::Any) => return Ok(other.clone()),
@@ -152,8 +152,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// All values that a schema leaves out, exactly; `None` if no schema of ours says that. With `keys`, of objects only
-    /// those that have no others.
+    /// All values that a schema leaves out, exactly; `None` if no schema of ours says that.
+    /// With `keys`, of objects only those that have no others.
     pub fn complement(
         &mut self,
         schema: &Schema,

@@ -1,7 +1,8 @@
 //! Sets of numbers: an interval, whole or not, multiples of a step.
 //!
-//! Owns which numbers of such a set are written, so that every one of them is read as what it was meant. Knows nothing of
-//! keywords.
+//! Owns which numbers of such a set are written, so that every one of them is read as what it was
+//! meant.
+//! Knows nothing of keywords.
 
 use serde_json::{Value, json};
 
@@ -36,7 +37,8 @@ pub struct Number {
 }
 
 impl Step {
-    /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the same one.
+    /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the
+    /// same one.
     pub fn new(number: &serde_json::Number) -> Option<Self> {
         let text = number.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
@@ -53,8 +55,8 @@ impl Step {
         (digits > 0 && step.is_kept()).then_some(step)
     }
 
-    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step, and can divide by it: its
-    /// remainders have 32 bits, and room for one more digit.
+    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this
+    /// step, and can divide by it: its remainders have 32 bits, and room for one more digit.
     fn is_kept(self) -> bool {
         let (mut value, mut places) = (self.value(), 0);
         while value.fract() != 0.0 && places < 20 {
@@ -76,8 +78,8 @@ impl Step {
         fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
     }
 
-    /// The steps of those multiples of it that have all of its places, one fewer, and so on: llguidance takes a multiple with
-    /// all places of the step only.
+    /// The steps of those multiples of it that have all of its places, one fewer, and so on:
+    /// llguidance takes a multiple with all places of the step only.
     fn by_places(self) -> impl Iterator<Item = Step> {
         (0..=self.places).filter_map(move |places| self.meet(Step { digits: 1, places }))
     }
@@ -154,8 +156,10 @@ impl Number {
         Some(below.into_iter().chain(above).collect())
     }
 
-    /// As schemas with both bounds, inclusive, the negative numbers apart. Where there is no bound, it is where integers
-    /// cease to be exact in an `f64`; one beyond 10^18 is drawn in. Multiples are only those that are exact in an `f64`.
+    /// As schemas with both bounds, inclusive, the negative numbers apart.
+    /// Where there is no bound, it is where integers cease to be exact in an `f64`; one beyond
+    /// 10^18 is drawn in.
+    /// Multiples are only those that are exact in an `f64`.
     /// Left out are numbers nearer than 10^-15 to an open bound or below zero.
     pub fn schemas(&self) -> Vec<Value> {
         if let Some(value) = self.single() {
@@ -202,7 +206,8 @@ impl Number {
     }
 }
 
-/// The decimals with which a decimal begins. llguidance misses those of a bound, of which they have fewer places.
+/// The decimals with which a decimal begins. llguidance misses those of a bound, of which they have
+/// fewer places.
 fn shorter(bound: f64) -> Vec<(String, f64)> {
     let text = bound.to_string();
     let point = text.find('.').unwrap_or(text.len());
@@ -221,7 +226,8 @@ fn either(a: Option<Bound>, b: Option<Bound>, choose: impl Fn(Bound, Bound) -> B
     }
 }
 
-/// A number as an `f64`, if that loses nothing. Beyond 10^18, where nothing is written, it may.
+/// A number as an `f64`, if that loses nothing.
+/// Beyond 10^18, where nothing is written, it may.
 pub fn exact(number: &serde_json::Number) -> Option<f64> {
     let value = number.as_f64().filter(|value| value.is_finite())?;
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
@@ -240,7 +246,8 @@ fn whole_below(bound: Bound) -> f64 {
     -whole_above(Bound { value: -bound.value, ..bound })
 }
 
-/// The largest number below a bound that is safe to write as a closed one: what is written may round, but not onto the bound.
+/// The largest number below a bound that is safe to write as a closed one: what is written may
+/// round, but not onto the bound.
 fn below(bound: Bound) -> f64 {
     let gap = bound.value.abs().next_up() - bound.value.abs();
     if bound.open { bound.value - gap.max(NEAR) } else { bound.value }
@@ -255,7 +262,8 @@ fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e18 { (value as i64).into() } else { value.into() }
 }
 
-/// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie elsewhere and matters.
+/// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie
+/// elsewhere and matters.
 pub fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
     let near = || {
         let value = number.as_f64().filter(|value| value.abs() >= LIMIT)?;

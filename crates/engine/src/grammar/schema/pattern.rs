@@ -1,8 +1,10 @@
 //! Regular expressions of JSON schema (ECMA-262), as llguidance understands them.
 //!
-//! A pattern is read in full and written anew with plain classes and groups only, so that no construct means something
-//! else than it did: `.` leaves out all line ends, `\d` and `\w` are ASCII, a search becomes a match of the whole text.
-//! What has no such form is refused: look-around, back references, word boundaries, anchors inside of an expression.
+//! A pattern is read in full and written anew with plain classes and groups only, so that no
+//! construct means something else than it did: `.` leaves out all line ends, `\d` and `\w` are
+//! ASCII, a search becomes a match of the whole text.
+//! What has no such form is refused: look-around, back references, word boundaries, anchors inside
+//! of an expression.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 
@@ -79,7 +81,8 @@ impl Pattern {
     }
 }
 
-/// Walks the tree of the strings: at each of its nodes a text either ends where none of them does, or leaves the tree.
+/// Walks the tree of the strings: at each of its nodes a text either ends where none of them does,
+/// or leaves the tree.
 fn all_but(strings: &[&[char]]) -> String {
     let mut heads: Vec<char> = strings.iter().filter_map(|text| text.first().copied()).collect();
     heads.sort_unstable();

@@ -1,7 +1,8 @@
 //! Reads keywords: what a schema means, exactly.
 //!
-//! Owns the keywords that stand beside each other in a schema and speak of one type; those that join schemas are in
-//! `join`. What is not known to be harmless is refused.
+//! Owns the keywords that stand beside each other in a schema and speak of one type; those that
+//! join schemas are in `join`.
+//! What is not known to be harmless is refused.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,8 @@ use super::pattern::{Pattern, Search};
 use super::shape::{Array, Object, Property, Schema, Shape};
 use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, types};
 
-/// How deep schemas may nest, references followed, and how many steps reading may take: some milliseconds.
+/// How deep schemas may nest, references followed, and how many steps reading may take: some
+/// milliseconds.
 const DEEPEST: usize = 64;
 const MOST_STEPS: usize = 20_000;
 
@@ -72,7 +74,8 @@ pub struct Reader<'a> {
     negating: usize,
     /// The pointers of the schemas whose negation matters.
     negated: Vec<String>,
-    /// Keywords that the document's draft does not have. They are honoured, which is safe only outside of negations.
+    /// Keywords that the document's draft does not have.
+    /// They are honoured, which is safe only outside of negations.
     foreign: Vec<Refusal>,
 }
 

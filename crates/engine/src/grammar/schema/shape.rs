@@ -1,7 +1,7 @@
 //! What a schema means: a set of JSON values, as a union of shapes of one type each.
 //!
-//! Owns the shapes and what can be said of one alone. How two of them meet needs the document, for references, and
-//! stands in `meet`.
+//! Owns the shapes and what can be said of one alone.
+//! How two of them meet needs the document, for references, and stands in `meet`.
 
 use serde_json::Value;
 
@@ -63,7 +63,8 @@ pub struct Object {
     pub patterns: Vec<(Pattern, Schema)>,
     /// Of all other keys; `None` if the schema says nothing of them.
     pub rest: Option<Schema>,
-    /// Whether the schema declares properties. If so, keys of which it says nothing are not written.
+    /// Whether the schema declares properties.
+    /// If so, keys of which it says nothing are not written.
     pub declares: bool,
     pub min: u64,
     pub max: Option<u64>,
@@ -71,7 +72,8 @@ pub struct Object {
     pub counted_at: String,
 }
 
-/// A key of an object. One that may not be there has the schema that nothing satisfies.
+/// A key of an object.
+/// One that may not be there has the schema that nothing satisfies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Property {
     pub name: String,

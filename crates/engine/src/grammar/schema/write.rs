@@ -1,5 +1,5 @@
-//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally: types, bounds,
-//! patterns, closed objects, `anyOf`, and references without anything beside them.
+//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally:
+//! types, bounds, patterns, closed objects, `anyOf`, and references without anything beside them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,8 @@ use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text};
 
-/// The longest string or array that is written under a limit that permits more, in characters or items.
+/// The longest string or array that is written under a limit that permits more, in characters or
+/// items.
 const LONGEST: u64 = 65_536;
 
 /// How many schemas may be written for one, in which alternatives are spelled out.

@@ -1,8 +1,10 @@
-//! The grammar and the parser agree: what one would misread, the other doesn't permit, or the schema is refused.
+//! The grammar and the parser agree: what one would misread, the other doesn't permit, or the
+//! schema is refused.
 
 use super::*;
 
-/// What the parser would take for something else than the grammar means can't be spelled, or is read as it is meant.
+/// What the parser would take for something else than the grammar means can't be spelled, or is
+/// read as it is meant.
 #[test]
 fn free_text_can_not_become_a_call() {
     let vocabulary = Vocabulary::get(Kind::Control);

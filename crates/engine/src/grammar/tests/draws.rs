@@ -7,8 +7,8 @@ const DRAWS: usize = 20_000;
 /// Sixteen letters may come, and nothing is forced.
 const GRAMMAR: &str = r#"start: /[a-p]/ "!""#;
 
-/// Allowed and forbidden tokens with much probability each, a forbidden one being the most likely: between a tenth and a third
-/// are allowed.
+/// Allowed and forbidden tokens with much probability each, a forbidden one being the most likely:
+/// between a tenth and a third are allowed.
 fn logits() -> Vec<f32> {
     let size = Vocabulary::get(Kind::Text).size() as u32;
     let bonus = |token| if allowed(token) { 1.3 } else { 0.0 };
@@ -61,7 +61,8 @@ fn expected(options: &Sampling, seen: &[u32]) -> Vec<f64> {
     probabilities
 }
 
-/// Pearson's statistic over its critical value: above 1 in one of a thousand runs if the draws have this distribution.
+/// Pearson's statistic over its critical value: above 1 in one of a thousand runs if the draws have
+/// this distribution.
 fn excess(probabilities: &[f64], draws: &[u32]) -> f64 {
     let mut counts = vec![0.0; probabilities.len()];
     draws.iter().for_each(|&token| counts[token as usize] += 1.0);
@@ -234,7 +235,8 @@ fn no_finite_logit_is_no_token() {
     assert_eq!(constraint.draw(&mut sampler, &mut none, &[]).unwrap(), None);
 }
 
-/// What is drawn from the greatest logits, as a device gives them, is what is drawn from all; where they don't decide, nobody notices.
+/// What is drawn from the greatest logits, as a device gives them, is what is drawn from all; where
+/// they don't decide, nobody notices.
 #[test]
 fn few_logits_draw_what_all_draw() {
     let start = parser(GRAMMAR);

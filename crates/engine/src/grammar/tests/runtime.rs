@@ -178,7 +178,8 @@ fn a_kept_grammar_says_what_a_new_one_does() {
     }
 }
 
-/// Times of one turn with `count` tools, in the order of its tokens: what a token costs that the model chose well.
+/// Times of one turn with `count` tools, in the order of its tokens: what a token costs that the
+/// model chose well.
 fn times(tokenizer: &Tokenizer, vocabulary: &Vocabulary, count: usize) -> Vec<Duration> {
     let turn = Turn { tools: probe::tools(count), ..turn(ToolChoice::Auto) };
     let token = |text: &str| tokenizer.id(text);

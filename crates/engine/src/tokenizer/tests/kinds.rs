@@ -1,5 +1,5 @@
-//! Kinds of tokenizers beside BPE and SentencePiece's: what other implementations make of texts, with as much of a vocabulary
-//! as the texts take.
+//! Kinds of tokenizers beside BPE and SentencePiece's: what other implementations make of texts,
+//! with as much of a vocabulary as the texts take.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,8 @@ fn wordpiece_of_minilm() {
         (t.algorithm(), t.bos(), t.add_bos(), t.ends_of_turn()),
         ("wordpiece", Some(2), true, &[3][..])
     );
-    // What is plain text never becomes a special token; a word without pieces is the unknown one, and so is a long one.
+    // What is plain text never becomes a special token; a word without pieces is the unknown one,
+    // and so is a long one.
     assert!(t.encode("[SEP][CLS]", false).unwrap().iter().all(|id| ![2, 3].contains(id)));
     assert_eq!(t.encode("[SEP]", true).unwrap(), [3]);
     assert_eq!(written(&t, &t.encode("ጀ", false).unwrap()), ["[UNK]"]);
@@ -206,7 +207,8 @@ fn plamo_takes_the_best_of_all_ways() {
         assert_eq!(found.0, best, "{text:?} {:?}", found.1);
         assert_eq!(t.decode(&ids, false), text);
     }
-    // A piece with less than the least score is none, and of equal ways the one with the longer first piece counts.
+    // A piece with less than the least score is none, and of equal ways the one with the longer
+    // first piece counts.
     assert!(!written(&t, &t.encode("bad", false).unwrap()).contains(&"bad"));
     assert_eq!(t.env().tokenize("ab a"), t.encode("ab a", false).unwrap());
     let error = load(&file("plamo2", &["</s>".into()], vec![3]).meta("tokenizer.ggml.scores", vec![0f32]))

@@ -16,7 +16,8 @@ use super::vocabulary::Spelling;
 use super::*;
 use crate::gguf::{Strings, Value, Writer};
 
-/// All bytes, a few merges, and special tokens of every kind: `ids` of the bytes are the bytes themselves.
+/// All bytes, a few merges, and special tokens of every kind: `ids` of the bytes are the bytes
+/// themselves.
 fn tiny() -> Writer {
     let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
     let mut kinds = vec![1u32; 256];
@@ -229,7 +230,8 @@ fn text_that_the_vocabulary_lacks_is_an_error() {
     );
 }
 
-/// Nothing may be lost where an expression has to look far ahead, and time grows little faster than the text.
+/// Nothing may be lost where an expression has to look far ahead, and time grows little faster than
+/// the text.
 #[test]
 fn long_runs_are_split_whole() {
     for t in EVERY_RULE.iter() {

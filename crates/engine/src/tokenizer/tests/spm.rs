@@ -13,8 +13,8 @@ const SPACES: u32 = 8;
 const BYTES: u32 = 9;
 const SPACE: u32 = BYTES + 256;
 
-/// Special pieces as Gemma has them, all bytes, and a few trained pieces, those of more than one character in the order
-/// of their scores.
+/// Special pieces as Gemma has them, all bytes, and a few trained pieces, those of more than one
+/// character in the order of their scores.
 pub(super) fn tiny() -> Writer {
     let mut pieces: Vec<(String, f32, u32)> = Vec::new();
     let mut add = |text: &str, score: f32, kind: u32| pieces.push((text.to_owned(), score, kind));
@@ -170,7 +170,8 @@ proptest! {
     fn every_text_comes_back(text in "[^▁]*|[ \\n\\ta-e</>hlosw😀é]{0,60}") {
         let t = load(&gemma()).unwrap();
         prop_assert_eq!(t.round_trip(&text).unwrap(), text.as_str());
-        // Where no user-defined piece stands in the text, it has just one space more, which decoding takes away.
+        // Where no user-defined piece stands in the text, it has just one space more, which
+        // decoding takes away.
         let t = load(&tiny()).unwrap();
         let ids = t.encode(&text, false).unwrap();
         if ids.iter().all(|&id| t.kind(id) != TokenKind::UserDefined) {

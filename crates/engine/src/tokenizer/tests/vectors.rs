@@ -18,8 +18,8 @@ struct Case {
     ids: Vec<u32>,
     detok: Option<String>,
     detok_plain: Option<String>,
-    /// Where libllama's detokenizer takes spaces away before punctuation, the text without that: engines must not, since
-    /// it breaks code.
+    /// Where libllama's detokenizer takes spaces away before punctuation, the text without that:
+    /// engines must not, since it breaks code.
     pieces: Option<String>,
 }
 
@@ -28,7 +28,8 @@ fn fixtures() -> Option<PathBuf> {
     crate::absent::shared("fixtures/tokenizer")
 }
 
-/// A vocabulary, perhaps with another splitting rule. `None` for the one that the fixtures leave out.
+/// A vocabulary, perhaps with another splitting rule.
+/// `None` for the one that the fixtures leave out.
 fn vocabulary(dir: &Path, vocab: &str, pre: Option<&str>, space_prefix: Option<bool>) -> Option<Tokenizer> {
     let (file, pre) = match vocab {
         // Differs from qwen2 in its label only, and is packed.
@@ -95,7 +96,8 @@ impl Case {
         if ids != self.ids {
             problems += &format!("ids {ids:?} ");
         }
-        // SentencePiece's pieces differ by the space before the text, which `detok` rightly takes away.
+        // SentencePiece's pieces differ by the space before the text, which `detok` rightly takes
+        // away.
         let pieces = self.pieces.as_deref().filter(|_| t.pre_tokenizer().is_some());
         let shown = pieces.or(self.detok.as_deref());
         let plain = match pieces {
@@ -172,7 +174,8 @@ struct BertCase {
     ids: Vec<u32>,
 }
 
-/// A published vocabulary: all-MiniLM-L6-v2's, whose ids are known with and without the tokens around a text.
+/// A published vocabulary: all-MiniLM-L6-v2's, whose ids are known with and without the tokens
+/// around a text.
 #[test]
 fn vectors_of_a_real_wordpiece_vocabulary() {
     let Some(dir) = fixtures() else { return };

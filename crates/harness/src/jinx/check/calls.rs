@@ -95,7 +95,8 @@ pub fn llm(step: &Step, llm: &Llm, known: &Known, report: &mut Report) {
     }
 }
 
-/// Why a value is no JSON schema, as far as a look at the types tells; the model's grammar looks closer.
+/// Why a value is no JSON schema, as far as a look at the types tells; the model's grammar looks
+/// closer.
 fn wrong_schema(schema: &Value) -> Option<String> {
     let Value::Object(map) = schema else {
         return Some(

@@ -1,4 +1,5 @@
-//! Jinxes that call themselves, through others or not. Work that a model gives to an NPC is no call.
+//! Jinxes that call themselves, through others or not.
+//! Work that a model gives to an NPC is no call.
 
 use std::cell::OnceCell;
 use std::path::Path;

@@ -4,8 +4,9 @@ use super::Known;
 use super::names::blocks;
 use crate::jinx::{Action, Effect, Jinx, Step, Tools};
 
-/// The effect of a step of `jinx`. A program's and a model's with tools are the jinx's own, whoever sets a key of the store writes; a
-/// call's is what the called jinx says.
+/// The effect of a step of `jinx`.
+/// A program's and a model's with tools are the jinx's own, whoever sets a key of the store writes;
+/// a call's is what the called jinx says.
 pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
         Action::Bash { .. } | Action::Python { .. } => jinx.effect,
@@ -19,8 +20,9 @@ pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     }
 }
 
-/// Whether a step, or a jinx that it calls, does something of a kind. What can't be looked into might: jinxes that nobody knows, and
-/// those that a person may be asked about.
+/// Whether a step, or a jinx that it calls, does something of a kind.
+/// What can't be looked into might: jinxes that nobody knows, and those that a person may be asked
+/// about.
 pub fn reaches(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool) -> bool {
     fn look(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool, seen: &mut Vec<String>) -> bool {
         if kind(&step.action) {

@@ -1,4 +1,5 @@
-//! Follows the steps of a jinx in the order in which they run: what is defined where, and what never runs.
+//! Follows the steps of a jinx in the order in which they run: what is defined where, and what
+//! never runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
-//! What can be told about jinxes without running them: names that nothing defines, steps that never run, calls that can't work,
-//! cycles.
+//! What can be told about jinxes without running them: names that nothing defines, steps that never
+//! run, calls that can't work, cycles.
 //!
-//! This module looks at whole sets of jinxes. It must not know how files are read or how steps are run.
+//! This module looks at whole sets of jinxes.
+//! It must not know how files are read or how steps are run.
 
 mod calls;
 mod cycles;
@@ -44,9 +45,11 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Checks a set of jinxes, which may call each other and nothing else. `store` gives the keys of the team's store that a jinx
-/// should know, if the team declares any and the jinx is its own: one from elsewhere may bring keys of its own.
-/// `text_of` gives the text of a file, in which the exact places are looked up; without it they are those of the steps.
+/// Checks a set of jinxes, which may call each other and nothing else.
+/// `store` gives the keys of the team's store that a jinx should know, if the team declares any and
+/// the jinx is its own: one from elsewhere may bring keys of its own.
+/// `text_of` gives the text of a file, in which the exact places are looked up; without it they are
+/// those of the steps.
 pub fn check<'a>(
     jinxes: &[Jinx],
     store: &dyn Fn(&Jinx) -> &'a [&'a str],

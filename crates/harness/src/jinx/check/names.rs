@@ -192,7 +192,8 @@ pub fn root(path: &str) -> &str {
     path.split('.').next().unwrap_or(path)
 }
 
-/// Whether an expression is always true or always false. `None` = it depends.
+/// Whether an expression is always true or always false.
+/// `None` = it depends.
 pub fn constant(expression: &str) -> Option<bool> {
     let expression = template::bounded_expression(expression).ok()?;
     let compiled = ENVIRONMENT.compile_expression(&expression).ok()?;
@@ -202,7 +203,8 @@ pub fn constant(expression: &str) -> Option<bool> {
     compiled.eval(()).ok().map(|value| value.is_true())
 }
 
-/// The texts of a step itself, without those of the steps in it and without the `until` of a loop, which sees other names.
+/// The texts of a step itself, without those of the steps in it and without the `until` of a loop,
+/// which sees other names.
 pub fn texts(step: &Step) -> Vec<Text<'_>> {
     let mut texts = Vec::new();
     match &step.action {

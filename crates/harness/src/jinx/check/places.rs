@@ -3,8 +3,8 @@
 use super::names::words;
 use crate::jinx::Place;
 
-/// The place of `name` in a line of a step's text, or of the line, or else of the step. `text` is as it was read: without the
-/// indentation that it has in the file.
+/// The place of `name` in a line of a step's text, or of the line, or else of the step.
+/// `text` is as it was read: without the indentation that it has in the file.
 pub fn of_name(file: &str, step: Place, text: &str, name: &str) -> Place {
     let Some(start) = offset(file, step) else { return step };
     let line = text.lines().find(|line| words(line, name).next().is_some()).map(str::trim);

@@ -1,8 +1,10 @@
-//! The same jinxes with less to do: branches that are never taken go, adjacent `set`s become one, a call that was just made is not made
-//! again, steps that only read and don't need each other run side by side.
+//! The same jinxes with less to do: branches that are never taken go, adjacent `set`s become one, a
+//! call that was just made is not made again, steps that only read and don't need each other run
+//! side by side.
 //!
-//! What a jinx gives, emits and changes stays the same; that it takes less calls and less time shows in the trace. This module must
-//! not know how steps are run.
+//! What a jinx gives, emits and changes stays the same; that it takes less calls and less time
+//! shows in the trace.
+//! This module must not know how steps are run.
 
 mod reuse;
 mod simplify;
@@ -35,7 +37,8 @@ impl fmt::Display for Improvement {
     }
 }
 
-/// Improves jinxes that call each other and nothing else. Returns what was done, in the order of the jinxes.
+/// Improves jinxes that call each other and nothing else.
+/// Returns what was done, in the order of the jinxes.
 pub fn improve(jinxes: &mut [Jinx]) -> Vec<Improvement> {
     let before = jinxes.to_vec();
     let known = Known::new(&before);
@@ -55,8 +58,8 @@ struct Improve<'a> {
 }
 
 impl Improve<'_> {
-    /// Improves steps that run one after the other, first those in them. In what runs `beside` other work nothing is to be won by
-    /// running it side by side.
+    /// Improves steps that run one after the other, first those in them.
+    /// In what runs `beside` other work nothing is to be won by running it side by side.
     fn block(&mut self, steps: &mut Steps, beside: bool) {
         for step in steps.iter_mut() {
             self.inside(step, beside);
@@ -83,7 +86,8 @@ impl Improve<'_> {
             }
             Action::Try { steps, catch, finally } => {
                 self.block(steps, beside);
-                // Whether a failure is caught depends on whether there are steps, though none of them may do anything.
+                // Whether a failure is caught depends on whether there are steps, though none of
+                // them may do anything.
                 let same = |before: &Steps, after: &Steps| before.is_empty() == after.is_empty();
                 self.block_if(catch, beside, same);
                 self.block_if(finally, beside, same);

@@ -24,7 +24,8 @@ impl Improve<'_> {
         }
     }
 
-    /// Whether a step is a call whose result may stand for that of a second one: it changes nothing, asks nobody and emits nothing.
+    /// Whether a step is a call whose result may stand for that of a second one: it changes
+    /// nothing, asks nobody and emits nothing.
     fn repeatable(&self, step: &Step) -> bool {
         let Action::Call { jinx, .. } = &step.action else { return false };
         let ends_run = self.known.get(jinx).is_none_or(|jinx| jinx.last);
@@ -34,8 +35,8 @@ impl Improve<'_> {
             && !reaches(step, self.known, &matters)
     }
 
-    /// Whether nothing between two equal calls can make a difference. What reads may see another world after anything that takes
-    /// time; what only computes may not.
+    /// Whether nothing between two equal calls can make a difference.
+    /// What reads may see another world after anything that takes time; what only computes may not.
     fn unchanged(&self, first: &Step, between: &[Step]) -> bool {
         let good = first.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !good || first.name.is_empty() {

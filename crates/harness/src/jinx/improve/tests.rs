@@ -94,7 +94,8 @@ fn calls_that_were_made_are_not_made_again() {
         &["j.jinx:3:71: the same call as `a`, so its result is used again"],
     );
     let same = |text: &str| check(text, text, &[]);
-    // Meanwhile the world, a name or the store may have changed; models are asked as often as the file says.
+    // Meanwhile the world, a name or the store may have changed; models are asked as often as the
+    // file says.
     same("[{name: a, engine: look, x: 1}, {engine: ask, x: 2}, {name: c, engine: look, x: 1}]");
     same("[{name: a, engine: look, x: '{{ q }}'}, {set: {q: 1}}, {name: c, engine: look, x: '{{ q }}'}]");
     same("[{name: a, engine: count, x: 1}, {engine: change, x: 1}, {name: c, engine: count, x: 1}]");

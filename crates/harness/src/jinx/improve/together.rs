@@ -45,7 +45,8 @@ impl Improve<'_> {
         });
     }
 
-    /// Whether a step is worth it and changes nothing. Models answer in the order of the file, and so are people asked.
+    /// Whether a step is worth it and changes nothing.
+    /// Models answer in the order of the file, and so are people asked.
     fn may_wait(&self, step: &Step) -> bool {
         let works = matches!(&step.action, Action::Bash { .. } | Action::Python { .. } | Action::Call { .. });
         works
@@ -64,7 +65,8 @@ fn needs(step: &Step, before: &Step) -> bool {
             let around = LOOKS_AROUND.iter().any(|word| words(code, word).next().is_some());
             looks(code, around || code.contains("${!") || code.contains("./"))
         }
-        // `output` is also what a program gives; whether it is read before can't be told by its words.
+        // `output` is also what a program gives; whether it is read before can't be told by its
+        // words.
         Action::Python { code } => {
             let around = ["context", "globals", "locals", "vars", "eval", "exec"];
             looks(code, around.iter().any(|word| words(code, word).next().is_some()))

@@ -77,7 +77,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A number of seconds, or a number with a unit: `500ms`, `60s`, `30m`, `2h`, `1d`. Above 0.
+    /// A number of seconds, or a number with a unit: `500ms`, `60s`, `30m`, `2h`, `1d`.
+    /// Above 0.
     pub(super) fn duration(&mut self, node: &Node, key: &str) -> Option<Duration> {
         let seconds = match &node.kind {
             Kind::Scalar(Value::Number(number)) => number.as_f64(),
@@ -103,7 +104,9 @@ impl Reader<'_> {
         duration
     }
 
-    /// An expression. Braces around the whole of it say nothing; a list or mapping that is written out is one, too.
+    /// An expression.
+    /// Braces around the whole of it say nothing; a list or mapping that is written out is one,
+    /// too.
     pub(super) fn expression(&mut self, node: &Node, key: &str) -> Option<String> {
         match &node.kind {
             Kind::Scalar(Value::Null) => {

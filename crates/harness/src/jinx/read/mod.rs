@@ -1,7 +1,9 @@
-//! From the text of a `.jinx` file to a [`Jinx`]: every key and form, and what can be wrong with each, by line and column.
+//! From the text of a `.jinx` file to a [`Jinx`]: every key and form, and what can be wrong with
+//! each, by line and column.
 //!
-//! One bad key or step doesn't hide the others. This module looks at one file alone; what can only be told from other jinxes or
-//! from what expressions mean is the business of `check`.
+//! One bad key or step doesn't hide the others.
+//! This module looks at one file alone; what can only be told from other jinxes or from what
+//! expressions mean is the business of `check`.
 
 mod inputs;
 mod keys;
@@ -47,8 +49,9 @@ const WITHOUT_EFFECT: [&str; 3] = ["file_context", "npc", "aliases"];
 /// Most instructions that the templates around a file may take.
 const FUEL: u64 = 1_000_000;
 
-/// Reads a jinx. What is odd or wrong in its file is added to `diagnostics`, in the order of the file; `None` = something is wrong
-/// enough that the jinx can't be used.
+/// Reads a jinx.
+/// What is odd or wrong in its file is added to `diagnostics`, in the order of the file; `None` =
+/// something is wrong enough that the jinx can't be used.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
     let jinx = match parse(source, &mut found) {
@@ -64,7 +67,9 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> 
     jinx.filter(|_| usable)
 }
 
-/// The file as a tree. A text that is YAML only after its templates were rendered, as loops that write steps are, is rendered first.
+/// The file as a tree.
+/// A text that is YAML only after its templates were rendered, as loops that write steps are, is
+/// rendered first.
 fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
     let raw = Node::parse(source, diagnostics);
     match raw {
@@ -80,8 +85,8 @@ fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Dia
     }
 }
 
-/// A file's text with its control flow carried out. Names that it doesn't define itself stay for the run: `{{ query }}` renders as
-/// `{{ query }}`.
+/// A file's text with its control flow carried out.
+/// Names that it doesn't define itself stay for the run: `{{ query }}` renders as `{{ query }}`.
 fn rendered(text: &str) -> Option<String> {
     let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);

@@ -11,7 +11,8 @@ use crate::yaml::{self, Entry, Kind, Node};
 /// Keys that every step may have.
 const COMMON: [&str; 4] = ["name", "retry", "cache", "timeout"];
 
-/// The key that tells what a step is, and the further keys of such a step. Those of `engine` depend on the engine.
+/// The key that tells what a step is, and the further keys of such a step.
+/// Those of `engine` depend on the engine.
 const FORMS: [(&str, &[&str]); 7] = [
     ("engine", &[]),
     ("when", &["then", "else"]),
@@ -90,7 +91,8 @@ impl Reader<'_> {
         name
     }
 
-    /// Which action a step is. Reports keys that don't belong to it.
+    /// Which action a step is.
+    /// Reports keys that don't belong to it.
     fn form(&mut self, node: &Node, entries: &[Entry]) -> Option<&'static str> {
         let mut forms = FORMS.iter().filter(|(form, _)| node.get(form).is_some());
         let Some((form, keys)) = forms.next() else {

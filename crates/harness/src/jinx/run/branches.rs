@@ -1,5 +1,7 @@
-//! What runs side by side. Each branch has a copy of the scope and a trace of its own; both are merged in the order of the file, up
-//! to the first branch that ends the series. So nothing depends on the number of threads.
+//! What runs side by side.
+//! Each branch has a copy of the scope and a trace of its own; both are merged in the order of the
+//! file, up to the first branch that ends the series.
+//! So nothing depends on the number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +44,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Steps that don't depend on each other. If one fails, those before it have done their work.
+    /// Steps that don't depend on each other.
+    /// If one fails, those before it have done their work.
     pub(super) fn together(&mut self, steps: &Steps, caller: &Caller) -> Result<(), Stop> {
         let work =
             |index: usize, run: &mut Run, caller: &Caller| run.step(&steps[index], caller).map(|()| false);
@@ -54,8 +57,9 @@ impl<'a> Run<'a> {
         ended
     }
 
-    /// Runs `count` branches on so many threads and merges their traces, up to the first that stops or ends the series. Returns these, and why the last
-    /// of them stopped.
+    /// Runs `count` branches on so many threads and merges their traces, up to the first that stops
+    /// or ends the series.
+    /// Returns these, and why the last of them stopped.
     fn branches(
         &mut self,
         count: usize,

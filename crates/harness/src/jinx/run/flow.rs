@@ -88,7 +88,8 @@ impl<'a> Run<'a> {
         (!std::ptr::eq(caller.trace, &caller.session.trace)).then_some(caller.trace)
     }
 
-    /// A name for what a step does that no other has in this run: `work`, `work[3]` in a loop, `work#2` if it is done again.
+    /// A name for what a step does that no other has in this run: `work`, `work[3]` in a loop,
+    /// `work#2` if it is done again.
     pub(super) fn place(&mut self, name: &str) -> String {
         let place = format!("{name}{}", self.iteration);
         let count = self.places.entry(place.clone()).or_default();
@@ -243,7 +244,8 @@ impl<'a> Run<'a> {
         self.result = Some(result);
     }
 
-    /// What is done after steps were tried. A failure is caught, unless there is nothing but `finally`.
+    /// What is done after steps were tried.
+    /// A failure is caught, unless there is nothing but `finally`.
     fn attempted(
         &mut self,
         mut ended: Result<(), Stop>,

@@ -1,4 +1,5 @@
-//! Programs of an NPC in a guarded work directory: who is asked about what they take away, and what is said if nobody says yes.
+//! Programs of an NPC in a guarded work directory: who is asked about what they take away, and what
+//! is said if nobody says yes.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +13,12 @@ use crate::sandbox::{Guarded, Output, Risk, Script, losses};
 use crate::session::{Caller, Notice};
 use crate::trace::Record;
 
-/// What a program did, and why nothing of it is left, if so. `None`: it did not even run.
+/// What a program did, and why nothing of it is left, if so.
+/// `None`: it did not even run.
 type Ran = (Option<Output>, Option<String>);
 
-/// Runs a program of a step of `jinx`. What a person starts is not guarded: they know what they do.
+/// Runs a program of a step of `jinx`.
+/// What a person starts is not guarded: they know what they do.
 pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
     let sandbox = caller.session.sandbox;
     let Some(npc) = caller.npc else {

@@ -1,4 +1,5 @@
-//! Results that are kept for a while, so that the same question is not asked twice. Never for what writes.
+//! Results that are kept for a while, so that the same question is not asked twice.
+//! Never for what writes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use crate::trace::Trace;
 /// What a result depends on, as a hash.
 pub(super) type Key = [u8; 32];
 
-/// The kept results of a session. What runs beside other work sees what was kept before it began, and its own: so the course of a
+/// The kept results of a session.
+/// What runs beside other work sees what was kept before it began, and its own: so the course of a
 /// run never depends on threads.
 #[derive(Debug, Default)]
 pub struct Memo {

@@ -1,8 +1,10 @@
-//! Runs the steps of a jinx. The parts: `flow` is control flow, `work` what a single step does, `program` how programs are given
-//! their values, `guarded` who is asked about what they take away, `branches` what runs side by side, `memo` what is kept for a while.
+//! Runs the steps of a jinx.
+//! The parts: `flow` is control flow, `work` what a single step does, `program` how programs are
+//! given their values, `guarded` who is asked about what they take away, `branches` what runs side
+//! by side, `memo` what is kept for a while.
 //!
-//! This module must not know files: it runs what [`step`](super::step) describes. It calls other jinxes through the one place where
-//! tools execute.
+//! This module must not know files: it runs what [`step`](super::step) describes.
+//! It calls other jinxes through the one place where tools execute.
 
 mod branches;
 mod flow;
@@ -26,7 +28,8 @@ pub use responses::Responses;
 /// Most calls and conversations inside of each other.
 const DEEPEST: usize = 32;
 
-/// Runs a jinx with complete arguments. The result is what it returns, otherwise the last step's, or that of the step that fails.
+/// Runs a jinx with complete arguments.
+/// The result is what it returns, otherwise the last step's, or that of the step that fails.
 ///
 /// # Errors
 /// The sandbox or the model failed.

@@ -1,4 +1,5 @@
-//! Steps that are programs. Values reach them as environment variables or JSON on stdin, never as program text.
+//! Steps that are programs.
+//! Values reach them as environment variables or JSON on stdin, never as program text.
 
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use crate::session::Caller;
 
 /// Most bytes of a program's stdout and of its stderr that are kept.
 const KEPT_BYTES: usize = 1 << 20;
-/// Most bytes of a value that a bash program gets though it does not mention it: its own programs may.
+/// Most bytes of a value that a bash program gets though it does not mention it: its own programs
+/// may.
 const UNASKED_BYTES: usize = 4096;
-/// Most bytes of all the values of a bash program; Linux takes about twice as much for arguments and environment together.
+/// Most bytes of all the values of a bash program; Linux takes about twice as much for arguments
+/// and environment together.
 const ENVIRONMENT_BYTES: usize = 1 << 20;
 const PYTHON: &str = include_str!("python.py");
 
@@ -86,7 +89,8 @@ impl Program {
         Ok(Program { text: PYTHON.to_owned(), python: true, env, stdin: Some(stdin), network })
     }
 
-    /// Runs it. A program that fails is no error.
+    /// Runs it.
+    /// A program that fails is no error.
     pub(super) fn run(&self, timeout: Duration, run: &Run, caller: &Caller) -> Result<ToolResult, Error> {
         let program = if self.python { ["python3", "-c", &self.text] } else { ["bash", "-c", &self.text] };
         let script = Script {

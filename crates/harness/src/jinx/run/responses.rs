@@ -7,7 +7,8 @@ use serde_json::Value;
 pub struct Responses(Vec<Value>);
 
 impl Responses {
-    /// Takes a response in: one with the `id` of an earlier one takes its place, or removes it if its content is null.
+    /// Takes a response in: one with the `id` of an earlier one takes its place, or removes it if
+    /// its content is null.
     pub fn apply(&mut self, response: &Value) {
         let same = |other: &Value| !response["id"].is_null() && other["id"] == response["id"];
         let found = self.0.iter().position(same);

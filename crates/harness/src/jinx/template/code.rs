@@ -1,7 +1,9 @@
-//! Programs with placeholders. A placeholder never pastes text: it becomes a reference to a value that the program gets apart from
-//! its text.
+//! Programs with placeholders.
+//! A placeholder never pastes text: it becomes a reference to a value that the program gets apart
+//! from its text.
 //!
-//! Only what is meant as a placeholder is one: `{{ … }}` around an expression, and `{% … %}` with a word of the template language.
+//! Only what is meant as a placeholder is one: `{{ … }}` around an expression, and `{% … %}` with a
+//! word of the template language.
 //! `${#name}` of bash, `{{print $1}}` of awk or `'{%s}'` of Python stay what they are.
 
 use std::ops::Range;
@@ -71,7 +73,8 @@ const TAGS: [&str; 21] = [
     "endautoescape",
 ];
 
-/// What stands around expressions and tags when the template language reads a program: nothing that a program contains.
+/// What stands around expressions and tags when the template language reads a program: nothing that
+/// a program contains.
 const MARK: char = '\u{1}';
 const MARKS: Marks =
     Marks { variable: ("\u{1}{", "}\u{1}"), block: ("\u{1}%", "%\u{1}"), comment: ("\u{1}#", "#\u{1}") };
@@ -109,8 +112,9 @@ fn referring(reference: impl Fn(usize) -> String + Send + Sync + 'static) -> Env
     environment
 }
 
-/// A program with its placeholders replaced by references. A program that is one placeholder of a name is the text that the name
-/// stands for: that is what a tool is that runs programs.
+/// A program with its placeholders replaced by references.
+/// A program that is one placeholder of a name is the text that the name stands for: that is what a
+/// tool is that runs programs.
 ///
 /// # Errors
 /// A placeholder stands in quotes, names something that is not defined, or can't be computed.

@@ -1,7 +1,9 @@
-//! The one expression language: conditions, values and texts of steps, over the names of a [`Scope`].
+//! The one expression language: conditions, values and texts of steps, over the names of a
+//! [`Scope`].
 //!
-//! An *expression* is minijinja's; a *template* is JSON whose texts may contain `{{ expression }}`. Values are never rendered a
-//! second time. This module must not know steps, models or programs; `code` is how values reach programs.
+//! An *expression* is minijinja's; a *template* is JSON whose texts may contain `{{ expression }}`.
+//! Values are never rendered a second time.
+//! This module must not know steps, models or programs; `code` is how values reach programs.
 
 mod code;
 mod quotes;
@@ -25,7 +27,8 @@ pub use scope::Scope;
 pub(crate) use scope::put;
 use scope::{dynamic, json};
 
-/// Most instructions of one expression or text: far more than any needs, and a second of work at most.
+/// Most instructions of one expression or text: far more than any needs, and a second of work at
+/// most.
 const FUEL: u64 = 2_000_000;
 
 /// Bytes of a text that are shown in a message about it.
@@ -33,10 +36,11 @@ const SHOWN: usize = 80;
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 
-/// The environment of all expressions and texts: strict about undefined names, with Python's methods.
+/// The environment of all expressions and texts: strict about undefined names, with Python's
+/// methods.
 ///
-/// Beside minijinja's own it has the filters `tojson(indent)`, `fromjson` and, for a skill, `section(name)`, and the test
-/// `match(regex)`.
+/// Beside minijinja's own it has the filters `tojson(indent)`, `fromjson` and, for a skill,
+/// `section(name)`, and the test `match(regex)`.
 pub fn environment() -> Environment<'static> {
     let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -47,7 +51,8 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("tojson", tojson);
     environment.add_filter("fromjson", fromjson);
     environment.add_test("match", matches);
-    // A function would be hidden by a variable of its name, which inputs of skills have; a filter is not.
+    // A function would be hidden by a variable of its name, which inputs of skills have; a filter
+    // is not.
     environment.add_filter("section", section::section);
     environment
 }
@@ -82,7 +87,8 @@ pub fn holds(expression: &str, scope: &Scope) -> Result<bool, String> {
     compute(expression, scope).map(|value| value.is_true())
 }
 
-/// A template with its texts filled in: a text that is one `{{ expression }}` becomes its value, any other becomes text.
+/// A template with its texts filled in: a text that is one `{{ expression }}` becomes its value,
+/// any other becomes text.
 ///
 /// # Errors
 /// As [`evaluate`].

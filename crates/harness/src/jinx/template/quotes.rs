@@ -1,4 +1,5 @@
-//! Where a placeholder stands in quotes: there a reference would be part of a text, so it is refused, with the rewrite.
+//! Where a placeholder stands in quotes: there a reference would be part of a text, so it is
+//! refused, with the rewrite.
 //!
 //! Programs are read only as far as quotes, comments and here-documents go.
 
@@ -28,13 +29,16 @@ impl fmt::Display for Quoted {
 /// What a position of a program is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// Code. In bash: what ends it, if it is nested in something.
+    /// Code.
+    /// In bash: what ends it, if it is nested in something.
     Code(Option<char>),
-    /// A text, by the quotes that end it, and where it begins. In single quotes of bash nothing is special.
+    /// A text, by the quotes that end it, and where it begins.
+    /// In single quotes of bash nothing is special.
     Quotes(&'static str, usize),
     /// Arithmetic of bash, with so many open brackets: values would be computed there.
     Arithmetic(usize),
-    /// `$[…]` and `${…}` of bash, by what ends it: values in it may be computed. Whether single quotes count.
+    /// `$[…]` and `${…}` of bash, by what ends it: values in it may be computed.
+    /// Whether single quotes count.
     Expansion(char, bool),
     /// To the end of the line.
     Comment,
@@ -170,7 +174,8 @@ impl Reader<'_> {
         self.begun.retain(|(parts, _)| *parts <= open);
     }
 
-    /// The text of the command of bash that goes on at a place, up to there, where so many parts were open.
+    /// The text of the command of bash that goes on at a place, up to there, where so many parts
+    /// were open.
     fn command(&self, parts: usize, end: usize) -> &str {
         let begun = self.begun.iter().rev().find(|(open, _)| *open == parts).map_or(0, |(_, at)| *at);
         &self.text[begun.min(end)..end]
@@ -346,14 +351,16 @@ fn argument(placeholder: &str) -> String {
     )
 }
 
-/// Whether a value would become a part of the text of a program that a command runs: it is glued to a quoted piece, or evaluated.
+/// Whether a value would become a part of the text of a program that a command runs: it is glued to
+/// a quoted piece, or evaluated.
 fn interpreted(command: &str, after: &str) -> bool {
     let (name, _, _) = words(command);
     let quote = |c: char| c == '\'' || c == '"';
     INTERPRETERS.contains(&name) && (name == "eval" || command.ends_with(quote) || after.starts_with(quote))
 }
 
-/// A command up to a place: its name without folders, its words so far, and the beginning of the word at the place.
+/// A command up to a place: its name without folders, its words so far, and the beginning of the
+/// word at the place.
 fn words(command: &str) -> (&str, Vec<&str>, &str) {
     let glued = !command.ends_with(char::is_whitespace);
     let mut words: Vec<&str> = command.split_whitespace().collect();
@@ -367,7 +374,8 @@ fn words(command: &str) -> (&str, Vec<&str>, &str) {
     (name.rsplit('/').next().unwrap_or(name), words.collect(), word)
 }
 
-/// Whether bash would compute a value that stands between two pieces of code: it runs commands in subscripts then.
+/// Whether bash would compute a value that stands between two pieces of code: it runs commands in
+/// subscripts then.
 fn computed(before: &str, command: &str, after: &str) -> bool {
     let test = before.rfind("[[ ").filter(|open| !before[*open..].contains(" ]]"));
     if let Some(open) = test {

@@ -1,6 +1,8 @@
-//! The names that the steps of a jinx see. Blocks nest: an inner frame hides the names of the outer ones.
+//! The names that the steps of a jinx see.
+//! Blocks nest: an inner frame hides the names of the outer ones.
 //!
-//! Copies are cheap and independent of each other. This module must not know where values come from.
+//! Copies are cheap and independent of each other.
+//! This module must not know where values come from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +37,8 @@ impl Scope {
         scope
     }
 
-    /// Makes a name known everywhere: it is neither set nor shadowed by accident, only by a name of the steps.
+    /// Makes a name known everywhere: it is neither set nor shadowed by accident, only by a name of
+    /// the steps.
     pub fn know(&mut self, name: &str, value: &Value) {
         Arc::make_mut(&mut self.frames[0]).insert(name.to_owned(), dynamic(value));
     }
@@ -52,8 +55,9 @@ impl Scope {
         Arc::make_mut(&mut self.frames[innermost]).remove(name);
     }
 
-    /// Sets `total`, or a part of a value such as `order.note` or `rows.0.name`: where the name exists, otherwise in the innermost
-    /// block. Mappings on the way are made.
+    /// Sets `total`, or a part of a value such as `order.note` or `rows.0.name`: where the name
+    /// exists, otherwise in the innermost block.
+    /// Mappings on the way are made.
     ///
     /// # Errors
     /// A part of something that has no parts.

@@ -37,7 +37,8 @@ impl Address {
         rest.split('/').next().unwrap_or(rest)
     }
 
-    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this machine.
+    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this
+    /// machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
     }
@@ -58,7 +59,8 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 impl FromStr for Address {
     type Err = EndpointError;
 
-    /// Reads `URL` or `URL#MODEL`. A bare host gets the usual path `/v1`; a whole `…/chat/completions` is taken as well.
+    /// Reads `URL` or `URL#MODEL`.
+    /// A bare host gets the usual path `/v1`; a whole `…/chat/completions` is taken as well.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let (url, model) = text.split_once('#').map_or((text, None), |(url, model)| (url, Some(model)));
         let refuse =
@@ -96,7 +98,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// A key that an endpoint lets one in with. It is never shown.
+/// A key that an endpoint lets one in with.
+/// It is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 

@@ -1,7 +1,9 @@
-//! An endpoint's answer as events: pieces of text, reasoning and calls as they come, and what they amount to at the end.
+//! An endpoint's answer as events: pieces of text, reasoning and calls as they come, and what they
+//! amount to at the end.
 //!
-//! Knows nothing of connections. A call that can't be read, or of a tool that was not offered, is a call all the same, so that whoever
-//! runs tools can refuse it on the record; only one that a limit cut off is none.
+//! Knows nothing of connections.
+//! A call that can't be read, or of a tool that was not offered, is a call all the same, so that
+//! whoever runs tools can refuse it on the record; only one that a limit cut off is none.
 
 use std::collections::HashSet;
 use std::mem;
@@ -156,11 +158,13 @@ impl Answer {
             Some(Value::String(text)) => text,
             Some(value) => value.to_string(),
         };
-        // Which call it goes on with. Some servers number none, or all alike, but give each an id, or a name once.
+        // Which call it goes on with.
+        // Some servers number none, or all alike, but give each an id, or a name once.
         let named = !name.is_empty() && !piece.is_empty();
         let goes_on = |call: &Call| match delta.index {
             Some(_) => call.index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id),
-            // Without a number, who is named again is another one, at the latest once the one before is complete.
+            // Without a number, who is named again is another one, at the latest once the one
+            // before is complete.
             None if !id.is_empty() => call.id == id && !(named && is_json(&call.arguments)),
             None => name.is_empty(),
         };
@@ -274,7 +278,8 @@ impl Answer {
         out.push(Event::ToolCall(ToolCall { id, name, arguments }));
     }
 
-    /// The id that the endpoint gave a call, if no other call of the conversation has it, else a fresh one.
+    /// The id that the endpoint gave a call, if no other call of the conversation has it, else a
+    /// fresh one.
     fn id(&mut self, given: String) -> String {
         if !given.is_empty() && self.ids.insert(given.clone()) {
             return given;

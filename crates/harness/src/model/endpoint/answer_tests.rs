@@ -13,7 +13,8 @@ fn request(tools: &[&str]) -> Request {
     Request { tools: tools.iter().map(tool).collect(), parallel_tool_calls: true, ..Request::default() }
 }
 
-/// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`, `!id name{arguments}`, `?name piece`, `=finish`.
+/// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`, `!id
+/// name{arguments}`, `?name piece`, `=finish`.
 fn told(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -> Result<String, Flaw> {
     let mut answer = Answer::new(request, format, Instant::now());
     let mut events = Vec::new();

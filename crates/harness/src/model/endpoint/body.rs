@@ -14,7 +14,8 @@ use crate::calls::rebase;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect<'a> {
     pub(super) model: &'a str,
-    /// Tools are described in the system text, calls and results told in texts, as this format writes them.
+    /// Tools are described in the system text, calls and results told in texts, as this format
+    /// writes them.
     pub(super) format: Option<&'static Format>,
     /// Whether to reason, for requests that don't say.
     pub(super) thinking: Option<bool>,
@@ -61,7 +62,8 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         // Templates know it by either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
-    // Servers that want the newer name are OpenAI's own, which refuse what they don't know and share nothing between accounts.
+    // Servers that want the newer name are OpenAI's own, which refuse what they don't know and
+    // share nothing between accounts.
     if !request.salt.is_empty() && !dialect.completion_tokens {
         body["cache_salt"] = json!(request.salt);
     }

@@ -1,4 +1,5 @@
-//! What an endpoint says, as JSON: pieces of answers, and errors. Generous: servers differ in what they leave out.
+//! What an endpoint says, as JSON: pieces of answers, and errors.
+//! Generous: servers differ in what they leave out.
 
 use serde::Deserialize;
 use serde_json::Value;

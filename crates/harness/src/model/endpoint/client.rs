@@ -34,7 +34,8 @@ pub(super) struct Asked<'a> {
 pub(super) struct Client {
     pub(super) address: Address,
     pub(super) options: Options,
-    /// Whether it has ever answered. One that never did is not waited for: most likely it isn't running.
+    /// Whether it has ever answered.
+    /// One that never did is not waited for: most likely it isn't running.
     reached: AtomicBool,
 }
 
@@ -201,7 +202,8 @@ impl Client {
     }
 }
 
-/// What a refusal says, and its code. Where it points elsewhere, that is what it says.
+/// What a refusal says, and its code.
+/// Where it points elsewhere, that is what it says.
 fn complaint(response: &mut Response<Body>) -> (String, String) {
     let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
     let text = response.body_mut().with_config().limit(MOST_WORDS).lossy_utf8(true).read_to_string();

@@ -2,7 +2,8 @@
 
 use alara_engine::chat::TemplateError;
 
-/// Why an endpoint can't be used, or did not answer. Never contains a key.
+/// Why an endpoint can't be used, or did not answer.
+/// Never contains a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -133,7 +134,8 @@ pub enum EndpointError {
         /// What is wrong.
         reason: String,
     },
-    /// An answer in JSON beside tools that the prompt describes, which nothing would hold to its schema.
+    /// An answer in JSON beside tools that the prompt describes, which nothing would hold to its
+    /// schema.
     #[error("where the prompt describes the tools, an answer by a schema can't be had beside them")]
     SchemaBesideTools,
     /// The tools can't be described.

@@ -1,7 +1,8 @@
 //! Any OpenAI-compatible endpoint as a model: Ollama, llama-server, vLLM, or a service elsewhere.
 //!
-//! Speaks `POST /chat/completions` with server-sent events (<https://platform.openai.com/docs/api-reference/chat>). Reads no
-//! environment: keys and addresses are told.
+//! Speaks `POST /chat/completions` with server-sent events
+//! (<https://platform.openai.com/docs/api-reference/chat>).
+//! Reads no environment: keys and addresses are told.
 
 mod address;
 mod answer;
@@ -30,26 +31,36 @@ use super::{ChatModel, Events, ModelError};
 /// How to talk with an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the endpoint lets one in with. Default: nothing.
+    /// What the endpoint lets one in with.
+    /// Default: nothing.
     pub key: Option<Key>,
-    /// Describe the tools in the system text, with calls in this format, and read calls from the answer's text: for models that are served
-    /// without tool calls. Default: the endpoint does both.
+    /// Describe the tools in the system text, with calls in this format, and read calls from the
+    /// answer's text: for models that are served without tool calls.
+    /// Default: the endpoint does both.
     pub format: Option<&'static Format>,
-    /// Most tokens of a conversation, which an endpoint does not say by itself. Default: not known.
+    /// Most tokens of a conversation, which an endpoint does not say by itself.
+    /// Default: not known.
     pub context: Option<usize>,
-    /// Whether to reason, for requests that don't say. Default: what the endpoint does by itself.
+    /// Whether to reason, for requests that don't say.
+    /// Default: what the endpoint does by itself.
     pub thinking: Option<bool>,
-    /// Most time to connect. Default 10 s.
+    /// Most time to connect.
+    /// Default 10 s.
     pub connect: Duration,
-    /// Most time to wait for the answer to begin, the prompt's computation included. Default 10 min.
+    /// Most time to wait for the answer to begin, the prompt's computation included.
+    /// Default 10 min.
     pub first_byte: Duration,
-    /// Most time between two pieces of an answer. Default 2 min.
+    /// Most time between two pieces of an answer.
+    /// Default 2 min.
     pub idle: Duration,
-    /// How often a turn that has not begun is tried again, after a failure that may pass. Default 5.
+    /// How often a turn that has not begun is tried again, after a failure that may pass.
+    /// Default 5.
     pub retries: u32,
-    /// The wait before the first of these; it doubles. Default 0.5 s.
+    /// The wait before the first of these; it doubles.
+    /// Default 0.5 s.
     pub backoff: Duration,
-    /// Longest wait: an endpoint that asks for more is given up. Default 60 s.
+    /// Longest wait: an endpoint that asks for more is given up.
+    /// Default 60 s.
     pub longest_wait: Duration,
 }
 
@@ -72,8 +83,10 @@ impl Default for Options {
 
 /// A model at an endpoint.
 ///
-/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their tool's schema or no JSON at all, name
-/// tools that were not offered, or be several where one was wanted, and an answer by a schema is only known to be JSON. A limit on reasoning tokens is not told to it.
+/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their
+/// tool's schema or no JSON at all, name tools that were not offered, or be several where one was
+/// wanted, and an answer by a schema is only known to be JSON.
+/// A limit on reasoning tokens is not told to it.
 #[derive(Debug)]
 pub struct Endpoint {
     name: String,
@@ -82,10 +95,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The model at `address`. An address without a model means the only one that the endpoint serves, which it is asked for.
+    /// The model at `address`.
+    /// An address without a model means the only one that the endpoint serves, which it is asked
+    /// for.
     ///
     /// # Errors
-    /// If it has to be asked: that it can't be reached, refuses, or serves no model or several. Else nothing is sent yet.
+    /// If it has to be asked: that it can't be reached, refuses, or serves no model or several.
+    /// Else nothing is sent yet.
     pub fn new(mut address: Address, options: Options) -> Result<Self, EndpointError> {
         if options.key.is_some() && !address.is_private() {
             let reason = "a key is not sent without encryption: take https, or leave the key out".to_owned();

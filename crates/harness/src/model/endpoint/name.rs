@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The offered tool that a name means, however it is dressed up: `functions.shell`, `Shell`, `shell()`. A name that means none, or might
-/// mean several, stays as it is.
+/// The offered tool that a name means, however it is dressed up: `functions.shell`, `Shell`,
+/// `shell()`.
+/// A name that means none, or might mean several, stays as it is.
 pub(super) fn offered<'a>(name: &'a str, tools: &'a [String]) -> &'a str {
     if tools.iter().any(|tool| tool == name) {
         return name;
@@ -22,7 +23,8 @@ pub(super) fn offered<'a>(name: &'a str, tools: &'a [String]) -> &'a str {
     name
 }
 
-/// A name as endpoints take it in a conversation, which many check: at most 64 letters, digits, `_` and `-`.
+/// A name as endpoints take it in a conversation, which many check: at most 64 letters, digits, `_`
+/// and `-`.
 pub(super) fn sendable(name: &str) -> Cow<'_, str> {
     let good = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(good) {

@@ -1,6 +1,7 @@
 //! Server-sent events: bytes as they come to the data of events.
 //!
-//! Format: WHATWG HTML, section 9.2.6. Only `data` means anything here; comments keep a connection alive.
+//! Format: WHATWG HTML, section 9.2.6.
+//! Only `data` means anything here; comments keep a connection alive.
 
 /// Takes a stream apart that may be cut anywhere.
 #[derive(Debug, Default)]
@@ -18,7 +19,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes the next bytes; gives the data of the events that end there. An event that never ends is dropped.
+    /// Takes the next bytes; gives the data of the events that end there.
+    /// An event that never ends is dropped.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
         for &byte in bytes {

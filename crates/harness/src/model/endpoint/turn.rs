@@ -17,7 +17,8 @@ use crate::model::{BEAT, ModelError, nothing};
 /// Most bytes of an answer.
 const MOST: u64 = 256 << 20;
 
-/// The events of a turn. Dropping it closes the connection, whatever it is waiting for.
+/// The events of a turn.
+/// Dropping it closes the connection, whatever it is waiting for.
 pub(super) struct Turn {
     client: Arc<Client>,
     agent: ureq::Agent,
@@ -104,7 +105,8 @@ struct Worker {
     sender: Sender<Result<Event, EndpointError>>,
     listening: Receiver<Infallible>,
     started: Instant,
-    /// Whether an event was sent. Then the turn can't be tried again.
+    /// Whether an event was sent.
+    /// Then the turn can't be tried again.
     begun: bool,
 }
 

@@ -12,8 +12,10 @@ use rustix::fs::Stat;
 use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
 use crate::sandbox::change::{Change, Kind};
 
-/// Everything that the layer in `upper` changes in `lower`, in the order of the paths; what is in a directory that is gone as a whole
-/// counts with it. What only has other permissions or times is left out. `made` is what no question is needed for.
+/// Everything that the layer in `upper` changes in `lower`, in the order of the paths; what is in a
+/// directory that is gone as a whole counts with it.
+/// What only has other permissions or times is left out.
+/// `made` is what no question is needed for.
 ///
 /// # Errors
 /// One of the two can't be read.

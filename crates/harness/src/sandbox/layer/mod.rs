@@ -1,9 +1,10 @@
-//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw. [`look()`] tells what that changes,
-//! [`put()`] takes it over.
+//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw.
+//! [`look()`] tells what that changes, [`put()`] takes it over.
 //!
-//! Both walk from open directories and follow no link, so that nothing outside of the two trees is read or written, whoever
-//! changes them meanwhile. What the kernel writes: a removed path is a character device 0/0, a directory that hides the one below
-//! has the attribute `user.overlay.opaque`; see the kernel's `filesystems/overlayfs`.
+//! Both walk from open directories and follow no link, so that nothing outside of the two trees is
+//! read or written, whoever changes them meanwhile.
+//! What the kernel writes: a removed path is a character device 0/0, a directory that hides the one
+//! below has the attribute `user.overlay.opaque`; see the kernel's `filesystems/overlayfs`.
 
 mod look;
 mod put;
@@ -29,8 +30,8 @@ const DIRECTORY: OFlags =
 /// How files are opened to be read; a pipe in their place is not waited for.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// What was made, and what of it tells whether it is still that: inode and time of change. `None` for a directory, of which only
-/// the content counts.
+/// What was made, and what of it tells whether it is still that: inode and time of change.
+/// `None` for a directory, of which only the content counts.
 #[derive(Debug, Default)]
 pub struct Made(HashMap<PathBuf, Option<Stamp>>);
 
@@ -97,7 +98,8 @@ fn open(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd>
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Opens an entry of the upper layer, which is ours whatever its permissions say. They stay as they are.
+/// Opens an entry of the upper layer, which is ours whatever its permissions say.
+/// They stay as they are.
 fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) -> io::Result<OwnedFd> {
     match open(directory, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

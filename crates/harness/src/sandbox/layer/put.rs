@@ -16,12 +16,15 @@ use super::{
 };
 use crate::sandbox::change::{Change, Kind};
 
-/// Makes `lower` what it is under the layer in `upper`. `changes` is what [`look`](super::look()) tells of it; what is new or was
-/// made here before is noted in `made`. First everything new is there, each file by one renaming, then the rest is removed: what
-/// breaks off in between loses nothing.
+/// Makes `lower` what it is under the layer in `upper`.
+/// `changes` is what [`look`](super::look()) tells of it; what is new or was made here before is
+/// noted in `made`.
+/// First everything new is there, each file by one renaming, then the rest is removed: what breaks
+/// off in between loses nothing.
 ///
 /// # Errors
-/// Something can't be written: a full disk, a directory that forbids it. What was done till then stays.
+/// Something can't be written: a full disk, a directory that forbids it.
+/// What was done till then stays.
 pub fn put(upper: &Path, lower: &Path, changes: &[Change], made: &mut Made) -> io::Result<()> {
     let root = directory(lower)?;
     let layer = directory(upper)?;
@@ -77,7 +80,8 @@ fn same(above: &Stat, below: &Stat) -> bool {
     facts(above) == facts(below)
 }
 
-/// Whether two files of one size and time, of which one was only opened to be written, have the same content.
+/// Whether two files of one size and time, of which one was only opened to be written, have the
+/// same content.
 fn same_file(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat) -> bool {
     if kind(above) != Kind::File {
         return false;
@@ -92,7 +96,8 @@ fn temporary() -> String {
     format!(".alara-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Makes a copy of an entry under the name `new`. `false`: of what can't be copied, as a socket that nobody listens at any more.
+/// Makes a copy of an entry under the name `new`.
+/// `false`: of what can't be copied, as a socket that nobody listens at any more.
 fn place(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat, new: &str) -> io::Result<bool> {
     match kind(above) {
         Kind::File => {
@@ -140,7 +145,8 @@ fn rename(directory: &OwnedFd, from: &str, to: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::renameat(directory, from, directory, to)?)
 }
 
-/// Removes what `upper` says is gone, and gives directories their permissions and times, which may forbid to write in them.
+/// Removes what `upper` says is gone, and gives directories their permissions and times, which may
+/// forbid to write in them.
 fn clear(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
     for name in names(upper)? {
         let Some(above) = stat(upper, &name)? else { continue };

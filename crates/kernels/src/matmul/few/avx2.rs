@@ -1,7 +1,9 @@
-//! Products with few rows of activations by AVX2, of runs (`turned`), and of the superblocks that models are mostly made of: of
-//! these, as by AVX-512, four rows of weights are worked through side by side.
+//! Products with few rows of activations by AVX2, of runs (`turned`), and of the superblocks that
+//! models are mostly made of: of these, as by AVX-512, four rows of weights are worked through side
+//! by side.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod turned;
@@ -21,7 +23,8 @@ type Two = ([__m256i; 2], __m256i);
 /// Superblocks of a format that are multiplied four at a time.
 ///
 /// # Safety
-/// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
+/// The functions may only be called where AVX2 is available, and with pointers to whole blocks and
+/// panels.
 trait Four: SuperBits {
     /// What is taken out of the blocks of four rows at once.
     type Head: Copy;
@@ -32,7 +35,8 @@ trait Four: SuperBits {
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// Half of a block: twice two vectors of codes, which have no sign, in the order of [`Eights`](crate::activations::Interleaved::Eights).
+    /// Half of a block: twice two vectors of codes, which have no sign, in the order of
+    /// [`Eights`](crate::activations::Interleaved::Eights).
     unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [Two; 2];
 
     /// What the sums of a row's products begin with, as little as its codes are too large.
@@ -44,10 +48,12 @@ trait Four: SuperBits {
     unsafe fn add(head: &Self::Head, totals: __m256i, x: [Panel; 2], sums: __m256) -> __m256;
 }
 
-/// The products of some rows of weights; `false` if there is nothing here for the format, or of runs for rows that aren't whole groups.
+/// The products of some rows of weights; `false` if there is nothing here for the format, or of
+/// runs for rows that aren't whole groups.
 ///
 /// # Safety
-/// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a whole group.
+/// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights, which begin with a
+/// whole group.
 pub(in crate::matmul) unsafe fn some_rows(p: Few, format: Format, rows: Range<usize>) -> bool {
     if turned::some_rows(p, format, rows.clone()) {
         return true;
@@ -77,7 +83,8 @@ unsafe fn multiply<B: Superblocks>(p: Few, rows: Range<usize>) {
     }
 }
 
-/// The rows of activations that weights are taken apart for at once: as many as have sums in registers.
+/// The rows of activations that weights are taken apart for at once: as many as have sums in
+/// registers.
 const TOGETHER: usize = 4;
 
 /// Superblocks of a format.
@@ -90,8 +97,9 @@ impl<F: Four> Superblocks for Fours<F> {
 
     /// Each run is taken apart once, and never leaves registers.
     ///
-    /// Products of codes and activations are added in fours, to words: with at most 63 * 127 each they can't saturate. Floats are those
-    /// of two rows of activations.
+    /// Products of codes and activations are added in fours, to words: with at most 63 * 127 each
+    /// they can't saturate.
+    /// Floats are those of two rows of activations.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]) {
@@ -134,8 +142,8 @@ impl<F: Four> Superblocks for Fours<F> {
     }
 }
 
-/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the compiler puts off what
-/// needs the same number until it has no registers left.
+/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the
+/// compiler puts off what needs the same number until it has no registers left.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn settled(mut v: __m256i) -> __m256i {
@@ -205,7 +213,8 @@ unsafe fn eights([a, b]: [__m256i; 2]) -> [__m256i; 2] {
 struct WithMinima {
     /// Bytes, in both halves: of each row the scales of the first four runs, and of the last four.
     scales: [__m256i; 2],
-    /// Words: of each row the minima of the first two runs, then of the next two; and of the last four.
+    /// Words: of each row the minima of the first two runs, then of the next two; and of the last
+    /// four.
     minima: [__m256i; 2],
     /// What the scales of four rows are multiplied by, in both halves.
     scale: __m256,
@@ -254,7 +263,8 @@ unsafe fn scales((bytes, places): &Scales, two: usize) -> __m256i {
     _mm256_shuffle_epi8(bytes[two / 2], load(places[two % 2].as_ptr()))
 }
 
-/// For each row, and for two pairs of runs of four, where scales are among those of four rows; what is above them is zero.
+/// For each row, and for two pairs of runs of four, where scales are among those of four rows; what
+/// is above them is zero.
 static PLACES: [[[u8; 32]; 2]; ROWS] = {
     let mut places = [[[0x80; 32]; 2]; ROWS];
     let mut i = 0;
@@ -314,7 +324,8 @@ unsafe fn fifth(bits: __m256i, two: usize) -> __m256i {
 
 impl Four for Q5_K {
     type Head = WithMinima;
-    /// Scales, and the fifth bits, bit `run` of each byte: twice of eight codes of a run, and of the next eight.
+    /// Scales, and the fifth bits, bit `run` of each byte: twice of eight codes of a run, and of
+    /// the next eight.
     type Row = (Scales, [__m256i; 2]);
 
     #[inline(always)]
@@ -391,8 +402,8 @@ impl Four for Q6_K {
     }
 }
 
-/// For two pairs of runs of four, where the scales of their sixteens are among eight words: of the first sixteens of both in turn, and
-/// of the second ones.
+/// For two pairs of runs of four, where the scales of their sixteens are among eight words: of the
+/// first sixteens of both in turn, and of the second ones.
 static SIXTEENS: [[u8; 32]; 2] = {
     let mut places = [[0; 32]; 2];
     let mut i = 0;

@@ -1,7 +1,8 @@
-//! Products with few rows of activations by AVX-512, of runs whose codes are nibbles: the sixteen bytes of four runs make a
-//! register, whose quarters stay with their runs to the end.
+//! Products with few rows of activations by AVX-512, of runs whose codes are nibbles: the sixteen
+//! bytes of four runs make a register, whose quarters stay with their runs to the end.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -23,8 +24,8 @@ pub(super) trait Nibbles: Run {
     /// What is to be subtracted from each code.
     const BIAS: i16;
 
-    /// The scales of four blocks of four rows, as `[run][row]`: half-precision numbers at their start, unless otherwise
-    /// defined.
+    /// The scales of four blocks of four rows, as `[run][row]`: half-precision numbers at their
+    /// start, unless otherwise defined.
     ///
     /// # Safety
     /// The CPU has AVX-512; the pointers are to whole blocks.
@@ -175,7 +176,8 @@ unsafe fn codes<F: Nibbles>(panel: *const u8, half: usize) -> (__m512i, __m512i)
     (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high))
 }
 
-/// Adds what half a panel of four rows gives to the sums of its lanes: a quarter for each run, a number for each row.
+/// Adds what half a panel of four rows gives to the sums of its lanes: a quarter for each run, a
+/// number for each row.
 ///
 /// # Safety
 /// The CPU has AVX-512; what `w` takes apart are panels.

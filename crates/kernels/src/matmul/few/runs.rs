@@ -1,6 +1,7 @@
 //! Products with few rows of activations by AVX-512, of runs of 32 codes of up to eight bits.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -85,7 +86,8 @@ impl<F: RunBits> Panels for Runs<F> {
         let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
         let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
 
-        // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of 4 to 7 in both upper ones.
+        // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of
+        // 4 to 7 in both upper ones.
         let quads = each_row!(row => {
             let w = w.row(row);
             let w = each_row!(i => _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[i], x[i]));

@@ -8,14 +8,17 @@ use std::arch::asm;
 use super::{Few, each_row, fetch};
 use crate::quant::avx2::each;
 
-/// The blocks of a group of rows that are turned, as many of each quarter of the matrix, so that who goes from group to group reads four
-/// long streams. Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than to the end of a page.
+/// The blocks of a group of rows that are turned, as many of each quarter of the matrix, so that
+/// who goes from group to group reads four long streams.
+/// Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than
+/// to the end of a page.
 pub(super) struct Streams<const ROWS: usize> {
     /// Of the first of the rows of each quarter.
     quarters: [*const u8; 4],
     /// The bytes from row to row.
     stride: usize,
-    /// How many bytes after them is what is asked for: of the next group, whose rows follow these, as much as is read of these.
+    /// How many bytes after them is what is asked for: of the next group, whose rows follow these,
+    /// as much as is read of these.
     ahead: usize,
 }
 
@@ -76,7 +79,8 @@ impl<const ROWS: usize> Streams<ROWS> {
     }
 }
 
-/// The same pointer, in a register of its own: left to itself, the compiler makes offsets of one pointer and the stride.
+/// The same pointer, in a register of its own: left to itself, the compiler makes offsets of one
+/// pointer and the stride.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // Nothing is read there.
 unsafe fn kept(mut at: *const u8) -> *const u8 {

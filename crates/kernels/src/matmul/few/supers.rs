@@ -1,6 +1,8 @@
-//! Products with few rows of activations by AVX-512, of the superblocks that models are mostly made of.
+//! Products with few rows of activations by AVX-512, of the superblocks that models are mostly made
+//! of.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::{asm, x86_64::*};
@@ -18,7 +20,8 @@ type Two = ([__m512i; 2], [__m512i; 2]);
 /// Superblocks of a format that are multiplied four at a time.
 ///
 /// # Safety
-/// The functions may only be called where AVX-512 is available, and with pointers to whole blocks and panels.
+/// The functions may only be called where AVX-512 is available, and with pointers to whole blocks
+/// and panels.
 pub(super) trait Four: SuperBits {
     /// See [`Superblocks::ALIKE`].
     const ALIKE: bool;
@@ -53,8 +56,8 @@ impl<F: Four> Superblocks for Fours<F> {
 
     /// What is taken out of a block never leaves registers.
     ///
-    /// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each they can't saturate, and with at most
-    /// 31 * 127 two such pairs can't.
+    /// Products of codes and activations are added in pairs, to words: with at most 63 * 127 each
+    /// they can't saturate, and with at most 31 * 127 two such pairs can't.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[Panel; T], lane: &mut [__m128; T]) {
@@ -90,8 +93,8 @@ impl<F: Four> Superblocks for Fours<F> {
     }
 }
 
-/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the compiler puts off what
-/// needs the same number until it has no registers left.
+/// The same vector, computed here and now, and what was read for it forgotten: left to itself, the
+/// compiler puts off what needs the same number until it has no registers left.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn settled(mut v: __m512i) -> __m512i {
@@ -147,7 +150,8 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> WithMinima {
     }
 }
 
-/// A row's codes: the first halves of pairs of runs, a quarter for each pair, and the second ones; and its scales in every quarter.
+/// A row's codes: the first halves of pairs of runs, a quarter for each pair, and the second ones;
+/// and its scales in every quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Quarters {
     codes: [__m512i; 2],
@@ -172,7 +176,8 @@ unsafe fn quarters(head: &WithMinima, codes: *const u8, row: usize) -> Quarters 
     }
 }
 
-/// The lower nibbles, of the first runs of pairs, or the upper ones, of the second runs, and for each quarter its scale.
+/// The lower nibbles, of the first runs of pairs, or the upper ones, of the second runs, and for
+/// each quarter its scale.
 #[inline(always)]
 unsafe fn nibbles(row: &Quarters, which: usize) -> Two {
     let [a, b] = row.codes;
@@ -244,7 +249,8 @@ impl Four for Q4_K {
 impl Four for Q5_K {
     const ALIKE: bool = true;
     type Head = WithMinima;
-    /// With the fifth bits, bit `run` of each byte: in every quarter those of the first sixteen codes of runs, and of the others.
+    /// With the fifth bits, bit `run` of each byte: in every quarter those of the first sixteen
+    /// codes of runs, and of the others.
     type Row = (Quarters, [__m512i; 2]);
 
     #[inline(always)]
@@ -332,7 +338,8 @@ impl Four for Q6_K {
     }
 }
 
-/// For each of two vectors of two runs, where the scales of its four sixteens, a quarter each, are among eight words.
+/// For each of two vectors of two runs, where the scales of its four sixteens, a quarter each, are
+/// among eight words.
 static SIXTEENS: [[u8; 64]; 2] = {
     let mut places = [[0; 64]; 2];
     let mut i = 0;

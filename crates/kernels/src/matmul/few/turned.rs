@@ -1,7 +1,8 @@
-//! Products with several rows of activations by AVX-512: sixteen rows of weights are turned, so that each has a lane of every
-//! register, and no sum goes across lanes.
+//! Products with several rows of activations by AVX-512: sixteen rows of weights are turned, so
+//! that each has a lane of every register, and no sum goes across lanes.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 
@@ -21,7 +22,8 @@ use crate::{Activations, Format};
 /// The rows of weights that are turned.
 const ROWS: usize = crate::matmul::TURNED;
 
-/// How many rows of activations weights are turned for: what takes fewer as they lie reads memory in a better order.
+/// How many rows of activations weights are turned for: what takes fewer as they lie reads memory
+/// in a better order.
 fn tokens(format: Format) -> Option<RangeInclusive<usize>> {
     match format {
         Format::Q8_0 | Format::Q4_K | Format::Q5_K => Some(2..=12),
@@ -40,10 +42,12 @@ pub(super) fn pays(format: Format, out: usize, rows: usize) -> bool {
     out.is_multiple_of(ROWS) && tokens(format).is_some_and(|tokens| tokens.contains(&rows))
 }
 
-/// The most rows of activations that are left after blocks of sixteen and that weights are turned for: while they are at hand.
+/// The most rows of activations that are left after blocks of sixteen and that weights are turned
+/// for: while they are at hand.
 const MOST_LEFT: usize = 8;
 
-/// How many of `rows` rows of activations weights are turned for after all blocks of sixteen, which others multiply.
+/// How many of `rows` rows of activations weights are turned for after all blocks of sixteen, which
+/// others multiply.
 pub(in crate::matmul) fn left(format: Format, out: usize, rows: usize) -> usize {
     let left = rows % TOKENS;
     if out.is_multiple_of(ROWS) && tokens(format).is_some() && left <= MOST_LEFT { left } else { 0 }
@@ -99,12 +103,14 @@ impl Blocks {
         transposed(self.sixteen(at))
     }
 
-    /// 32 bytes of each row, as [`Blocks::turned`], but with fewer instructions than it takes twice.
+    /// 32 bytes of each row, as [`Blocks::turned`], but with fewer instructions than it takes
+    /// twice.
     #[inline(always)]
     unsafe fn turned_twice(&mut self, at: usize) -> [__m512i; 8] {
         self.ask(32);
         let load = |row: usize, of: usize| _mm256_loadu_si256(self.row(4 * of + row).add(at).cast());
-        // Of the first eight rows and of the last: quarters 0 and 1 are of four rows, 2 and 3 of the next four.
+        // Of the first eight rows and of the last: quarters 0 and 1 are of four rows, 2 and 3 of
+        // the next four.
         let [first, last] = each!(half => transposed(each_row!(i => {
             let low = _mm512_castsi256_si512(load(i, 2 * half));
             _mm512_inserti64x4::<1>(low, load(i, 2 * half + 1))
@@ -192,8 +198,9 @@ unsafe fn multiply<F: Turned>(p: Few, rows: Range<usize>) {
 /// The products of some groups of rows with T rows of activations from `first` on.
 ///
 /// # Safety
-/// As [`some_rows`], from functions with these features. In functions of their own, which compile in half the time, Q8_0 is half as fast
-/// for four rows and for six (rustc 1.95).
+/// As [`some_rows`], from functions with these features.
+/// In functions of their own, which compile in half the time, Q8_0 is half as fast for four rows
+/// and for six (rustc 1.95).
 #[inline(always)]
 unsafe fn together<F: Turned, const T: usize>(p: &Few, groups: Range<usize>, first: usize) {
     let bytes = F::FORMAT.block_bytes();
@@ -241,7 +248,8 @@ unsafe fn add_codes<const T: usize>(
     }
 }
 
-/// Adds the products of two words of each lane: the instruction itself, because the compiler would make two of it.
+/// Adds the products of two words of each lane: the instruction itself, because the compiler would
+/// make two of it.
 ///
 /// # Safety
 /// The CPU has AVX-512.
@@ -406,7 +414,8 @@ impl Turned for Q6_K {
         (codes, p.x.eights(row), scales)
     }
 
-    /// Codes are 32 too large, but sums of eight products begin so much lower that they end as words.
+    /// Codes are 32 too large, but sums of eight products begin so much lower that they end as
+    /// words.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m512; T]) {
         let scales = w.turned(192);

@@ -1,7 +1,9 @@
-//! How the patterns of the IQ formats become vectors. The layouts are told beside the scalar twins.
+//! How the patterns of the IQ formats become vectors.
+//! The layouts are told beside the scalar twins.
 //!
-//! Patterns are looked up one by one: as many loads as a gather would make, and on most CPUs faster. Which they are, and what
-//! signs they have, is worked out for a block at once.
+//! Patterns are looked up one by one: as many loads as a gather would make, and on most CPUs
+//! faster.
+//! Which they are, and what signs they have, is worked out for a block at once.
 
 use std::arch::x86_64::*;
 
@@ -61,7 +63,8 @@ const fn bias<F: SuperBits>() -> i16 {
     }
 }
 
-/// In bytes of seven bits, an eighth by which the number of those that are set is even; the eighth was not.
+/// In bytes of seven bits, an eighth by which the number of those that are set is even; the eighth
+/// was not.
 #[inline(always)]
 unsafe fn even(sevens: __m256i) -> __m256i {
     // The top bit where a nibble has an odd number of bits.

@@ -1,11 +1,14 @@
 //! The codecs with AVX2, FMA and F16C.
 //!
-//! Everything here is inlined into a function that has these features, and is called from nowhere else.
+//! Everything here is inlined into a function that has these features, and is called from nowhere
+//! else.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 
-/// `[f(0), f(1), .. f(7)]`. Not a function, because a closure that isn't inlined loses the features.
+/// `[f(0), f(1), .. f(7)]`.
+/// Not a function, because a closure that isn't inlined loses the features.
 macro_rules! each {
     ($i:ident => $f:expr) => {
         each!($i => $f; 0 1 2 3 4 5 6 7)
@@ -127,7 +130,8 @@ impl<F: SuperBits> Codec for Supers<F> {
         let mut total = _mm256_setzero_si256();
         for (run, &w) in panel.codes.iter().enumerate() {
             let x = _mm256_loadu_si256(codes[32 * run..][..32].as_ptr().cast());
-            // Bytes 2 run and 2 run + 1, each in the upper halves of eight words: shifted down, they keep their sign.
+            // Bytes 2 run and 2 run + 1, each in the upper halves of eight words: shifted down,
+            // they keep their sign.
             let place = _mm256_loadu_si256(SCALE_PLACES[run].as_ptr().cast());
             let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(panel.scales, place), 8);
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::BIAS), scales));
@@ -147,7 +151,8 @@ impl<F: SuperBits> Codec for Supers<F> {
     }
 }
 
-/// Shuffles that put scale `2 run` into the upper bytes of eight words and `2 run + 1` into those of eight more.
+/// Shuffles that put scale `2 run` into the upper bytes of eight words and `2 run + 1` into those
+/// of eight more.
 static SCALE_PLACES: [[u8; 32]; 8] = {
     let mut places = [[0x80; 32]; 8];
     let mut i = 0;
@@ -183,8 +188,9 @@ impl<F: FloatBits> Codec for Floats<F> {
     }
 }
 
-/// Sixteen sums of two products. They can't saturate: activations are within -127..=127, so that even with a weight of
-/// -128 a sum is at most 2 * 128 * 127 = 32512.
+/// Sixteen sums of two products.
+/// They can't saturate: activations are within -127..=127, so that even with a weight of -128 a sum
+/// is at most 2 * 128 * 127 = 32512.
 #[inline(always)]
 pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, bias: Bias) -> __m256i {
     match bias {

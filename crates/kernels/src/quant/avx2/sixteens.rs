@@ -11,7 +11,8 @@ use crate::quant::codebook::E2M1;
 use crate::quant::sixteens::{NVFP4, Q1_0};
 use crate::quant::{Codec, PANEL, Sixteen};
 
-/// [`Sixteen`] in vectors. Pointers are to whole panels.
+/// [`Sixteen`] in vectors.
+/// Pointers are to whole panels.
 pub(crate) trait SixteenBits: Sixteen {
     /// The codes of a panel.
     unsafe fn vectors(panel: *const u8) -> [__m256i; 8];

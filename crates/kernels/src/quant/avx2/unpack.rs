@@ -1,4 +1,5 @@
-//! How each format's codes and scales become vectors. The layouts are told beside the scalar twins.
+//! How each format's codes and scales become vectors.
+//! The layouts are told beside the scalar twins.
 
 use std::arch::x86_64::*;
 
@@ -9,17 +10,20 @@ use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::ternary::{TQ1_0, TQ2_0};
 use crate::quant::{Float, Run, Super};
 
-/// How bytes stand for codes. The instruction that multiplies bytes wants one factor without a sign, so the offset of
-/// codes around zero is taken off the whole sum.
+/// How bytes stand for codes.
+/// The instruction that multiplies bytes wants one factor without a sign, so the offset of codes
+/// around zero is taken off the whole sum.
 #[derive(Clone, Copy)]
 pub(crate) enum Bias {
-    /// The codes with this added, so that none is negative. With at most 129 times 127 no sum of two products saturates.
+    /// The codes with this added, so that none is negative.
+    /// With at most 129 times 127 no sum of two products saturates.
     Unsigned(i16),
     /// The codes as they are.
     Signed,
 }
 
-/// [`Run`] in vectors. Pointers are to whole blocks.
+/// [`Run`] in vectors.
+/// Pointers are to whole blocks.
 pub(crate) trait RunBits: Run {
     /// What is to be subtracted from what [`RunBits::vector`] gives.
     const BIAS: Bias = Bias::Unsigned(0);
@@ -68,7 +72,8 @@ pub(crate) trait RunBits: Run {
     }
 }
 
-/// [`Super`] in vectors. Pointers are to whole blocks.
+/// [`Super`] in vectors.
+/// Pointers are to whole blocks.
 pub(crate) trait SuperBits: Super {
     /// What is to be subtracted from what [`SuperBits::vectors`] gives.
     const BIAS: Bias = Bias::Unsigned(0);
@@ -236,7 +241,8 @@ impl RunBits for MXFP4 {
 
     #[inline(always)]
     unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
-        // The first byte of block i, as the lowest of number i among those that lie 4 i bytes before it.
+        // The first byte of block i, as the lowest of number i among those that lie 4 i bytes
+        // before it.
         let load = |i: usize| load(blocks[i].wrapping_sub(4 * i));
         let v = _mm256_blend_epi32::<0b10>(load(0), load(1));
         let v = _mm256_blend_epi32::<0b1000>(_mm256_blend_epi32::<0b100>(v, load(2)), load(3));

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The rule for one sequence from its beginning. `[n, value_heads * value_width]`
+/// The rule for one sequence from its beginning.
+/// `[n, value_heads * value_width]`
 fn ruled(qkv: &[f32], beta: &[f32], alpha: &[f32], weights: &[Vec<f32>; 3], shape: &DeltaShape) -> Vec<f64> {
     let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, .. } = *shape;
     let channels = shape.channels();

@@ -9,7 +9,8 @@ use crate::chat::formats::literal::{self, Failure};
 use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare, next_mark};
 use crate::request::Tool;
 
-/// A call that is being read. Positions count from the call's opener.
+/// A call that is being read.
+/// Positions count from the call's opener.
 #[derive(Debug)]
 pub(super) struct Call {
     /// What the opener would be if no call followed.
@@ -134,7 +135,8 @@ impl Call {
         }
     }
 
-    /// Whether the arguments are complete. That those between tags are, only the text behind them tells.
+    /// Whether the arguments are complete.
+    /// That those between tags are, only the text behind them tells.
     fn over(&self, format: &Format) -> bool {
         let before = self.piece.checked_sub(1).and_then(|last| format.call.get(last));
         self.arguments.is_some() && !matches!(before, Some(Piece::Arguments(Encoding::Tagged(_))))
@@ -329,8 +331,8 @@ impl Call {
     }
 }
 
-/// Reads `literal` from `at` on; where either has whitespace, or one mark follows another, the other may have other
-/// whitespace or none.
+/// Reads `literal` from `at` on; where either has whitespace, or one mark follows another, the
+/// other may have other whitespace or none.
 pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> Reading {
     let mut rest = text[at..].trim_start();
     for mut words in literal.split_whitespace() {

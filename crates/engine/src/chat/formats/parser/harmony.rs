@@ -1,7 +1,9 @@
 //! Messages with headers, as gpt-oss writes them.
 //!
-//! Source: the harmony format's description by OpenAI: `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>…`.
-//! Recipient and channel may change places; the answer's first header begins behind the role. Models leave out `functions.`.
+//! Source: the harmony format's description by OpenAI: `<|start|>ROLE
+//! to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>…`.
+//! Recipient and channel may change places; the answer's first header begins behind the role.
+//! Models leave out `functions.`.
 
 use super::{Block, Call, Ends, Parsed, Parser, State};
 use crate::chat::formats::Piece;

@@ -1,8 +1,10 @@
 //! The streaming parser: generated text to reasoning, text and calls.
 //!
-//! What comes out depends on the text alone, never on how it was cut. A call is complete when its arguments are; whatever
-//! can't become a complete call of a permitted tool stays text, so nothing that the model said is lost. Whitespace that stands
-//! at a mark, or begins the text, is dropped; what ends the text of the turn is kept.
+//! What comes out depends on the text alone, never on how it was cut.
+//! A call is complete when its arguments are; whatever can't become a complete call of a permitted
+//! tool stays text, so nothing that the model said is lost.
+//! Whitespace that stands at a mark, or begins the text, is dropped; what ends the text of the turn
+//! is kept.
 
 mod call;
 mod harmony;
@@ -23,8 +25,8 @@ pub enum Parsed {
     Text(String),
     /// The next piece of the reasoning.
     Reasoning(String),
-    /// The next piece of the arguments of the call under way, as JSON text. All pieces of a call together are the JSON
-    /// of its arguments, if it gets complete.
+    /// The next piece of the arguments of the call under way, as JSON text.
+    /// All pieces of a call together are the JSON of its arguments, if it gets complete.
     Delta {
         /// The tool's name: a permitted one.
         name: String,
@@ -37,10 +39,12 @@ pub enum Parsed {
         id: String,
         /// The tool's name: a permitted one.
         name: String,
-        /// The arguments, in the order in which the model wrote them. Not validated against the tool's schema.
+        /// The arguments, in the order in which the model wrote them.
+        /// Not validated against the tool's schema.
         arguments: Map<String, Value>,
     },
-    /// A call that the end of the turn cut off. It must not run.
+    /// A call that the end of the turn cut off.
+    /// It must not run.
     Incomplete {
         /// The id that the model gave it; empty where the format has none.
         id: String,
@@ -330,8 +334,9 @@ impl Parser {
         true
     }
 
-    /// Emits the first `length` bytes of what is pending, without whitespace at the block's start. Whitespace at
-    /// their end stays pending, or is dropped where the block ends at a mark; where the turn ends, a text keeps it.
+    /// Emits the first `length` bytes of what is pending, without whitespace at the block's start.
+    /// Whitespace at their end stays pending, or is dropped where the block ends at a mark; where
+    /// the turn ends, a text keeps it.
     fn print(&mut self, block: Block, length: usize, ends: Ends, out: &mut Vec<Parsed>) {
         let text = &self.pending[..length];
         let kept = match (ends, block) {
@@ -351,8 +356,9 @@ impl Parser {
     }
 }
 
-/// Length of the part of `text` that lies before the first of the markers, and which one it is, with its length. As long as
-/// more can come, an end of `text` that may begin a marker doesn't count.
+/// Length of the part of `text` that lies before the first of the markers, and which one it is,
+/// with its length.
+/// As long as more can come, an end of `text` that may begin a marker doesn't count.
 fn first(text: &str, marks: &[(&'static str, Mark)], end: bool) -> (usize, Option<(Mark, usize)>) {
     let found = marks.iter().filter_map(|&(marker, mark)| Some((text.find(marker)?, marker.len(), mark)));
     // Of two at the same place the longer one is meant.

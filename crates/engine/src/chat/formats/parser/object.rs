@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::call::Reading;
 use crate::chat::formats::Keys;
 
-/// How far an object has been looked at. Positions count from the beginning of the text.
+/// How far an object has been looked at.
+/// Positions count from the beginning of the text.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectScan {
     start: usize,
@@ -142,8 +143,9 @@ impl ObjectScan {
         text.get(self.start + known..self.at).unwrap_or_default()
     }
 
-    /// The id and the arguments of a complete object. Accepts what models make of a format when no grammar holds them: keys
-    /// in any order, no arguments at all, and arguments as JSON in a string.
+    /// The id and the arguments of a complete object.
+    /// Accepts what models make of a format when no grammar holds them: keys in any order, no
+    /// arguments at all, and arguments as JSON in a string.
     pub(super) fn read(&self, text: &str, keys: &Keys) -> Option<(String, Map<String, Value>)> {
         let mut object: Map<String, Value> = serde_json::from_str(&text[self.start..]).ok()?;
         object.get(keys.name)?.as_str()?;

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{Keywords, count, strings};
 
-/// Whether `value` has the type, and is within the bounds, that `schema` asks for. Looks at no patterns and into no items.
+/// Whether `value` has the type, and is within the bounds, that `schema` asks for.
+/// Looks at no patterns and into no items.
 pub(super) fn admits(schema: &Keywords, value: &Value) -> bool {
     let at_least = |size: usize, key: &str| count(schema, key).is_none_or(|least| size >= least);
     let at_most = |size: usize, key: &str| count(schema, key).is_none_or(|most| size <= most);

@@ -47,8 +47,9 @@ pub(super) fn example(schema: &Keywords, name: &str) -> String {
     text.chars().chain(" ".chars()).cycle().take(enough.min(most)).collect()
 }
 
-/// What a property of this name usually holds: by the whole name, else by the last of its words that is known. Never the name itself,
-/// which small models would take for the value that is meant.
+/// What a property of this name usually holds: by the whole name, else by the last of its words
+/// that is known.
+/// Never the name itself, which small models would take for the value that is meant.
 fn usual(name: &str) -> &'static str {
     let known = |word: &str| {
         let fits =
@@ -114,11 +115,12 @@ const VALUES: [(&[&str], &str); 32] = [
     (&["repo", "repository", "project", "package"], "example/demo"),
 ];
 
-/// The longest text that an example is given because it must be long, and the longest pattern that is looked at.
+/// The longest text that an example is given because it must be long, and the longest pattern that
+/// is looked at.
 const LONGEST: usize = 256;
 
-/// A text that matches the regular expression `pattern` and whose length is in `lengths`; `None` if that takes more than
-/// sequences, alternatives, classes, groups and repetitions.
+/// A text that matches the regular expression `pattern` and whose length is in `lengths`; `None` if
+/// that takes more than sequences, alternatives, classes, groups and repetitions.
 pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
     if pattern.len() > LONGEST {
         return None;

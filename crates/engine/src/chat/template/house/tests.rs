@@ -40,7 +40,8 @@ fn tools_are_described_in_the_system_text() {
     );
 }
 
-/// A model that repeats the example runs nothing that is wrong by its form, and never the parameter's own name.
+/// A model that repeats the example runs nothing that is wrong by its form, and never the
+/// parameter's own name.
 #[test]
 fn no_example_is_the_name_of_its_parameter() {
     let names = [

@@ -96,7 +96,8 @@ fn failures_are_caught() {
         "steps: [{try: [{return: '{{ nope }}'}], catch: [{return: '{{ error.message }}'}]}]",
         r#"{"ok":true,"output":"the step in line 2: `nope` is not defined"}"#,
     );
-    // One in `catch` hides the `error` around it only while it is caught; so it does with an input of this name.
+    // One in `catch` hides the `error` around it only while it is caught; so it does with an input
+    // of this name.
     check(
         &format!(
             "steps: [{{try: [{fail}], catch: [{{try: [{{engine: bash, code: 'exit 2'}}], catch: [{{set: {{two: '{{{{ error.exit }}}}'}}}}]}}, {{return: '{{{{ error.exit }}}} {{{{ two }}}}'}}]}}]"
@@ -265,7 +266,8 @@ fn a_cancelled_jinx_stops_and_nothing_is_caught() {
     assert_eq!((result.ok, result.error.as_str()), (false, "cancelled"));
 }
 
-/// Runs steps that are cancelled once the file `begun` is there: the result, the seconds after that, and whether there is a file `ended`.
+/// Runs steps that are cancelled once the file `begun` is there: the result, the seconds after
+/// that, and whether there is a file `ended`.
 fn cancelled(steps: &str) -> (ToolResult, f64, bool) {
     let ground = Ground::with(team(&[&format!("jinx_name: tried\nsteps: [{steps}]")]));
     let model = Scripted::default();

@@ -1,7 +1,8 @@
-//! Products with few rows of activations by AVX2: eight rows of weights are turned, so that each has a lane of every
-//! register, and no sum goes across lanes.
+//! Products with few rows of activations by AVX2: eight rows of weights are turned, so that each
+//! has a lane of every register, and no sum goes across lanes.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the same.
+// In an unsafe function whose safety is "these features are there", each intrinsic would say the
+// same.
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 
@@ -22,13 +23,15 @@ use crate::wide::turn;
 /// The rows of weights that are turned.
 const ROWS: usize = 8;
 
-/// The most rows of activations that weights are turned for at once: as many as have sums in registers.
+/// The most rows of activations that weights are turned for at once: as many as have sums in
+/// registers.
 const TOGETHER: usize = 8;
 
 /// The rows of activations from which Q4_K is turned: with fewer it is at least as fast as it lies.
 const Q4_K_FROM: usize = 4;
 
-/// The products of some rows of weights; `false` if there is nothing here for the format, or if weights are better used as they lie.
+/// The products of some rows of weights; `false` if there is nothing here for the format, or if
+/// weights are better used as they lie.
 ///
 /// # Safety
 /// The CPU has AVX2, FMA and F16C, and no other task has these rows of weights.
@@ -57,7 +60,8 @@ type Blocks = Streams<ROWS>;
 /// A format whose blocks are turned.
 ///
 /// # Safety
-/// The functions may only be called where AVX2 is available, and with pointers to whole blocks and panels.
+/// The functions may only be called where AVX2 is available, and with pointers to whole blocks and
+/// panels.
 trait Turned {
     const FORMAT: Format;
     /// The codes and the sums of a panel of activations.
@@ -136,7 +140,8 @@ impl<F: RunBits> Turned for Runs<F> {
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Blocks, x: &[Panel; T], sums: &mut [__m256; T]) {
-        // How many times two products fit into a word: a power of two, so that a run is whole times as many.
+        // How many times two products fit into a word: a power of two, so that a run is whole times
+        // as many.
         let most = (1 << (i16::MAX as usize / (2 * 127 * F::MOST as usize)).ilog2()).min(RUN / 4);
         w.ask(F::FORMAT.block_bytes());
         let w_codes = turned_codes::<F>(w);
