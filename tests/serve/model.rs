@@ -154,8 +154,13 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
         seed: 7,
         ..Sampling::default()
     };
-    let named =
-        Request { tool_choice: ToolChoice::Named("write_file".into()), max_tokens: None, ..tools.clone() };
+    // One that is named is called once.
+    let named = Request {
+        tool_choice: ToolChoice::Named("write_file".into()),
+        parallel_tool_calls: false,
+        max_tokens: None,
+        ..tools.clone()
+    };
     let (called, _) = turn(&here, &named);
     let Some(Event::ToolCall(call)) = called.first() else { panic!("{called:?}") };
     let talk = vec![

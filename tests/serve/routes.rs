@@ -44,8 +44,8 @@ fn serve_refuses_what_it_does_not_understand() {
         "there is no model `gpt-4` (known: script, corca, sage)",
     );
     check(served.ask(json!({"model": "script", "logprobs": true})), 400, "`logprobs`");
-    check(served.get("/v1/chat/completions"), 405, "is for POST only");
-    check(served.get("/v1/embeddings"), 404, "the routes are");
+    check(served.get("/v1/chat/completions"), 405, "is not for GET");
+    check(served.get("/v1/nowhere"), 404, "the routes are at /openapi.json");
     check(post(&format!("\"{}\"", "x".repeat(9 << 20))), 413, "8 MiB");
     // Whoever announces too much need not even send it.
     let said =

@@ -1,4 +1,5 @@
-//! `alara serve`: the model and the NPCs of a team over HTTP, for programs that know OpenAI's API.
+//! `alara serve`: the model and the NPCs of a team over HTTP, for programs that know the API of
+//! OpenAI, Anthropic or Ollama.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,11 +18,11 @@ use crate::{agent, ask, consent, model, state, ui};
 
 /// Serve the model and the NPCs of a team over HTTP
 ///
-/// Programs that know OpenAI's API can use them: POST /v1/chat/completions, GET /v1/models, GET
-/// /health.
+/// Programs that know OpenAI's API (chat, completions, responses), Anthropic's or Ollama's can use
+/// them; GET /openapi.json tells all routes.
 /// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
 /// what a rule says to ask about is denied.
-/// Only this machine reaches the server, and no web page.
+/// Only this machine reaches the server, and no web page of others.
 /// The first interrupt lets running requests finish, the second cancels them.
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,20 +44,40 @@ pub struct Args {
     /// The port; 0 takes any that is free
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
+    /// Listen at a Unix socket, which only this user may open, instead of an address
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
+    socket: Option<PathBuf>,
     /// What clients must send as their API key; in the variable, other users of this machine don't
     /// see it
     #[arg(long, env = "ALARA_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Let in web pages of this origin, such as https://app.example; several times for several, and
+    /// `*` for all, which needs a token [default: none; with a token, pages of this machine and of
+    /// desktop apps]
+    #[arg(long, value_name = "ORIGIN")]
+    origin: Vec<String>,
+    /// Another name of the model; several times for several
+    #[arg(long, value_name = "NAME")]
+    alias: Vec<String>,
+    /// Answer with the model where a request names none, or one that is not known
+    #[arg(long)]
+    any_model: bool,
+    /// Keep answers to /v1/responses in this folder, so that a later server knows them by their ids
+    #[arg(long, value_name = "DIR")]
+    responses: Option<PathBuf>,
     /// How many requests are worked on at a time; each takes memory for the keys and values of a
     /// conversation
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
     /// How many requests may wait for that; further ones get status 503
-    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(long, value_name = "N", default_value_t = 512)]
     queue: u16,
     /// Most seconds for a request, its wait included
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
+    /// Print no line for each request
+    #[arg(short, long)]
+    quiet: bool,
     /// Print where it listens as one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -77,6 +98,7 @@ struct Place {
     cache: Option<PathBuf>,
     threads: usize,
     yes: bool,
+    quiet: bool,
 }
 
 impl Workplace for Place {
@@ -104,6 +126,12 @@ impl Workplace for Place {
         session.threads = self.threads;
         Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
     }
+
+    fn log(&self, line: &str) {
+        if !self.quiet {
+            ui::note(line);
+        }
+    }
 }
 
 /// Runs the command.
@@ -120,10 +148,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cache: args.model.cache.folder(),
         threads: args.model.threads(),
         yes: args.yes,
+        quiet: args.quiet,
     };
     let options = Options {
         address: SocketAddr::new(args.host, args.port),
+        socket: args.socket.clone(),
         token: args.token.clone(),
+        origins: args.origin.clone(),
+        aliases: args.alias.clone(),
+        any_model: args.any_model,
+        responses: args.responses.clone(),
         parallel: args.parallel.into(),
         queue: args.queue.into(),
         request_time: Duration::from_secs(args.timeout.into()),
@@ -157,8 +191,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Tells where the server is, and how to try it.
 fn announce(args: &Args, server: &Server, npcs: &[String]) {
-    let url = format!("http://{}/v1", server.address());
     let model = server.model();
+    if let Some(socket) = server.socket() {
+        let socket = socket.display().to_string();
+        ui::note(&format!(
+            "{model} and {} at {socket}; try: curl --unix-socket {socket} http://alara/v1/models",
+            npcs.join(", ")
+        ));
+        if args.json {
+            ui::line(&json!({"socket": socket, "model": model, "npcs": npcs}).to_string());
+        }
+        return;
+    }
+    let url = format!("http://{}/v1", server.address());
     let last = npcs.last().map_or(model, String::as_str);
     let key = if args.token.is_some() { " -H \"Authorization: Bearer $ALARA_TOKEN\"" } else { "" };
     let body = json!({"model": last, "messages": [{"role": "user", "content": "…"}]});

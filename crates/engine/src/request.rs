@@ -250,6 +250,11 @@ pub struct Request {
     /// A replay goes on with what was said, and finds it in the cache, as the agent did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Message>,
+    /// The whole prompt as text, in place of what the chat template makes of system prompt,
+    /// messages and tools; control tokens in it count.
+    /// An endpoint is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
 }
 
 /// What happens while a turn is generated, in order; `Done` comes last, exactly once.

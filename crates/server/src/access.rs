@@ -1,44 +1,116 @@
-//! Who may ask: programs that know the token, and no web page.
+//! Who may ask: programs that know the token, and the web pages that are let in.
 //!
 //! A page in a browser can send requests to a server on the same machine, and by a name that is
 //! made to mean this machine later on (DNS rebinding) even read the answers.
-//! So a server that only this machine reaches wants to be called by this machine's names, and a
-//! request that a browser makes for a page of elsewhere is refused.
-//! No CORS header is ever sent.
+//! So a server that only this machine reaches wants to be called by this machine's names, whatever
+//! pages are let in, and a request that a browser makes for another page is refused.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, HOST, HeaderName, ORIGIN};
+use axum::body::Body;
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
+    HOST, HeaderName, ORIGIN, VARY,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
 use sha2::{Digest, Sha256};
 
-use crate::wire::Refusal;
+use crate::refusal::Refusal;
 
 /// Says where a browser's request comes from.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// Where Anthropic's clients send their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Asks whether a page of the internet may call a server of a private network, and says so
+/// (<https://wicg.github.io/private-network-access/>).
+const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
+const ALLOW_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// Pages that are let in where a token keeps out the others: those of this machine and of desktop
+/// apps, as Ollama has them.
+const WITH_TOKEN: [&str; 12] = [
+    "http://localhost",
+    "https://localhost",
+    "http://localhost:*",
+    "https://localhost:*",
+    "http://127.0.0.1",
+    "http://127.0.0.1:*",
+    "https://127.0.0.1:*",
+    "app://*",
+    "file://*",
+    "tauri://*",
+    "vscode-webview://*",
+    "vscode-file://*",
+];
+
+/// From where the server can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this machine, by its names.
+    Loopback,
+    /// From other machines.
+    Network,
+    /// By whoever may open a file: no browser.
+    Socket,
+}
+
+/// What a path wants of whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The token, if there is one.
+    Token,
+    /// Nothing: it tells nothing that is not known.
+    Nothing,
+}
 
 /// Who may ask.
 pub struct Access {
     /// Of the token, so that the time of a comparison tells nothing about it, nor about its length.
     digest: Option<[u8; 32]>,
-    /// Whether only this machine reaches the server.
-    local: bool,
+    reach: Reach,
+    /// Origins of pages that are let in; a star at the end stands for anything.
+    origins: Vec<String>,
 }
 
 impl Access {
-    /// For a server at `address`.
-    pub fn new(address: SocketAddr, token: Option<&str>) -> Self {
-        Access { digest: token.map(digest), local: address.ip().is_loopback() }
-    }
-
-    /// Whether a request with these headers may be answered; `open` = it needs no token.
+    /// For a server with such reach, which lets in the pages of `origins`: with a token those of
+    /// this machine and of desktop apps too.
     ///
     /// # Errors
-    /// Why not.
-    pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), Refusal> {
+    /// The origin that is none, or that may only be let in with a token.
+    pub fn new(reach: Reach, token: Option<&str>, origins: &[String]) -> Result<Self, String> {
+        let mut all: Vec<String> =
+            origins.iter().map(|origin| origin.trim_end_matches('/').to_lowercase()).collect();
+        for origin in &all {
+            let name = origin.strip_suffix('*').unwrap_or(origin);
+            let whole = name.is_empty() || name.contains("://");
+            if !whole || name.contains('*') || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(origin.clone());
+            }
+            // Whatever a star lets in beside a port or the pages of an app needs the token.
+            let wide = origin.ends_with('*') && !name.ends_with(':') && !name.ends_with("://")
+                || matches!(origin.as_str(), "*" | "http://*" | "https://*");
+            if token.is_none() && wide {
+                return Err(origin.clone());
+            }
+        }
+        if token.is_some() {
+            all.extend(WITH_TOKEN.map(str::to_owned));
+        }
+        Ok(Access { digest: token.map(digest), reach, origins: all })
+    }
+
+    /// The origin of another site's page that is let in, if the request is one of such a page.
+    /// `page`: it is for the server's own page, to which a link may lead from anywhere.
+    ///
+    /// # Errors
+    /// The request is one of a page that is not, or calls the server by a name that is not its own.
+    pub fn origin(&self, headers: &HeaderMap, page: bool) -> Result<Option<HeaderValue>, Refusal> {
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\0"));
         let host = text(&HOST).unwrap_or_default();
-        if self.local && !is_local(host) {
+        if self.reach == Reach::Loopback && !is_local(host) {
             return Err(Refusal::forbidden(
                 "the Host header must be localhost or a loopback address: no other name means this server",
             ));
@@ -46,20 +118,75 @@ impl Access {
         let own = |origin: &str| {
             ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))
         };
-        let elsewhere = text(&FETCH_SITE).is_some_and(|site| site == "cross-site" || site == "same-site");
-        if elsewhere || text(&ORIGIN).is_some_and(|origin| !own(origin)) {
-            return Err(Refusal::forbidden("pages of other origins may not use this server"));
+        let others = || {
+            Err(Refusal::forbidden(
+                "pages of other origins may not use this server, unless --origin names them",
+            ))
+        };
+        match text(&ORIGIN) {
+            Some(origin) if own(origin) => Ok(None),
+            Some(origin) if self.lets_in(origin) => Ok(headers.get(ORIGIN).cloned()),
+            Some(_) => others(),
+            None => match text(&FETCH_SITE) {
+                Some("cross-site" | "same-site") if !page => others(),
+                _ => Ok(None),
+            },
         }
-        let Some(expected) = self.digest.filter(|_| !open) else { return Ok(()) };
-        let given = text(&AUTHORIZATION).and_then(|text| {
+    }
+
+    fn lets_in(&self, origin: &str) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        self.origins.iter().any(|known| match known.strip_suffix('*') {
+            Some(begin) => origin.starts_with(begin),
+            None => *known == origin,
+        })
+    }
+
+    /// Whether a request with these headers may be answered.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn token(&self, headers: &HeaderMap, need: Need) -> Result<(), Refusal> {
+        let Some(expected) = self.digest.filter(|_| need == Need::Token) else { return Ok(()) };
+        let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\0"));
+        let bearer = text(&AUTHORIZATION).and_then(|text| {
             let (scheme, token) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
         });
-        match given {
+        match bearer.or(text(&API_KEY)) {
             Some(token) if same(digest(token), expected) => Ok(()),
             Some(_) => Err(unauthorized("the token is wrong")),
-            None => Err(unauthorized("this server wants a token, as `Authorization: Bearer TOKEN`")),
+            None => Err(unauthorized(
+                "this server wants a token, as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`",
+            )),
         }
+    }
+
+    /// The answer to a browser that asks what a page that is let in may do
+    /// (<https://fetch.spec.whatwg.org/#cors-preflight-fetch>).
+    pub fn preflight(&self, headers: &HeaderMap) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        let told = response.headers_mut();
+        told.insert(
+            ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, DELETE, HEAD, OPTIONS"),
+        );
+        let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
+        let usual = HeaderValue::from_static("authorization, content-type, x-api-key");
+        told.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.unwrap_or(usual));
+        told.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+        if headers.contains_key(ASKS_PRIVATE) {
+            told.insert(ALLOW_PRIVATE, HeaderValue::from_static("true"));
+        }
+        response
+    }
+
+    /// Lets the page of `origin` read an answer with these headers.
+    pub fn admit(&self, origin: &HeaderValue, headers: &mut HeaderMap) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("warning, retry-after"));
+        headers.append(VARY, HeaderValue::from_static("origin"));
     }
 }
 
@@ -90,17 +217,22 @@ fn is_local(host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn told(address: &str, token: Option<&str>, open: bool, headers: &[(&str, &str)]) -> u16 {
-        let access = Access::new(address.parse().unwrap(), token);
+    fn headers(headers: &[(&str, &str)]) -> HeaderMap {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-        let headers: HeaderMap = headers.collect();
-        access.check(&headers, open).map_or_else(|refusal| refusal.status, |()| 200)
+        headers.collect::<HeaderMap<HeaderValue>>()
+    }
+
+    fn told(reach: Reach, token: Option<&str>, need: Need, given: &[(&str, &str)]) -> u16 {
+        let access = Access::new(reach, token, &[]).unwrap();
+        let headers = headers(given);
+        let checked = access.origin(&headers, false).and_then(|_| access.token(&headers, need));
+        checked.map_or_else(|refusal| refusal.status, |()| 200)
     }
 
     #[test]
     fn names_of_this_machine() {
         let check = |host: &str, status| {
-            assert_eq!(told("127.0.0.1:1", None, false, &[("host", host)]), status, "{host}");
+            assert_eq!(told(Reach::Loopback, None, Need::Token, &[("host", host)]), status, "{host}");
         };
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.9.9.9", "[::1]:8080", "[::1]"] {
             check(host, 200);
@@ -117,10 +249,15 @@ mod tests {
         ] {
             check(host, 403);
         }
-        assert_eq!(told("127.0.0.1:1", None, false, &[]), 403);
+        assert_eq!(told(Reach::Loopback, None, Need::Token, &[]), 403);
         // Elsewhere it is the token that protects.
         assert_eq!(
-            told("0.0.0.0:1", Some("t"), false, &[("host", "box.example"), ("authorization", "Bearer t")]),
+            told(
+                Reach::Network,
+                Some("t"),
+                Need::Token,
+                &[("host", "box.example"), ("authorization", "Bearer t")]
+            ),
             200
         );
     }
@@ -129,7 +266,7 @@ mod tests {
     fn pages() {
         let check = |header: (&str, &str), status| {
             let headers = [("host", "localhost:8080"), header];
-            assert_eq!(told("[::1]:8080", None, true, &headers), status, "{header:?}");
+            assert_eq!(told(Reach::Loopback, None, Need::Nothing, &headers), status, "{header:?}");
         };
         check(("origin", "http://localhost:8080"), 200);
         check(("origin", "http://localhost:3000"), 403);
@@ -145,7 +282,7 @@ mod tests {
         let check = |given: Option<&str>, status| {
             let mut headers = vec![("host", "localhost")];
             headers.extend(given.map(|given| ("authorization", given)));
-            assert_eq!(told("127.0.0.1:1", Some("hunter2"), false, &headers), status, "{given:?}");
+            assert_eq!(told(Reach::Loopback, Some("hunter2"), Need::Token, &headers), status, "{given:?}");
         };
         check(Some("Bearer hunter2"), 200);
         check(Some("bearer hunter2"), 200);
@@ -153,6 +290,74 @@ mod tests {
             check(Some(wrong), 401);
         }
         check(None, 401);
-        assert_eq!(told("127.0.0.1:1", Some("hunter2"), true, &[("host", "localhost")]), 200);
+        assert_eq!(told(Reach::Loopback, Some("hunter2"), Need::Nothing, &[("host", "localhost")]), 200);
+    }
+
+    #[test]
+    fn keys_of_other_clients() {
+        let check = |given: &[(&str, &str)], status| {
+            let given = [&[("host", "localhost")], given].concat();
+            assert_eq!(told(Reach::Loopback, Some("hunter2"), Need::Token, &given), status, "{given:?}");
+        };
+        check(&[("x-api-key", "hunter2")], 200);
+        check(&[("x-api-key", "hunter3")], 401);
+        check(&[("x-api-key", "hunter3"), ("authorization", "Bearer hunter2")], 200);
+        // A socket is called by any name.
+        assert_eq!(told(Reach::Socket, None, Need::Token, &[("host", "x")]), 200);
+    }
+
+    #[test]
+    fn pages_that_are_let_in() {
+        let let_in = |token: Option<&str>, origins: &[&str], host: &str, origin: &str| {
+            let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
+            let access = Access::new(Reach::Loopback, token, &origins).unwrap();
+            let headers = headers(&[("host", host), ("origin", origin), ("sec-fetch-site", "cross-site")]);
+            access.origin(&headers, false).map(|origin| origin.is_some())
+        };
+        let check = |token: Option<&str>, origins: &[&str], origin: &str, expected: bool| {
+            let found = let_in(token, origins, "localhost:8080", origin);
+            assert_eq!(found.ok(), expected.then_some(true), "{origin} by {origins:?}");
+            // A name that was made to mean this machine opens nothing.
+            assert_eq!(let_in(token, origins, "evil.example:8080", origin).unwrap_err().status, 403);
+        };
+        check(None, &["https://app.example"], "https://app.example", true);
+        check(None, &["https://app.example/"], "https://APP.example", true);
+        check(None, &["https://app.example"], "https://app.example.evil", false);
+        check(None, &["https://app.example"], "http://app.example", false);
+        check(None, &["http://localhost:*"], "http://localhost:3000", true);
+        check(None, &[], "http://localhost:3000", false);
+        check(None, &[], "app://obsidian.md", false);
+        check(Some("t"), &[], "http://localhost:3000", true);
+        check(Some("t"), &[], "app://obsidian.md", true);
+        check(Some("t"), &[], "https://evil.example", false);
+        check(Some("t"), &["*"], "https://evil.example", true);
+        let refused = |token: Option<&str>, origin: &str| {
+            Access::new(Reach::Loopback, token, &[origin.to_owned()]).is_err()
+        };
+        assert!(refused(None, "*") && refused(None, "https://*") && refused(None, "https://a*"));
+        assert!(refused(Some("t"), "app.example") && refused(Some("t"), "https://*.example"));
+        assert!(!refused(None, "app://*"));
+    }
+
+    #[test]
+    fn links_lead_to_the_page() {
+        let access = Access::new(Reach::Loopback, None, &[]).unwrap();
+        let headers = headers(&[("host", "localhost"), ("sec-fetch-site", "cross-site")]);
+        assert_eq!(access.origin(&headers, true).unwrap(), None);
+        assert_eq!(access.origin(&headers, false).unwrap_err().status, 403);
+    }
+
+    #[test]
+    fn browsers_are_told_what_pages_may_do() {
+        let access = Access::new(Reach::Loopback, Some("t"), &[]).unwrap();
+        let asked = [
+            ("access-control-request-headers", "x-stainless-os"),
+            ("access-control-request-private-network", "true"),
+        ];
+        let response = access.preflight(&headers(&asked));
+        let told = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        assert_eq!(response.status(), 204);
+        assert_eq!(told("access-control-allow-headers"), Some("x-stainless-os"));
+        assert_eq!(told("access-control-allow-private-network"), Some("true"));
     }
 }

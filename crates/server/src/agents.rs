@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use alara_engine::chat::Format;
-use alara_engine::{Event, Message, Request, Role, Sampling};
+use alara_engine::{Event, Finish, Message, Request, Role, Sampling};
 use alara_harness::trace::Record;
 use alara_harness::{
     Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
@@ -12,8 +12,10 @@ use alara_harness::{
 use serde_json::{Value, json};
 
 use crate::Workplace;
-use crate::job::Listener;
-use crate::wire::{Asked, End, Piece, Refusal};
+use crate::answer::{End, Piece};
+use crate::asked::Asked;
+use crate::refusal::Refusal;
+use crate::slots::Listener;
 
 /// A conversation with an NPC.
 #[derive(Debug, PartialEq)]
@@ -39,12 +41,6 @@ impl Conversation {
                 let why =
                     "an NPC runs its tools itself: calls and results of others can't be among the `messages`";
                 return Err(Refusal::invalid("messages", why));
-            }
-            if message.name.is_some() {
-                return Err(Refusal::invalid(
-                    "messages",
-                    "an NPC talks with one user: leave out `name` in the `messages`",
-                ));
             }
             match before.last_mut() {
                 Some(last) if last.role == message.role => {
@@ -110,8 +106,8 @@ pub fn work(
     listener.send(Ok(Piece::Begun));
     let outcome = agent.run(&conversation.task).map_err(|error| Refusal::from(&error))?;
     let (text, finish) = match outcome {
-        Outcome::Answer { text } => (text, "stop"),
-        Outcome::Length => (last_said(&agent), "length"),
+        Outcome::Answer { text } => (text, Finish::Stop),
+        Outcome::Length => (last_said(&agent), Finish::Length),
         other => return Err(without_answer(&other)),
     };
     if !at_once && !text.is_empty() {
@@ -227,6 +223,5 @@ mod tests {
             "runs its tools itself",
         );
         check(vec![Message::tool_result(&call, "x"), user("b")], "runs its tools itself");
-        check(vec![Message { name: Some("eve".into()), ..user("a") }], "leave out `name`");
     }
 }

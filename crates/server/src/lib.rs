@@ -1,19 +1,37 @@
-//! HTTP: an OpenAI-compatible API over engine and harness, where each NPC of a team is a model too.
+//! HTTP: the APIs of OpenAI, Anthropic and Ollama over engine and harness, where each NPC of a team
+//! is a model too.
 //!
-//! `GET /health`, `GET /v1/models`, `POST /v1/chat/completions`.
+//! One module a wire format (`openai`, `anthropic`, `ollama`, `native`): each reads what is asked
+//! into an [`Asked`](asked::Asked) and has a [`Writer`](answer::Writer) of answers; `dispatch` is
+//! the way between, the same for all.
 //! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
 //! Prints nothing and reads no environment.
 
 mod access;
 mod agents;
-mod body;
-mod chat;
-mod completions;
-mod http;
-mod job;
-mod wire;
+mod answer;
+mod anthropic;
+mod asked;
+mod connections;
+mod dispatch;
+mod fields;
+mod infill;
+mod metrics;
+mod native;
+mod ollama;
+mod openai;
+mod page;
+mod refusal;
+mod routes;
+mod slots;
+#[cfg(unix)]
+mod socket;
+mod stream;
+mod time;
+mod turn;
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,14 +39,19 @@ use alara_harness::model::ModelSpec;
 use alara_harness::{ModelError, ModelSource, Sandbox, Session, Team};
 use tokio::sync::watch;
 
-use access::Access;
-use chat::Shared;
-use job::Slots;
+use access::{Access, Reach};
+use connections::Listener;
+use dispatch::Shared;
+use metrics::Metrics;
+use openai::store::Store;
+use slots::Slots;
 
 /// How long work that was cancelled may take to end.
 const END: Duration = Duration::from_secs(5);
 /// The stack of threads that work: an agent's jinxes may be deep inside of each other.
 const STACK: usize = 8 << 20;
+/// Threads beside those of the slots.
+const THREADS: usize = 16;
 
 /// What agents work with, and where: known to whoever starts the server.
 pub trait Workplace: Send + Sync + 'static {
@@ -50,6 +73,9 @@ pub trait Workplace: Send + Sync + 'static {
     /// # Errors
     /// They can't be had.
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error>;
+
+    /// Takes a line about a request that was answered, for whoever looks on.
+    fn log(&self, _line: &str) {}
 }
 
 /// How to serve.
@@ -59,14 +85,30 @@ pub struct Options {
     /// Port 0 means any that is free.
     /// Default 127.0.0.1:8080.
     pub address: SocketAddr,
+    /// A Unix socket to listen at instead, which nobody else may open.
+    /// Default: none.
+    pub socket: Option<PathBuf>,
     /// What clients must know.
     /// Default: nothing, which is for this machine only.
     pub token: Option<String>,
+    /// Origins of web pages that are let in, such as `https://app.example`; a star at the end stands
+    /// for anything, and for more than a port or an app's pages only with a token.
+    /// Default: none; with a token, pages of this machine and of desktop apps.
+    pub origins: Vec<String>,
+    /// Other names of the model.
+    /// Default: none.
+    pub aliases: Vec<String>,
+    /// Whether a request that names no model, or one that is not known, means the model too.
+    /// Default false.
+    pub any_model: bool,
+    /// A folder in which answers to `/v1/responses` are kept for later requests.
+    /// Default: none; they are kept in memory only.
+    pub responses: Option<PathBuf>,
     /// Requests that are worked on at a time.
     /// Default 1.
     pub parallel: usize,
     /// Requests that may wait for that; further ones are refused.
-    /// Default 16.
+    /// Default 512.
     pub queue: usize,
     /// Most time for a request, from its coming to the end of its answer.
     /// Default 10 min.
@@ -74,17 +116,31 @@ pub struct Options {
     /// Most time for the head of a request, and a third of what its body may take.
     /// Default 10 s.
     pub head_time: Duration,
+    /// Most connections at a time; a further one is told so and closed.
+    /// Each takes a file descriptor, of which a process has 1024 by default.
+    /// Default 900.
+    pub connections: usize,
+    /// How long a client may read nothing while much of its answer waits for it.
+    /// Default 30 s.
+    pub patience: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            socket: None,
             token: None,
+            origins: Vec::new(),
+            aliases: Vec::new(),
+            any_model: false,
+            responses: None,
             parallel: 1,
-            queue: 16,
+            queue: 512,
             request_time: Duration::from_secs(600),
             head_time: Duration::from_secs(10),
+            connections: 900,
+            patience: Duration::from_secs(30),
         }
     }
 }
@@ -101,6 +157,23 @@ pub enum Error {
     /// A token that no header can carry.
     #[error("a token is made of visible ASCII characters")]
     Token,
+    /// An origin that can't be let in.
+    #[error(
+        "{origin} can't be let in: an origin is such as https://app.example, with a star at its end at most, and one \
+         that lets in other sites' pages needs a token"
+    )]
+    Origin {
+        /// The origin.
+        origin: String,
+    },
+    /// A socket can't be had.
+    #[error("can't listen at {}", path.display())]
+    Socket {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The address can't be had.
     #[error("can't listen on {address}")]
     Address {
@@ -148,7 +221,9 @@ impl Stop {
 /// A server that listens.
 pub struct Server {
     address: SocketAddr,
-    listener: TcpListener,
+    socket: Option<PathBuf>,
+    listener: Listener,
+    connections: usize,
     shared: Arc<Shared>,
     stop: Stop,
 }
@@ -165,37 +240,51 @@ impl Server {
         spec: ModelSpec,
         options: &Options,
     ) -> Result<Self, Error> {
-        let Options { address, token, parallel, queue, request_time, head_time } = options;
-        let token = token.as_deref();
+        let token = options.token.as_deref();
         if token.is_some_and(|token| token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(Error::Token);
         }
-        if token.is_none() && !address.ip().is_loopback() {
-            return Err(Error::Exposed { address: *address });
+        let reach = match options.address.ip().is_loopback() {
+            _ if options.socket.is_some() => Reach::Socket,
+            true => Reach::Loopback,
+            false => Reach::Network,
+        };
+        if token.is_none() && reach == Reach::Network {
+            return Err(Error::Exposed { address: options.address });
         }
-        let failed = |source| Error::Address { address: *address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let model = chat::called(workplace.models().model(&spec)?.name()).to_owned();
+        let access =
+            Access::new(reach, token, &options.origins).map_err(|origin| Error::Origin { origin })?;
+        let (listener, address) = listen(options)?;
+        let model = dispatch::called(workplace.models().model(&spec)?.name()).to_owned();
+        let metrics = Arc::new(Metrics::default());
         let shared = Shared {
             workplace,
-            access: Access::new(address, token),
-            slots: Slots::new((*parallel).max(1), *queue),
+            access,
+            slots: Slots::new(options.parallel.max(1), options.queue, options.patience, metrics.clone()),
+            metrics,
             model,
+            aliases: options.aliases.clone(),
+            any_model: options.any_model,
             spec,
             team: Mutex::new(Arc::new(team)),
-            began: wire::answer::now(),
-            request_time: *request_time,
-            head_time: *head_time,
+            store: Arc::new(Store::new(options.responses.clone())),
+            began: answer::now(),
+            request_time: options.request_time,
+            head_time: options.head_time,
         };
         let stop = Stop(Arc::new(watch::Sender::new(Stage::Serving)));
-        Ok(Server { address, listener, shared: Arc::new(shared), stop })
+        let (socket, connections) = (options.socket.clone(), options.connections);
+        Ok(Server { address, socket, listener, connections, shared: Arc::new(shared), stop })
     }
 
-    /// Where it listens.
+    /// Where it listens, unless at a socket.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The socket that it listens at.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// What clients call the model.
@@ -214,13 +303,43 @@ impl Server {
     /// The system can't serve.
     pub fn run(self) -> Result<(), Error> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime =
-            builder.enable_io().enable_time().thread_stack_size(STACK).build().map_err(Error::System)?;
-        let served = runtime.block_on(http::serve(self.listener, self.shared, self.stop.0.subscribe()));
+        // Each slot works on a thread of its own, beside those that look at files.
+        let threads = self.shared.slots.parallel() + THREADS;
+        builder.enable_io().enable_time().thread_stack_size(STACK).max_blocking_threads(threads);
+        let runtime = builder.build().map_err(Error::System)?;
+        let bounds = (self.connections, self.shared.head_time);
+        let router = routes::router(self.shared);
+        let stage = self.stop.0.subscribe();
+        let served = runtime.block_on(connections::serve(self.listener, router, bounds, stage));
         runtime.shutdown_timeout(END);
+        if let Some(path) = self.socket {
+            let _ = std::fs::remove_file(path);
+        }
         served.map_err(Error::System)
     }
 }
 
+/// Listens at the socket, or else at the address.
+fn listen(options: &Options) -> Result<(Listener, SocketAddr), Error> {
+    let address = options.address;
+    #[cfg(unix)]
+    if let Some(path) = &options.socket {
+        let failed = |source| Error::Socket { path: path.clone(), source };
+        return Ok((Listener::Unix(socket::bind(path).map_err(failed)?), address));
+    }
+    #[cfg(not(unix))]
+    if let Some(path) = &options.socket {
+        let source = std::io::Error::from(std::io::ErrorKind::Unsupported);
+        return Err(Error::Socket { path: path.clone(), source });
+    }
+    let failed = |source| Error::Address { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((Listener::Tcp(listener), address))
+}
+
+#[cfg(test)]
+mod format_tests;
 #[cfg(test)]
 mod tests;

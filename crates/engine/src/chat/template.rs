@@ -91,7 +91,7 @@ pub enum TemplateError {
 }
 
 /// A prompt, rendered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
     /// The whole prompt.
     /// Texts of control tokens in it come from the template.

@@ -297,6 +297,27 @@ impl Engine {
         self.context
     }
 
+    /// The vocabulary.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The source of the chat template.
+    pub fn template(&self) -> &str {
+        self.template.source()
+    }
+
+    /// The text of the prompt that `request` is rendered to; texts that only read like control
+    /// tokens stand as they are.
+    ///
+    /// # Errors
+    /// If the template refuses the request.
+    pub fn prompt(&self, request: &Request) -> Result<String> {
+        let (prompt, _) = self.renderer().prompt(&self.completed(request))?;
+        let stand_ins = prompt.stand_ins.iter();
+        Ok(stand_ins.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
+    }
+
     /// The tokens of the prompt that `request` is rendered to.
     ///
     /// # Errors
@@ -367,8 +388,9 @@ impl Engine {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
         let format = self.format.unwrap_or(Format::house());
-        let asked =
-            Turn::new(format, request, self.template.serving(request).source(), &prompt.generation_prompt);
+        // A bare prompt shows no reasoning and no calls.
+        let source = if request.prompt.is_some() { "" } else { self.template.serving(request).source() };
+        let asked = Turn::new(format, request, source, &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
         let room = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();

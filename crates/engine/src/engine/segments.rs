@@ -59,7 +59,10 @@ impl Renderer<'_> {
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
     pub fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
-        let prompt = self.template.render(request, self.control, self.now)?;
+        let prompt = match &request.prompt {
+            Some(text) => Prompt { text: text.clone(), ..Prompt::default() },
+            None => self.template.render(request, self.control, self.now)?,
+        };
         let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
         Ok((prompt, tokens))
     }
@@ -89,6 +92,9 @@ impl Segments {
     /// static segment, after the tools, and where the turn begins.
     pub fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
+        if request.prompt.is_some() {
+            return prefix;
+        }
         for end in self.ends(by, request, tokens) {
             prefix.add(end);
             prefix.pinned = end;

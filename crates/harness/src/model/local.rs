@@ -27,6 +27,10 @@ impl ChatModel for Engine {
     fn sampling(&self) -> Sampling {
         Engine::sampling(self).clone()
     }
+
+    fn local(&self) -> Option<&Engine> {
+        Some(self)
+    }
 }
 
 /// A turn under way.

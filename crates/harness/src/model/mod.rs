@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alara_engine::chat::Format;
-use alara_engine::{Event, Request, Sampling};
+use alara_engine::{Engine, Event, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Models, NoRoom};
@@ -59,6 +59,11 @@ pub trait ChatModel: Send + Sync {
     fn sampling(&self) -> Sampling {
         Sampling::default()
     }
+
+    /// The engine that runs it, for its vocabulary and template; `None` = it runs elsewhere.
+    fn local(&self) -> Option<&Engine> {
+        None
+    }
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -80,6 +85,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn sampling(&self) -> Sampling {
         (**self).sampling()
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        (**self).local()
     }
 }
 

@@ -1,7 +1,9 @@
+use alara_engine::{Finish, Usage};
+
 use super::*;
 
-fn shape(include_usage: bool) -> Shape {
-    Shape { id: "id".into(), created: 1, model: "m".into(), include_usage, calls: 0 }
+fn writer(include_usage: bool) -> Chat {
+    Chat { id: "id".into(), created: 1, model: "m".into(), include_usage, timings: false, calls: 0 }
 }
 
 fn pieces() -> Vec<Piece> {
@@ -20,14 +22,15 @@ fn pieces() -> Vec<Piece> {
         Piece::Text("there".into()),
         Piece::Call(call("c0")),
         Piece::Call(call("c1")),
-        Piece::End(Box::new(End { finish: "tool_calls", usage, alara: Some(json!({"x": 1})) })),
+        Piece::End(Box::new(End { finish: Finish::ToolCalls, usage, alara: Some(json!({"x": 1})) })),
     ]
 }
 
 #[test]
 fn whole() {
     let mut answer = Answer::default();
-    pieces().into_iter().for_each(|piece| answer.push(piece));
+    pieces().iter().for_each(|piece| answer.push(piece));
+    let Some(Piece::End(end)) = pieces().pop() else { panic!() };
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": r#"{"a":"line\nbreak"}"#}});
     let message = json!({
         "role": "assistant", "content": "Hi\n\ndata: there", "refusal": null, "reasoning_content": "hm",
@@ -40,15 +43,20 @@ fn whole() {
             "completion_tokens_details": {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 2}},
         "alara": {"x": 1},
     });
-    assert_eq!(answer.body(&shape(false)), Some(expected));
-    assert_eq!(Answer::default().body(&shape(false)), None);
+    assert_eq!(writer(false).whole(answer.clone(), &end), expected);
+    let timed = Chat { timings: true, ..writer(false) }.whole(answer, &end);
+    let timings = &timed["timings"];
+    assert_eq!(
+        (&timings["cache_n"], &timings["prompt_n"], &timings["predicted_n"]),
+        (&json!(4), &json!(5), &json!(2))
+    );
 }
 
 #[test]
 fn streamed() {
     let check = |include_usage: bool| {
-        let mut shape = shape(include_usage);
-        let text: String = pieces().iter().map(|piece| shape.events(piece)).collect();
+        let mut writer = writer(include_usage);
+        let text: String = pieces().iter().map(|piece| writer.piece(piece)).collect();
         let lines: Vec<&str> = text.strip_suffix("\n\n").unwrap().split("\n\n").collect();
         let (last, chunks) = lines.split_last().unwrap();
         assert_eq!(*last, "data: [DONE]");

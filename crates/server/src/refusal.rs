@@ -1,4 +1,4 @@
-//! Why a request gets no answer, in the shape that OpenAI's API gives errors.
+//! Why a request gets no answer.
 
 use alara_engine::Error as EngineError;
 use alara_engine::grammar::GrammarError;
@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
-    /// Of which kind it is.
-    kind: &'static str,
+    /// Of which kind it is, by OpenAI's names.
+    pub kind: &'static str,
     /// What is wrong, for people.
     pub message: String,
     /// The field of the request that it is about.
     param: Option<String>,
     /// What it is, for programs.
     code: Option<&'static str>,
-    /// Whether the same request may succeed if it is sent again: a client that tries by itself must
-    /// not repeat an agent's work.
-    pub again: bool,
+    /// After how many seconds the same request may succeed if it is sent again.
+    /// `None`: a client that tries by itself must not, or an agent's work is repeated.
+    pub retry: Option<u64>,
 }
 
 impl Refusal {
     /// One with this status and message.
     pub fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
-        Refusal { status, kind, message: message.into(), param: None, code: None, again: false }
+        Refusal { status, kind, message: message.into(), param: None, code: None, retry: None }
     }
 
     /// A request that can't be honoured.
@@ -46,10 +46,16 @@ impl Refusal {
         Refusal::new(403, "permission_error", message).coded("forbidden")
     }
 
-    /// Too many wait already.
-    pub fn busy() -> Self {
-        let message = "too many requests wait already; try again in a moment";
-        Refusal { again: true, ..Refusal::new(503, "server_error", message).coded("overloaded") }
+    /// Too many wait already, or are connected; in so many seconds it may be otherwise.
+    pub fn busy(seconds: u64) -> Self {
+        let message = "too many requests wait already; try again later";
+        let refusal = Refusal::new(503, "server_error", message).coded("overloaded");
+        Refusal { retry: Some(seconds), ..refusal }
+    }
+
+    /// What this server, or its model, can't do.
+    pub fn unable(message: impl Into<String>) -> Self {
+        Refusal::new(501, "server_error", message).coded("not_supported")
     }
 
     /// The time for a request is over.
@@ -69,7 +75,7 @@ impl Refusal {
         Refusal { code: Some(code), ..self }
     }
 
-    /// The body of the answer.
+    /// The body of the answer, in the shape that OpenAI's API gives errors.
     pub fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
     }

@@ -1,22 +1,24 @@
 #![allow(clippy::needless_pass_by_value, reason = "values of tests are written where they are passed")]
 
-use alara_engine::{Message, Role};
+use alara_engine::{Draws, Message, Request, Role, Segment, ToolChoice};
 
 use super::*;
+use crate::asked::random;
 
 fn read(fields: Value) -> Result<Asked, Refusal> {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "seed": 0});
     if let (Some(body), Some(fields)) = (body.as_object_mut(), fields.as_object()) {
         body.extend(fields.clone());
     }
-    Asked::read(body.to_string().as_bytes())
+    super::read(Fields::read(body.to_string().as_bytes())?).map(|(asked, _)| asked)
 }
 
 #[test]
 fn what_is_honoured() {
     let plain = || read(json!({})).unwrap().request;
     let check = |fields: Value, expected: Request| {
-        assert_eq!(read(fields.clone()).map(|asked| asked.request), Ok(expected), "{fields}");
+        let asked = read(fields.clone()).unwrap();
+        assert_eq!((asked.request, asked.ignored), (expected, Vec::<String>::new()), "{fields}");
     };
     check(json!({"max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
     check(json!({"max_completion_tokens": 5, "max_tokens": 5}), Request { max_tokens: Some(5), ..plain() });
@@ -25,6 +27,8 @@ fn what_is_honoured() {
     check(json!({"cache_salt": "me"}), Request { salt: "me".into(), ..plain() });
     check(json!({"stop": "x"}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"stop": ["x", "y"]}), Request { stop: vec!["x".into(), "y".into()], ..plain() });
+    check(json!({"max_tokens": -1, "top_k": -1}), plain());
+    check(json!({"thinking_budget": 9}), Request { reasoning_tokens: Some(9), ..plain() });
     check(json!({"reasoning_effort": "none"}), Request { thinking: Some(false), ..plain() });
     let kwargs = json!({"chat_template_kwargs": {"enable_thinking": true, "thinking": true}});
     check(kwargs, Request { thinking: Some(true), ..plain() });
@@ -46,7 +50,7 @@ fn what_is_honoured() {
         repetition_penalty: Some(1.5),
         presence_penalty: Some(-0.5),
         frequency_penalty: Some(0.25),
-        penalty_last_n: None,
+        penalty_last_n: Some(5),
         temperature: Some(0.75),
         top_k: Some(7),
         top_p: Some(0.5),
@@ -54,7 +58,7 @@ fn what_is_honoured() {
         seed: Some(9),
     };
     let fields = json!({
-        "repetition_penalty": 1.5, "repeat_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.25,
+        "repetition_penalty": 1.5, "repeat_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.25, "repeat_last_n": 5,
         "temperature": 0.75, "top_k": 7, "top_p": 0.5, "min_p": 0.25, "seed": 9,
     });
     assert_eq!(read(fields).unwrap().draws, draws);
@@ -63,7 +67,7 @@ fn what_is_honoured() {
     assert_eq!(read(json!({"temperature": 0, "seed": 9})).unwrap().draws, said);
     // What says nothing, or what holds anyway.
     let neutral = json!({
-        "n": 1, "logprobs": false, "top_logprobs": null, "logit_bias": {}, "store": false, "modalities": ["text"],
+        "n": 1, "logprobs": false, "top_logprobs": 0, "functions": [], "typical_p": 1, "dry_multiplier": 0.0, "logit_bias": {}, "store": true, "modalities": ["text"],
         "user": "u", "metadata": {"a": "b"}, "stream": false, "stream_options": null, "anything": null,
     });
     check(neutral, plain());
@@ -79,9 +83,10 @@ fn tools_and_choices() {
     let check = |choice: Value, expected: ToolChoice| {
         let asked = read(json!({"tools": [tool, bare], "tool_choice": choice})).unwrap();
         assert_eq!(asked.request.tool_choice, expected);
-        assert!(asked.request.parallel_tool_calls);
+        // One that is named is called once.
+        assert_eq!(asked.request.parallel_tool_calls, !matches!(expected, ToolChoice::Named(_)));
         let names: Vec<&str> = asked.request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((names, asked.not_for_npcs), (vec!["f", "g"], Some("tools")));
+        assert_eq!((names, asked.not_for_npcs()), (vec!["f", "g"], Some("tools")));
         let strict: Vec<bool> = asked.request.tools.iter().map(|tool| tool.strict).collect();
         assert_eq!(strict, [true, false]);
         assert_eq!(asked.request.tools[1].parameters, json!({"type": "object", "properties": {}}));
@@ -115,6 +120,81 @@ fn conversations() {
 }
 
 #[test]
+fn histories_are_taken_as_they_are() {
+    let said = |messages: Value| {
+        let request = read(json!({"messages": messages})).unwrap().request;
+        let said = request.messages.iter().map(|message| (message.role, message.content.clone()));
+        (request.system.len(), said.collect::<Vec<_>>())
+    };
+    let text = |role: Role, text: &str| (role, text.to_owned());
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    // A late system message goes to the user's next turn, or to its latest one.
+    let (system, messages) = said(json!([
+        message("system", "S"),
+        message("user", "a"),
+        message("assistant", "b"),
+        message("system", "Late."),
+        message("user", "c"),
+    ]));
+    let expected = [text(Role::User, "a"), text(Role::Assistant, "b"), text(Role::User, "Late.\n\nc")];
+    assert_eq!((system, messages), (1, expected.to_vec()));
+    let (_, messages) = said(json!([message("user", "a"), message("system", "L")]));
+    assert_eq!(messages, [text(Role::User, "a\n\nL")]);
+    let (_, messages) =
+        said(json!([message("user", "a"), message("developer", "L"), message("assistant", "b")]));
+    assert_eq!(messages, [text(Role::User, "a\n\nL"), text(Role::Assistant, "b")]);
+    let (_, messages) =
+        said(json!([message("user", "a"), message("assistant", "b"), message("system", "L")]));
+    assert_eq!(messages[2], text(Role::User, "L"));
+
+    // A call that is no JSON is told as text, and so is its result.
+    let call = json!({"id": "c", "name": "f", "function": {"name": "f", "arguments": "{\"a\": "}});
+    let broken = json!({"messages": [
+        message("user", "a"), {"role": "assistant", "content": "b", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "failed"}, {"role": "tool", "tool_call_id": "x", "content": "?"},
+    ]});
+    let asked = read(broken).unwrap();
+    let said: Vec<(Role, &str)> =
+        asked.request.messages.iter().map(|message| (message.role, message.content.as_str())).collect();
+    let expected = [
+        (Role::User, "a"),
+        (Role::Assistant, "b\n\nA call of f with {\"a\": "),
+        (Role::User, "The result of f:\nfailed"),
+        (Role::User, "The result of a tool:\n?"),
+    ];
+    assert_eq!((said, asked.ignored), (expected.to_vec(), vec!["messages[].tool_calls[].name".to_owned()]));
+}
+
+#[test]
+fn what_is_ignored_is_told() {
+    let check = |fields: Value, expected: &[&str]| assert_eq!(read(fields).unwrap().ignored, expected);
+    check(json!({"surprise": 1, "verbosity": "low", "user": "u"}), &["surprise", "verbosity"]);
+    let message = |id: &str| json!({"role": "user", "content": "x", "id": id, "cache_control": {}});
+    check(json!({"messages": [message("a"), message("b")]}), &["messages[].id", "messages[].cache_control"]);
+    check(json!({"reasoning_effort": "high"}), &["reasoning_effort (but for none: reasoning is on or off)"]);
+    assert_eq!(read(json!({"reasoning_effort": "high"})).unwrap().request.thinking, Some(true));
+}
+
+#[test]
+fn schemas() {
+    let format = json!({"type": "json_schema", "json_schema": {"schema": {}, "description": " A number. "}});
+    let asked = read(json!({"response_format": format, "stop": ["END"]})).unwrap().request;
+    let shown = Segment { name: "response_format".into(), text: "A number.".into() };
+    assert_eq!(
+        (asked.system, asked.schema, asked.stop),
+        (vec![shown], Some(json!({})), vec!["END".to_owned()])
+    );
+    for fields in [
+        json!({"guided_json": {"type": "null"}}),
+        json!({"guided_json": "{\"type\": \"null\"}"}),
+        json!({"structured_outputs": {"json": {"type": "null"}}}),
+        json!({"response_format": {"type": "json_object", "schema": {"type": "null"}}}),
+    ] {
+        assert_eq!(read(fields).unwrap().request.schema, Some(json!({"type": "null"})));
+    }
+}
+
+#[test]
 fn what_is_refused_is_named() {
     let check = |fields: Value, param: &str| {
         let refusal = read(fields.clone()).unwrap_err();
@@ -123,10 +203,14 @@ fn what_is_refused_is_named() {
         assert!(error["message"].as_str().unwrap().contains(&format!("`{param}`")), "{error}");
     };
     check(json!({"logprobs": true}), "logprobs");
+    check(json!({"top_logprobs": 2}), "top_logprobs");
+    check(json!({"functions": [{}]}), "functions");
+    check(json!({"dry_multiplier": 0.8}), "dry_multiplier");
+    check(json!({"guided_choice": ["a"]}), "guided_choice");
+    check(json!({"structured_outputs": {"regex": "a"}}), "structured_outputs.regex");
+    check(json!({"reasoning_effort": "some"}), "reasoning_effort");
     check(json!({"n": 2}), "n");
     check(json!({"logit_bias": {"5": 100}}), "logit_bias");
-    check(json!({"functions": []}), "functions");
-    check(json!({"surprise": 1}), "surprise");
     check(json!({"temperature": "hot"}), "temperature");
     check(json!({"temperature": -1}), "temperature");
     check(json!({"top_k": 1.5}), "top_k");
@@ -137,11 +221,9 @@ fn what_is_refused_is_named() {
     check(json!({"cache_salt": ""}), "cache_salt");
     check(json!({"cache_salt": "x".repeat(257)}), "cache_salt");
     check(json!({"cache_salt": 5}), "cache_salt");
-    check(json!({"stop": "x", "response_format": {"type": "json_object"}}), "stop");
     check(json!({"ignore_eos": 1}), "ignore_eos");
     check(json!({"ignore_eos": true, "response_format": {"type": "json_object"}}), "ignore_eos");
     check(json!({"stream_options": {}}), "stream_options");
-    check(json!({"reasoning_effort": "high"}), "reasoning_effort");
     check(json!({"chat_template_kwargs": {"x": 1}}), "chat_template_kwargs.x");
     check(json!({"response_format": {"type": "xml"}}), "response_format.type");
     check(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema");
@@ -159,20 +241,13 @@ fn what_is_refused_is_named() {
     let said = |message: Value, param: &str| check(json!({"messages": [message]}), param);
     said(json!({"role": "wizard", "content": "x"}), "messages[0].role");
     said(json!({"role": "user", "content": 5}), "messages[0].content");
-    said(json!({"role": "user", "content": "x", "audio": {}}), "messages[0].audio");
     said(json!("x"), "messages[0]");
     let image = json!({"type": "image_url", "image_url": {"url": "data:"}});
     said(json!({"role": "user", "content": [image]}), "messages[0].content[0].type");
-    said(json!({"role": "tool", "content": "x"}), "messages[0].tool_call_id");
-    said(json!({"role": "tool", "content": "x", "tool_call_id": "c"}), "messages[0].tool_call_id");
-    let call = json!({"id": "c", "function": {"name": "f", "arguments": "[]"}});
-    said(json!({"role": "assistant", "tool_calls": [call]}), "messages[0].tool_calls[0].function.arguments");
     check(json!({"messages": []}), "messages");
     check(json!({"messages": null}), "messages");
-    let late = json!([{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]);
-    check(json!({"messages": late}), "messages[1].role");
 
     for body in ["", "{", "[]", "\u{0}", &"[".repeat(100_000)] {
-        assert_eq!(Asked::read(body.as_bytes()).unwrap_err().status, 400);
+        assert_eq!(Fields::read(body.as_bytes()).err().unwrap().status, 400);
     }
 }

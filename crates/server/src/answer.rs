@@ -1,0 +1,118 @@
+//! What an answer is made of, whatever the wire format: the one inner stream of pieces.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use alara_engine::{Finish, ToolCall, Usage};
+use serde_json::{Value, json};
+
+use crate::refusal::Refusal;
+
+/// A piece of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece {
+    /// The work has begun: from here on it is no longer refused, it can only fail.
+    /// Comes first, once.
+    Begun,
+    /// The next piece of the text.
+    Text(String),
+    /// The next piece of what the model thinks.
+    Reasoning(String),
+    /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
+    /// half of one.
+    Call(ToolCall),
+    /// The answer is complete.
+    /// Comes last, once.
+    End(Box<End>),
+}
+
+/// How an answer ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct End {
+    /// Why.
+    pub finish: Finish,
+    /// What it cost.
+    pub usage: Usage,
+    /// What other APIs have no field for.
+    pub alara: Option<Value>,
+}
+
+/// All pieces of an answer together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// What is said.
+    pub text: String,
+    /// What was thought before.
+    pub reasoning: String,
+    /// What is called.
+    pub calls: Vec<ToolCall>,
+}
+
+impl Answer {
+    /// Takes the next piece; the last one has what is to be told of the whole.
+    pub fn push(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Begun | Piece::End(_) => {}
+            Piece::Text(text) => self.text += text,
+            Piece::Reasoning(text) => self.reasoning += text,
+            Piece::Call(call) => self.calls.push(call.clone()),
+        }
+    }
+}
+
+/// Writes an answer in one wire format.
+/// It is either streamed, piece by piece, or told as a whole.
+pub trait Writer: Send {
+    /// What kind of stream it is.
+    fn content_type(&self) -> &'static str {
+        "text/event-stream"
+    }
+
+    /// What a piece is in the stream; may be nothing.
+    fn piece(&mut self, piece: &Piece) -> String;
+
+    /// A failure in the middle of the stream.
+    fn failure(&mut self, refusal: &Refusal) -> String;
+
+    /// What says that it goes on, while there is nothing else to say; may be nothing.
+    fn beat(&self) -> String {
+        ": it goes on\n\n".to_owned()
+    }
+
+    /// The body of a whole answer.
+    fn whole(&mut self, answer: Answer, end: &End) -> Value;
+}
+
+/// A server-sent event without a name
+/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
+/// JSON has no line break outside of its texts, where it is escaped: so one line is enough.
+pub fn event(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// A server-sent event by the name that `value` has as its `type`.
+pub fn named_event(value: &Value) -> String {
+    format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
+}
+
+/// How long an answer took, as llama.cpp's server tells it.
+pub fn timings(usage: &Usage) -> Value {
+    let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+    let speed = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+    let (prefill, decode) = (usage.prefill_time.as_secs_f64(), usage.decode_time.as_secs_f64());
+    json!({
+        "cache_n": usage.cached_tokens,
+        "prompt_n": computed,
+        "prompt_ms": prefill * 1e3,
+        "prompt_per_second": speed(computed, prefill),
+        "predicted_n": usage.completion_tokens,
+        "predicted_ms": decode * 1e3,
+        "predicted_per_second": speed(usage.completion_tokens, decode),
+        "draft_n": usage.drafts.drafted,
+        "draft_n_accepted": usage.drafts.accepted,
+    })
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,245 @@
+//! Anthropic's Messages API (<https://docs.claude.com/en/api/messages>): reads what is asked.
+//! The answer is written by [`writer`].
+
+mod writer;
+
+use std::sync::Arc;
+
+use alara_engine::{Message, Request as TurnRequest, Role, Segment, ToolCall, ToolChoice};
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::post;
+use serde_json::{Value, json};
+
+use crate::asked::Asked;
+use crate::dispatch::{Shared, answer, with_engine};
+use crate::fields::Fields;
+use crate::openai::messages::{History, parsed, tell_call};
+use crate::openai::parameters;
+use crate::refusal::Refusal;
+use crate::routes::{self, Ignored, json_of};
+use writer::Messages;
+
+/// The routes.
+pub fn routes() -> Router<Arc<Shared>> {
+    Router::new().route("/v1/messages", post(messages)).route("/v1/messages/count_tokens", post(count_tokens))
+}
+
+/// Whether clients of this API ask for a path.
+pub fn is_for(path: &str) -> bool {
+    path.starts_with("/v1/messages")
+}
+
+/// A refusal in the shape that this API gives errors (<https://docs.claude.com/en/api/errors>).
+pub fn refusal(refusal: &Refusal) -> Value {
+    let kind = match refusal.status {
+        400 | 405 | 422 => "invalid_request_error",
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        503 => "overloaded_error",
+        504 => "timeout_error",
+        _ => "api_error",
+    };
+    json!({"type": "error", "error": {"type": kind, "message": refusal.message}})
+}
+
+async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let asked = read(routes::fields(&shared, request).await?)?;
+    answer(&shared, asked, |model| Box::new(Messages::new(model))).await
+}
+
+/// How many tokens the prompt of a request has.
+async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let asked = read(routes::fields(&shared, request).await?)?;
+    let request = asked.request;
+    let count = with_engine(&shared, move |engine| {
+        engine.prompt_tokens(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+    });
+    let mut response = json_of(&json!({"input_tokens": count.await?.len()}));
+    response.extensions_mut().insert(Ignored(asked.ignored));
+    Ok(response)
+}
+
+fn read(mut fields: Fields) -> Result<Asked, Refusal> {
+    // What this API calls otherwise; the rest of the parameters is as with OpenAI, and so are those
+    // that can't be honoured.
+    if let Some(stops) = fields.take("stop_sequences") {
+        fields.put("stop", stops);
+    }
+    let mut asked = parameters::read(&mut fields)?;
+    let request = &mut asked.request;
+    let mut history = History::default();
+    let system = text_of(&mut fields, "system")?;
+    for mut message in fields.objects("messages")? {
+        self::message(&mut message, &mut history)?;
+        message.end();
+    }
+    (request.system, request.messages) = history.end()?;
+    let system: Vec<Segment> =
+        system.into_iter().map(|text| Segment { name: "system".into(), text }).collect();
+    request.system.splice(0..0, system);
+    tools(&mut fields, request)?;
+    thinking(&mut fields, request)?;
+    for name in ["output_config", "output_format"] {
+        let Some(mut given) = fields.object(name)? else { continue };
+        if name == "output_format" {
+            parameters::format(given, request, false)?;
+            continue;
+        }
+        if let Some(effort) = given.text("effort")? {
+            fields.tell(&format!("output_config.effort ({effort})"));
+        }
+        if let Some(format) = given.object("format")? {
+            parameters::format(format, request, false)?;
+        }
+        given.end();
+    }
+    fields.ignore(&["betas", "context_management", "container", "mcp_servers", "inference_geo"]);
+    asked.ignored = fields.ignored();
+    Ok(asked)
+}
+
+/// The texts of a field: one, or blocks of type `text`.
+fn text_of(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
+    let texts = match fields.take(name) {
+        None => Vec::new(),
+        Some(Value::String(text)) => vec![text],
+        Some(list) => {
+            fields.put(name, list);
+            let mut texts = Vec::new();
+            for mut block in fields.objects(name)? {
+                texts.push(match block.needed("type")?.as_str() {
+                    "text" => block.needed("text")?,
+                    kind => {
+                        return Err(
+                            block.refuse("type", &format!("is {kind}, but only text is understood here"))
+                        );
+                    }
+                });
+                block.ignore(&["cache_control", "citations"]);
+                block.end();
+            }
+            texts
+        }
+    };
+    Ok(texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect())
+}
+
+/// Reads a message: a text, or blocks.
+/// Results of tools stand in messages of the user, and become messages of their own.
+fn message(fields: &mut Fields, history: &mut History) -> Result<(), Refusal> {
+    let role = match fields.needed("role")?.as_str() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => return Err(fields.refuse("role", "must be user, assistant or system")),
+    };
+    let mut message = Message { role, ..Message::user("") };
+    match fields.take("content") {
+        None => return Err(fields.refuse("content", "is missing")),
+        Some(Value::String(text)) => message.content = text,
+        Some(list) => {
+            fields.put("content", list);
+            for block in fields.objects("content")? {
+                self::block(block, &mut message, history)?;
+            }
+        }
+    }
+    let nothing = message.content.is_empty() && message.tool_calls.is_empty();
+    if !(nothing && message.reasoning_content.is_none()) {
+        history.add(message);
+    }
+    Ok(())
+}
+
+fn block(mut block: Fields, message: &mut Message, history: &mut History) -> Result<(), Refusal> {
+    block.ignore(&["cache_control", "citations", "signature"]);
+    let kind = block.needed("type")?;
+    match kind.as_str() {
+        "text" => {
+            let between = if message.content.is_empty() { "" } else { "\n\n" };
+            message.content += &format!("{between}{}", block.needed("text")?);
+        }
+        "thinking" => {
+            let before = message.reasoning_content.take().unwrap_or_default();
+            message.reasoning_content = Some(before + &block.needed("thinking")?);
+        }
+        // Nobody here can read it.
+        "redacted_thinking" => block.ignore(&["data"]),
+        "tool_use" => {
+            let (id, name) = (block.needed("id")?, block.needed("name")?);
+            match parsed(block.take("input")) {
+                Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
+                Err(text) => {
+                    tell_call(message, &name, &text);
+                    history.told(id, name);
+                }
+            }
+        }
+        "tool_result" => {
+            let id = Some(block.needed("tool_use_id")?);
+            let content = text_of(&mut block, "content")?.join("\n");
+            // Models know a failure by its text.
+            let failed =
+                block.flag("is_error")?.unwrap_or(false) && !content.to_lowercase().contains("error");
+            let content = if failed { format!("Error: {content}") } else { content };
+            history.add(Message { role: Role::Tool, tool_call_id: id, ..Message::user(content) });
+        }
+        _ => {
+            return Err(
+                block.refuse("type", &format!("is {kind}, but only text and tools are understood here"))
+            );
+        }
+    }
+    block.end();
+    Ok(())
+}
+
+/// Reads the tools.
+/// Those that Anthropic would run itself are left out, and told.
+fn tools(fields: &mut Fields, request: &mut TurnRequest) -> Result<(), Refusal> {
+    for mut tool in fields.objects("tools")? {
+        match tool.text("type")?.as_deref() {
+            None | Some("custom") => {
+                tool.ignore(&["cache_control", "input_examples", "defer_loading", "eager_input_streaming"]);
+                request.tools.push(parameters::function(tool, "input_schema")?);
+            }
+            Some(kind) => tool.tell_place(kind),
+        }
+    }
+    parameters::unique(fields, &request.tools)?;
+    request.parallel_tool_calls = true;
+    let Some(mut choice) = fields.object("tool_choice")? else { return Ok(()) };
+    let kind = choice.needed("type")?;
+    let wanted = match kind.as_str() {
+        "auto" => ToolChoice::Auto,
+        "any" => ToolChoice::Required,
+        "none" => ToolChoice::None,
+        "tool" => ToolChoice::Named(choice.needed("name")?),
+        _ => return Err(choice.refuse("type", "must be auto, any, none or tool")),
+    };
+    request.parallel_tool_calls = !choice.flag("disable_parallel_tool_use")?.unwrap_or(false);
+    choice.end();
+    parameters::choose(fields, request, wanted)
+}
+
+fn thinking(fields: &mut Fields, request: &mut TurnRequest) -> Result<(), Refusal> {
+    let Some(mut thinking) = fields.object("thinking")? else { return Ok(()) };
+    let kind = thinking.needed("type")?;
+    request.thinking = match kind.as_str() {
+        "enabled" => Some(true),
+        "disabled" => Some(false),
+        "adaptive" => None,
+        _ => return Err(thinking.refuse("type", "must be enabled, disabled or adaptive")),
+    };
+    request.reasoning_tokens = thinking.limit("budget_tokens", 0)?;
+    thinking.ignore(&["display"]);
+    thinking.end();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! The wire formats from outside, over the model that ships.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::LazyLock;
+
+use alara_engine::Engine;
+use alara_engine::gguf::Gguf;
+use alara_harness::ChatModel;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The model that ships, as clients call it.
+const MODEL: &str = "alara-tiny.gguf";
+
+/// A workplace with it.
+struct Tiny(Engine);
+
+impl ModelSource for Tiny {
+    fn model(&self, _: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(&self.0))
+    }
+}
+
+impl Workplace for Tiny {
+    fn models(&self) -> &dyn ModelSource {
+        self
+    }
+
+    fn team(&self) -> Option<Team> {
+        None
+    }
+
+    fn sandbox(&self, _: &Team) -> Result<Sandbox, alara_harness::Error> {
+        Sandbox::new(&std::env::temp_dir(), alara_harness::Policy::default())
+    }
+
+    fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error> {
+        Ok(session)
+    }
+}
+
+/// A server for all of these tests; the process ends it.
+static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/alara-tiny.gguf");
+    let options = alara_engine::Options { parallel: 4, ..alara_engine::Options::default() };
+    let engine = Engine::load(&Gguf::open(file.as_ref()).unwrap(), &options).unwrap();
+    let options = Options {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        aliases: vec!["small".into()],
+        parallel: 4,
+        ..Options::default()
+    };
+    let server =
+        Server::new(Arc::new(Tiny(engine)), Team::default(), ModelSpec::default(), &options).unwrap();
+    let address = server.address();
+    std::thread::spawn(move || server.run());
+    address
+});
+
+/// Status, head and body of an answer.
+fn ask(method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(*ADDRESS).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let (head, body) = said.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{said:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+fn get(path: &str) -> Value {
+    let (status, _, body) = ask("GET", path, "", "");
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "bodies are written where they are passed")]
+fn post(path: &str, body: Value) -> Value {
+    let (status, _, body) = ask("POST", path, "", &body.to_string());
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+#[test]
+fn all_formats_give_the_same_answer() {
+    let said = "Write the word hello.";
+    let openai = post(
+        "/v1/chat/completions",
+        json!({"model": MODEL, "temperature": 0, "max_tokens": 20, "messages": [
+            {"role": "system", "content": "Be brief."}, {"role": "user", "content": said},
+        ]}),
+    );
+    let text = openai["choices"][0]["message"]["content"].as_str().unwrap();
+    let usage = (openai["usage"]["prompt_tokens"].as_u64(), openai["usage"]["completion_tokens"].as_u64());
+    assert!(!text.is_empty());
+    let responses = post(
+        "/v1/responses",
+        json!({"model": MODEL, "temperature": 0, "max_output_tokens": 20, "instructions": "Be brief.", "input": said}),
+    );
+    assert_eq!(responses["output"][0]["content"][0]["text"], text, "{responses}");
+    let counts = (responses["usage"]["input_tokens"].as_u64(), responses["usage"]["output_tokens"].as_u64());
+    assert_eq!(counts, usage);
+    let body = json!({
+        "model": MODEL, "temperature": 0, "max_tokens": 20, "system": "Be brief.",
+        "messages": [{"role": "user", "content": said}],
+    });
+    let anthropic = post("/v1/messages", body.clone());
+    assert_eq!(anthropic["content"][0]["text"], text, "{anthropic}");
+    let count = |name: &str| anthropic["usage"][name].as_u64().unwrap();
+    let counts = (count("input_tokens") + count("cache_read_input_tokens"), count("output_tokens"));
+    assert_eq!((Some(counts.0), Some(counts.1)), usage);
+    assert_eq!(post("/v1/messages/count_tokens", body)["input_tokens"].as_u64(), usage.0);
+    let options = json!({"temperature": 0, "num_predict": 20, "repeat_penalty": 1, "top_k": 0, "top_p": 1});
+    let ollama = post(
+        "/api/generate",
+        json!({"model": format!("{MODEL}:latest"), "stream": false, "system": "Be brief.", "prompt": said, "options": options}),
+    );
+    assert_eq!((&ollama["response"], &ollama["model"]), (&json!(text), &json!(MODEL)), "{ollama}");
+    assert_eq!((ollama["prompt_eval_count"].as_u64(), ollama["eval_count"].as_u64()), usage);
+}
+
+#[test]
+fn all_formats_make_the_same_call() {
+    let parameters =
+        json!({"type": "object", "properties": {"path": {"enum": ["a.txt", "b.txt"]}}, "required": ["path"]});
+    let said = json!([{"role": "user", "content": "what is in b.txt?"}]);
+    let function =
+        json!({"name": "read_file", "description": "Return a file's text", "parameters": parameters});
+    let tool = json!({"type": "function", "function": function});
+    let openai = post(
+        "/v1/chat/completions",
+        json!({"model": MODEL, "messages": said, "tools": [tool], "temperature": 0, "parallel_tool_calls": false,
+            "tool_choice": "required"}),
+    );
+    let call = &openai["choices"][0]["message"]["tool_calls"][0];
+    let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    let mut flat = function.clone();
+    flat["type"] = "function".into();
+    let responses = post(
+        "/v1/responses",
+        json!({"model": MODEL, "input": said, "tools": [flat], "temperature": 0, "parallel_tool_calls": false,
+            "tool_choice": "required"}),
+    );
+    let item =
+        responses["output"].as_array().unwrap().iter().find(|item| item["type"] == "function_call").unwrap();
+    assert_eq!((&item["arguments"], &item["call_id"]), (&call["function"]["arguments"], &call["id"]));
+    let anthropic = post(
+        "/v1/messages",
+        json!({"model": MODEL, "max_tokens": 200, "messages": said, "temperature": 0,
+            "tools": [{"name": "read_file", "description": "Return a file's text", "input_schema": parameters}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": true}}),
+    );
+    let block =
+        anthropic["content"].as_array().unwrap().iter().find(|block| block["type"] == "tool_use").unwrap();
+    assert_eq!((&block["input"], &anthropic["stop_reason"]), (&arguments, &json!("tool_use")));
+    // The next request goes on with it, by its id.
+    let next = post(
+        "/v1/responses",
+        json!({"model": MODEL, "previous_response_id": responses["id"], "max_output_tokens": 5, "tools": [flat],
+            "input": [{"type": "function_call_output", "call_id": item["call_id"], "output": "It says seven."}]}),
+    );
+    assert!(next["usage"]["input_tokens"].as_u64() > responses["usage"]["input_tokens"].as_u64(), "{next}");
+    let kept = format!("/v1/responses/{}", responses["id"].as_str().unwrap());
+    assert_eq!(get(&kept), responses);
+    assert_eq!(ask("DELETE", &kept, "", "").0, 200);
+    assert_eq!(ask("GET", &kept, "", "").0, 404);
+}
+
+#[test]
+fn streams_end_as_their_clients_expect() {
+    let said = json!([{"role": "user", "content": "hi"}]);
+    let body = json!({"model": "small", "messages": said, "stream": true, "max_tokens": 5, "input": "hi", "prompt": "hi"});
+    let check = |path: &str, kind: &str, ends: &str| {
+        let (status, head, body) = ask("POST", path, "", &body.to_string());
+        assert_eq!(status, 200, "{body}");
+        assert!(head.contains(&format!("content-type: {kind}")), "{head}");
+        assert!(body.contains(ends), "{path}: {body}");
+    };
+    check("/chat/completions", "text/event-stream", "data: [DONE]");
+    check("/v1/completions", "text/event-stream", "data: [DONE]");
+    check("/v1/responses", "text/event-stream", "event: response.");
+    check("/v1/messages", "text/event-stream", "event: message_stop");
+    check("/api/chat", "application/x-ndjson", "\"done\":true");
+    check("/api/generate", "application/x-ndjson", "\"done\":true");
+}
+
+#[test]
+fn texts_go_on_without_a_template() {
+    let body = post(
+        "/v1/completions",
+        json!({"model": MODEL, "prompt": "Once upon", "max_tokens": 4, "echo": true, "temperature": 0}),
+    );
+    let choice = &body["choices"][0];
+    assert!(choice["text"].as_str().unwrap().starts_with("Once upon"), "{body}");
+    let tokens = post("/tokenize", json!({"content": "Once upon", "add_special": true}))["tokens"].clone();
+    assert_eq!(body["usage"]["prompt_tokens"].as_u64(), Some(tokens.as_array().unwrap().len() as u64));
+    let both = post(
+        "/v1/completions",
+        json!({"model": MODEL, "prompt": ["Once upon", "Once upon"], "max_tokens": 4, "temperature": 0}),
+    );
+    assert_eq!(both["choices"][0]["text"], both["choices"][1]["text"]);
+    assert_eq!(both["usage"]["completion_tokens"], 8);
+    // A schema holds there too, and what a stop text would end is cut.
+    let schema = json!({"type": "object", "properties": {"answer": {"const": "a END b"}}, "required": ["answer"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    let body = post(
+        "/v1/chat/completions",
+        json!({"model": MODEL, "response_format": format, "stop": ["END"], "messages": [{"role": "user", "content": "x"}]}),
+    );
+    let choice = &body["choices"][0];
+    let text = choice["message"]["content"].as_str().unwrap();
+    assert!(text.ends_with("a ") && choice["finish_reason"] == "stop", "{body}");
+}
+
+#[test]
+fn native_routes() {
+    let tokens = post("/tokenize", json!({"content": "Hello there.", "with_pieces": true}));
+    let ids: Vec<&Value> = tokens["tokens"].as_array().unwrap().iter().map(|token| &token["id"]).collect();
+    assert_eq!(post("/detokenize", json!({"tokens": ids}))["content"], "Hello there.");
+    assert_eq!(ask("POST", "/detokenize", "", "{\"tokens\": [99999999]}").0, 400);
+    let prompt = post("/apply-template", json!({"messages": [{"role": "user", "content": "Hello there."}]}));
+    assert!(prompt["prompt"].as_str().unwrap().contains("Hello there."));
+    let props = get("/props");
+    assert_eq!((&props["total_slots"], &props["model_alias"]), (&json!(4), &json!(MODEL)));
+    assert_eq!(get("/slots").as_array().unwrap().len(), 4);
+    assert_eq!(get("/health"), json!({"status": "ok"}));
+    let (status, head, body) = ask("GET", "/metrics", "", "");
+    assert_eq!(status, 200);
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("# TYPE alara_requests_total counter\nalara_requests_total "), "{body}");
+}
+
+#[test]
+fn models_are_told_as_each_client_reads_them() {
+    let list = get("/v1/models");
+    assert_eq!((&list["data"][0]["id"], &list["data"][0]["type"]), (&json!(MODEL), &json!("model")));
+    assert!(list["data"][0]["max_model_len"].as_u64().unwrap() > 0);
+    assert_eq!(get("/models/small")["id"], "small");
+    assert_eq!(ask("GET", "/v1/models/gpt-4", "", "").0, 404);
+    assert_eq!(get("/api/tags")["models"][0]["name"], MODEL);
+    assert_eq!(get("/api/ps")["models"][0]["context_length"], list["data"][0]["max_model_len"]);
+    let show = post("/api/show", json!({"model": "small"}));
+    assert_eq!(show["capabilities"], json!(["completion", "tools"]));
+    assert!(get("/api/version")["version"].is_string());
+    assert_eq!(post("/api/pull", json!({"model": MODEL, "stream": false})), json!({"status": "success"}));
+    assert_eq!(ask("POST", "/api/pull", "", "{\"model\": \"other\"}").0, 404);
+    assert_eq!(ask("DELETE", "/api/delete", "", "{\"model\": \"small\"}").0, 403);
+    assert_eq!(post("/api/chat", json!({"model": MODEL}))["done_reason"], "load");
+}
+
+#[test]
+fn refusals_have_the_shape_of_their_format() {
+    let refused = |path: &str, body: &str| {
+        let (status, _, body) = ask("POST", path, "", body);
+        (status, serde_json::from_str::<Value>(&body).unwrap_or_else(|_| panic!("{path}: {body}")))
+    };
+    let (status, body) =
+        refused("/v1/chat/completions", "{\"model\": \"x\", \"messages\": [{\"role\": \"user\"}]}");
+    assert_eq!((status, &body["error"]["code"]), (404, &json!("model_not_found")));
+    let (status, body) = refused(
+        "/v1/messages",
+        "{\"model\": \"x\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}",
+    );
+    assert_eq!(
+        (status, &body["type"], &body["error"]["type"]),
+        (404, &json!("error"), &json!("not_found_error"))
+    );
+    let (status, body) =
+        refused("/api/chat", "{\"model\": \"x\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
+    assert!(status == 404 && body["error"].as_str().unwrap().contains("no model `x`"), "{body}");
+    for path in ["/v1/embeddings", "/api/embed", "/api/embeddings"] {
+        assert_eq!(refused(path, "{\"model\": \"small\", \"input\": \"x\"}").0, 501);
+    }
+    let (status, body) =
+        refused("/v1/completions", "{\"model\": \"small\", \"prompt\": \"a\", \"suffix\": \"b\"}");
+    assert!(status == 501 && body["error"]["message"].as_str().unwrap().contains("fill in text"), "{body}");
+    assert_eq!(refused("/v1/models", "{}").0, 405);
+    assert_eq!(refused("/nowhere", "{}").0, 404);
+}
+
+#[test]
+fn what_is_ignored_is_told_in_a_header() {
+    let body = json!({"model": MODEL, "max_tokens": 1, "surprise": 1, "messages": [{"role": "user", "content": "x", "id": "é\"\n"}]});
+    let (status, head, _) = ask("POST", "/v1/chat/completions", "", &body.to_string());
+    assert_eq!(status, 200);
+    assert!(head.contains("warning: 299 - \"ignored: messages[].id, surprise\""), "{head}");
+}
+
+#[test]
+fn every_route_that_is_described_is_there() {
+    let described = get("/openapi.json");
+    let paths = described["paths"].as_object().unwrap();
+    assert!(paths.len() > 25);
+    for (path, operations) in paths {
+        for method in operations.as_object().unwrap().keys() {
+            let path = path.replace("{id}", "small");
+            let (status, _, body) = ask(&method.to_uppercase(), &path, "", "{}");
+            assert!(status != 405 && !body.contains("the routes are at"), "{method} {path}: {status} {body}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Text between two others, by models that were trained for it (fill in the middle).
+
+use alara_engine::Engine;
+
+use crate::refusal::Refusal;
+
+/// How a family writes it: what stands before the text that comes first, before the text that comes
+/// last, before the text in between; and between files, if it knows several.
+struct Markers {
+    prefix: &'static str,
+    suffix: &'static str,
+    middle: &'static str,
+    file: Option<&'static str>,
+}
+
+/// The markers of the families, as their tokenizers have them (Qwen 2.5 Coder and later, StarCoder
+/// and Granite, DeepSeek Coder, Code Llama, CodeGemma, Codestral).
+const FAMILIES: [Markers; 7] = [
+    Markers {
+        prefix: "<|fim_prefix|>",
+        suffix: "<|fim_suffix|>",
+        middle: "<|fim_middle|>",
+        file: Some("<|file_sep|>"),
+    },
+    Markers {
+        prefix: "<fim_prefix>",
+        suffix: "<fim_suffix>",
+        middle: "<fim_middle>",
+        file: Some("<file_sep>"),
+    },
+    Markers { prefix: "<fim-prefix>", suffix: "<fim-suffix>", middle: "<fim-middle>", file: None },
+    Markers {
+        prefix: "<｜fim▁begin｜>", suffix: "<｜fim▁hole｜>", middle: "<｜fim▁end｜>", file: None
+    },
+    Markers { prefix: "▁<PRE>", suffix: "▁<SUF>", middle: "▁<MID>", file: None },
+    Markers { prefix: "<PRE>", suffix: "<SUF>", middle: "<MID>", file: None },
+    Markers { prefix: "<|code_prefix|>", suffix: "<|code_suffix|>", middle: "<|code_middle|>", file: None },
+];
+
+/// The prompt for the text between `before` and `after`; `extra` stands before both.
+///
+/// # Errors
+/// The model's vocabulary has no markers for that.
+pub fn prompt(engine: &Engine, before: &str, after: &str, extra: &str) -> Result<String, Refusal> {
+    let known = |text: &str| engine.tokenizer().id(text).is_some();
+    let family = FAMILIES
+        .iter()
+        .find(|markers| known(markers.prefix) && known(markers.suffix) && known(markers.middle));
+    let Some(Markers { prefix, suffix, middle, file }) = family else {
+        return Err(Refusal::unable(
+            "this model was not trained to fill in text (its vocabulary has no markers for it); leave out the suffix",
+        ));
+    };
+    let extra = match file.filter(|file| known(file) && !extra.is_empty()) {
+        Some(file) => format!("{file}{extra}\n{file}"),
+        None => String::new(),
+    };
+    Ok(format!("{extra}{prefix}{before}{suffix}{after}{middle}"))
+}

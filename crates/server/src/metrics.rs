@@ -1,0 +1,108 @@
+//! What the server has done, as Prometheus reads it
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use alara_engine::Usage;
+
+use crate::answer::Piece;
+use crate::slots::{Item, Slots};
+
+/// Numbers that only grow.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    requests: AtomicU64,
+    refused: AtomicU64,
+    answers: AtomicU64,
+    failures: AtomicU64,
+    prompt: AtomicU64,
+    cached: AtomicU64,
+    completion: AtomicU64,
+    drafted: AtomicU64,
+    accepted: AtomicU64,
+    calls: AtomicU64,
+    /// Microseconds, as are the others.
+    prefill: AtomicU64,
+    decode: AtomicU64,
+    first: AtomicU64,
+}
+
+impl Metrics {
+    /// Counts a request that was answered with this status.
+    pub fn request(&self, status: u16) {
+        add(&self.requests, 1);
+        add(&self.refused, u64::from(status >= 400));
+    }
+
+    /// Counts a piece of an answer, or a failure.
+    pub fn count(&self, item: &Item) {
+        match item {
+            Ok(Piece::Call(_)) => add(&self.calls, 1),
+            Ok(Piece::End(end)) => self.end(&end.usage),
+            Ok(_) => {}
+            Err(_) => add(&self.failures, 1),
+        }
+    }
+
+    fn end(&self, usage: &Usage) {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        add(&self.answers, 1);
+        add(&self.prompt, usage.prompt_tokens as u64);
+        add(&self.cached, usage.cached_tokens as u64);
+        add(&self.completion, usage.completion_tokens as u64);
+        add(&self.drafted, usage.drafts.drafted as u64);
+        add(&self.accepted, usage.drafts.accepted as u64);
+        add(&self.prefill, micros(usage.prefill_time));
+        add(&self.decode, micros(usage.decode_time));
+        add(&self.first, micros(usage.time_to_first_token));
+    }
+
+    /// All of them, and how the slots are.
+    pub fn text(&self, slots: &Slots) -> String {
+        let mut text = String::new();
+        let mut tell = |name: &str, kind: &str, help: &str, value: f64| {
+            // Writing to a text can't fail.
+            let _ = writeln!(
+                text,
+                "# HELP alara_{name} {help}\n# TYPE alara_{name} {kind}\nalara_{name} {value}"
+            );
+        };
+        let get = |number: &AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let (prompt, cached) = (get(&self.prompt), get(&self.cached));
+        let counters = [
+            ("requests_total", "Requests that were answered, with whatever status.", get(&self.requests)),
+            ("requests_refused_total", "Of these, with a status of 400 or above.", get(&self.refused)),
+            ("answers_total", "Answers of a model or an NPC that came to their end.", get(&self.answers)),
+            ("answers_failed_total", "Answers that could not begin or broke off.", get(&self.failures)),
+            ("prompt_tokens_total", "Tokens of prompts.", prompt),
+            ("prompt_tokens_cached_total", "Of these, from the prefix cache.", cached),
+            ("tokens_predicted_total", "Tokens generated.", get(&self.completion)),
+            ("draft_tokens_total", "Draft tokens computed.", get(&self.drafted)),
+            ("draft_tokens_accepted_total", "Of these, accepted.", get(&self.accepted)),
+            ("tool_calls_total", "Tool calls handed to clients.", get(&self.calls)),
+            ("prompt_seconds_total", "Time of prefill.", get(&self.prefill) / 1e6),
+            ("tokens_predicted_seconds_total", "Time of decode.", get(&self.decode) / 1e6),
+            ("time_to_first_token_seconds_total", "Time to first tokens.", get(&self.first) / 1e6),
+        ];
+        for (name, help, value) in counters {
+            tell(name, "counter", help, value);
+        }
+        let hits = if prompt > 0.0 { cached / prompt } else { 0.0 };
+        let gauges = [
+            ("prefix_hit_ratio", "Share of prompts' tokens from the prefix cache.", hits),
+            ("requests_processing", "Requests that are worked on.", slots.working() as f64),
+            ("requests_deferred", "Requests that wait for a slot.", slots.waiting() as f64),
+            ("slots", "Requests that can be worked on at a time.", slots.parallel() as f64),
+        ];
+        for (name, help, value) in gauges {
+            tell(name, "gauge", help, value);
+        }
+        text
+    }
+}
+
+fn add(number: &AtomicU64, more: u64) {
+    number.fetch_add(more, Ordering::Relaxed);
+}

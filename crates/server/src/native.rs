@@ -1,0 +1,123 @@
+//! What llama.cpp's server has beside other APIs, in its shapes
+//! (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md>).
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::dispatch::{Shared, with_engine, with_model};
+use crate::openai::chat;
+use crate::refusal::Refusal;
+use crate::routes::{self, Ignored, json_of};
+
+/// The routes.
+pub fn routes() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/props", get(props))
+        .route("/slots", get(slots))
+        .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
+        .route("/apply-template", post(apply_template))
+}
+
+async fn health() -> Response {
+    json_of(&json!({"status": "ok"}))
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let mut response = Response::new(Body::from(shared.metrics.text(&shared.slots)));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+async fn props(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let about = with_model(&shared, |model| {
+        let local = model.local().map(|engine| {
+            let text =
+                |id: Option<u32>| id.and_then(|id| engine.tokenizer().token_text(id)).map(str::to_owned);
+            (engine.template().to_owned(), text(engine.tokenizer().bos()), text(engine.tokenizer().eos()))
+        });
+        Ok((model.context(), model.sampling(), local))
+    });
+    let (context, sampling, local) = about.await?;
+    let (template, bos, eos) = local.unwrap_or_default();
+    Ok(json_of(&json!({
+        "default_generation_settings": {"n_ctx": context, "params": sampling},
+        "total_slots": shared.slots.parallel(), "model_alias": shared.model,
+        "chat_template": template, "bos_token": bos, "eos_token": eos,
+        "build_info": concat!("alara ", env!("CARGO_PKG_VERSION")), "is_sleeping": false,
+    })))
+}
+
+/// How many slots work; any request takes any of them.
+async fn slots(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
+    let context = with_model(&shared, |model| Ok(model.context())).await?;
+    let working = shared.slots.working();
+    let slot = |id: usize| json!({"id": id, "n_ctx": context, "is_processing": id < working});
+    Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
+}
+
+async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let mut fields = routes::fields(&shared, request).await?;
+    let text = fields.needed("content")?;
+    let whole = fields.flag("add_special")?.unwrap_or(false);
+    let special = fields.flag("parse_special")?.unwrap_or(true);
+    let pieces = fields.flag("with_pieces")?.unwrap_or(false);
+    let ignored = fields.ignored();
+    let tokens = with_engine(&shared, move |engine| {
+        let tokenizer = engine.tokenizer();
+        let tokens =
+            if whole { tokenizer.encode_whole(&text, special) } else { tokenizer.encode(&text, special) };
+        let tokens = tokens.map_err(|error| Refusal::invalid("content", error.to_string()))?;
+        let piece = |id: u32| {
+            let bytes = tokenizer.token_bytes(id);
+            let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from);
+            json!({"id": id, "piece": piece})
+        };
+        Ok(if pieces { tokens.into_iter().map(piece).collect() } else { json!(tokens) })
+    });
+    told(&json!({"tokens": tokens.await?}), ignored)
+}
+
+async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let mut fields = routes::fields(&shared, request).await?;
+    let wrong = || Refusal::invalid("tokens", "`tokens` must be an array of the vocabulary's tokens");
+    let tokens = fields.list("tokens")?.ok_or_else(wrong)?;
+    let tokens = tokens.iter().map(|token| token.as_u64().and_then(|token| u32::try_from(token).ok()));
+    let tokens: Vec<u32> = tokens.collect::<Option<_>>().ok_or_else(wrong)?;
+    let ignored = fields.ignored();
+    let text = with_engine(&shared, move |engine| {
+        let tokenizer = engine.tokenizer();
+        match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
+            true => Ok(tokenizer.decode(&tokens, true)),
+            false => Err(wrong()),
+        }
+    });
+    told(&json!({"content": text.await?}), ignored)
+}
+
+/// The prompt of a chat.
+async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let (asked, _) = chat::read(routes::fields(&shared, request).await?)?;
+    let request = asked.request;
+    let prompt = with_engine(&shared, move |engine| {
+        engine.prompt(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+    });
+    told(&json!({"prompt": prompt.await?}), asked.ignored)
+}
+
+fn told(body: &Value, ignored: Vec<String>) -> Result<Response, Refusal> {
+    let mut response = json_of(body);
+    response.extensions_mut().insert(Ignored(ignored));
+    Ok(response)
+}

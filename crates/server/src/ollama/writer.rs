@@ -1,0 +1,139 @@
+//! Writes the answers of `/api/chat` and `/api/generate`: a JSON object, and in a stream one a line.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use alara_engine::{Finish, ToolCall};
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, End, Piece, Writer};
+use crate::refusal::Refusal;
+use crate::time::rfc3339;
+
+/// Whose answer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/api/chat`.
+    Chat,
+    /// `/api/generate`.
+    Generate,
+}
+
+impl Route {
+    /// What is said, in the field where it stands.
+    fn said(self, text: &str, thinking: &str, calls: &[ToolCall]) -> Value {
+        match self {
+            Route::Chat => {
+                let mut message = json!({"role": "assistant", "content": text});
+                if !thinking.is_empty() {
+                    message["thinking"] = thinking.into();
+                }
+                if !calls.is_empty() {
+                    message["tool_calls"] = calls.iter().enumerate().map(call).collect();
+                }
+                json!({"message": message})
+            }
+            Route::Generate => {
+                let mut said = json!({"response": text});
+                if !thinking.is_empty() {
+                    said["thinking"] = thinking.into();
+                }
+                said
+            }
+        }
+    }
+}
+
+fn call((index, call): (usize, &ToolCall)) -> Value {
+    json!({"id": call.id, "function": {"index": index, "name": call.name, "arguments": call.arguments}})
+}
+
+/// Writes the answer.
+pub struct Lines {
+    route: Route,
+    model: String,
+    begun: Instant,
+}
+
+impl Lines {
+    /// Of an answer by `model` to a request that came at `begun`.
+    pub fn new(route: Route, model: &str, begun: Instant) -> Self {
+        Lines { route, model: model.to_owned(), begun }
+    }
+
+    fn line(&self, said: Value, end: Option<&End>) -> Value {
+        let mut line = begin(&self.model);
+        extend(&mut line, said);
+        line["done"] = end.is_some().into();
+        if let Some(end) = end {
+            let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let usage = &end.usage;
+            let reason = match end.finish {
+                Finish::Length | Finish::Repetition => "length",
+                Finish::Stop | Finish::ToolCalls => "stop",
+            };
+            let costs = json!({
+                "done_reason": reason,
+                "total_duration": nanoseconds(self.begun.elapsed()),
+                "load_duration": 0,
+                "prompt_eval_count": usage.prompt_tokens,
+                "prompt_eval_duration": nanoseconds(usage.prefill_time),
+                "eval_count": usage.completion_tokens,
+                "eval_duration": nanoseconds(usage.decode_time),
+            });
+            extend(&mut line, costs);
+            if let Some(alara) = &end.alara {
+                line["alara"] = alara.clone();
+            }
+        }
+        line
+    }
+}
+
+impl Writer for Lines {
+    fn content_type(&self) -> &'static str {
+        "application/x-ndjson"
+    }
+
+    fn piece(&mut self, piece: &Piece) -> String {
+        let line = match piece {
+            Piece::Begun => return String::new(),
+            Piece::Text(text) => self.line(self.route.said(text, "", &[]), None),
+            Piece::Reasoning(text) => self.line(self.route.said("", text, &[]), None),
+            Piece::Call(call) => self.line(self.route.said("", "", std::slice::from_ref(call)), None),
+            Piece::End(end) => self.line(self.route.said("", "", &[]), Some(end)),
+        };
+        format!("{line}\n")
+    }
+
+    fn failure(&mut self, refusal: &Refusal) -> String {
+        format!("{}\n", json!({"error": refusal.message}))
+    }
+
+    /// A line that says nothing would be an answer to some clients.
+    fn beat(&self) -> String {
+        String::new()
+    }
+
+    fn whole(&mut self, answer: Answer, end: &End) -> Value {
+        self.line(self.route.said(&answer.text, &answer.reasoning, &answer.calls), Some(end))
+    }
+}
+
+/// The answer to a request that says nothing: clients load a model so.
+pub fn nothing(route: Route, model: &str) -> Value {
+    let mut line = begin(model);
+    extend(&mut line, route.said("", "", &[]));
+    extend(&mut line, json!({"done": true, "done_reason": "load"}));
+    line
+}
+
+fn begin(model: &str) -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({"model": model, "created_at": rfc3339(now.as_secs(), now.subsec_nanos())})
+}
+
+fn extend(line: &mut Value, more: Value) {
+    if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
+    }
+}

@@ -1,0 +1,151 @@
+//! `POST /v1/chat/completions` (<https://platform.openai.com/docs/api-reference/chat>).
+
+use std::sync::Arc;
+
+use alara_engine::ToolCall;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::{arguments, finish_reason, messages, parameters, usage};
+use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
+use crate::asked::{Asked, id};
+use crate::dispatch::{Shared, answer};
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+use crate::routes;
+
+/// Answers.
+pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let (asked, include_usage) = read(routes::fields(&shared, request).await?)?;
+    let timings = asked.timings;
+    answer(&shared, asked, |model| Box::new(Chat::new(model, include_usage, timings))).await
+}
+
+/// Reads a request; says too whether a stream is to end with what it cost.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn read(mut fields: Fields) -> Result<(Asked, bool), Refusal> {
+    let mut asked = parameters::read(&mut fields)?;
+    let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
+    if !fields.has("messages") {
+        return Err(fields.refuse("messages", "is missing"));
+    }
+    let request = &mut asked.request;
+    (request.system, request.messages) = messages::read(&mut fields)?;
+    parameters::tools(&mut fields, request)?;
+    parameters::response_format(&mut fields, request)?;
+    parameters::thinking(&mut fields, request)?;
+    parameters::check(&fields, request)?;
+    asked.ignored = fields.ignored();
+    Ok((asked, include_usage))
+}
+
+/// Writes the answer.
+pub struct Chat {
+    id: String,
+    created: u64,
+    model: String,
+    include_usage: bool,
+    timings: bool,
+    /// How many calls were told.
+    calls: usize,
+}
+
+impl Chat {
+    /// Of an answer by `model`.
+    pub fn new(model: &str, include_usage: bool, timings: bool) -> Self {
+        let (id, model) = (id("chatcmpl-"), model.to_owned());
+        Chat { id, created: now(), model, include_usage, timings, calls: 0 }
+    }
+
+    fn delta(&self, delta: &Value) -> String {
+        event(&self.chunk(&json!([choice("delta", delta, None)])))
+    }
+
+    fn chunk(&self, choices: &Value) -> Value {
+        let mut chunk = json!({
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model, "choices": choices,
+        });
+        if self.include_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+
+    /// Adds what other APIs have no field for.
+    fn more(&self, body: &mut Value, end: &End) {
+        if let Some(alara) = &end.alara {
+            body["alara"] = alara.clone();
+        }
+        if self.timings {
+            body["timings"] = timings(&end.usage);
+        }
+    }
+}
+
+impl Writer for Chat {
+    fn piece(&mut self, piece: &Piece) -> String {
+        match piece {
+            Piece::Begun => self.delta(&json!({"role": "assistant", "content": ""})),
+            Piece::Text(text) => self.delta(&json!({"content": text})),
+            Piece::Reasoning(text) => self.delta(&json!({"reasoning_content": text})),
+            Piece::Call(call) => {
+                let mut value = call_value(call);
+                value["index"] = self.calls.into();
+                self.calls += 1;
+                self.delta(&json!({"tool_calls": [value]}))
+            }
+            Piece::End(end) => {
+                let choice = choice("delta", &json!({}), Some(finish_reason(end.finish)));
+                let mut last = self.chunk(&json!([choice]));
+                self.more(&mut last, end);
+                let mut events = event(&last);
+                if self.include_usage {
+                    let mut chunk = self.chunk(&json!([]));
+                    chunk["usage"] = usage(&end.usage);
+                    events += &event(&chunk);
+                }
+                events + "data: [DONE]\n\n"
+            }
+        }
+    }
+
+    fn failure(&mut self, refusal: &Refusal) -> String {
+        event(&refusal.body())
+    }
+
+    fn whole(&mut self, answer: Answer, end: &End) -> Value {
+        let Answer { text, reasoning, calls } = answer;
+        let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if !reasoning.is_empty() {
+            message["reasoning_content"] = reasoning.into();
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.iter().map(call_value).collect();
+        }
+        let mut body = json!({
+            "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
+            "choices": [choice("message", &message, Some(finish_reason(end.finish)))], "usage": usage(&end.usage),
+        });
+        self.more(&mut body, end);
+        body
+    }
+}
+
+fn choice(what: &str, said: &Value, finish: Option<&str>) -> Value {
+    json!({"index": 0, what: said, "logprobs": null, "finish_reason": finish})
+}
+
+fn call_value(call: &ToolCall) -> Value {
+    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments(call)}})
+}
+
+#[cfg(test)]
+#[path = "chat_tests.rs"]
+mod request_tests;
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;

@@ -1,0 +1,277 @@
+//! `POST /v1/completions` (<https://platform.openai.com/docs/api-reference/completions>): a text
+//! goes on, without a chat template; and text between two others, by models that know how.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::{finish_reason, parameters, usage};
+use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
+use crate::asked::{Asked, id};
+use crate::dispatch::{self, Shared, with_engine};
+use crate::fields::Fields;
+use crate::infill;
+use crate::refusal::Refusal;
+use crate::routes::{self, Ignored, json_of};
+
+/// Tokens of an answer where a request says nothing, as with OpenAI.
+const TOKENS: usize = 16;
+/// Most prompts of a request.
+const PROMPTS: usize = 64;
+
+/// What is asked for: one answer for each prompt.
+#[derive(Debug, PartialEq)]
+struct Completions {
+    asked: Asked,
+    prompts: Vec<Prompt>,
+    /// What comes after the text that is asked for.
+    suffix: Option<String>,
+    /// Whether an answer begins with its prompt.
+    echo: bool,
+    include_usage: bool,
+}
+
+/// A prompt.
+#[derive(Clone, Debug, PartialEq)]
+enum Prompt {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+/// Answers.
+pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let Completions { asked, prompts, suffix, echo, include_usage } =
+        read(routes::fields(&shared, request).await?)?;
+    let mut texts = Vec::new();
+    for prompt in prompts {
+        texts.push(match prompt {
+            Prompt::Text(text) => text,
+            Prompt::Tokens(tokens) => {
+                with_engine(&shared, move |engine| Ok(engine.tokenizer().decode(&tokens, true))).await?
+            }
+        });
+    }
+    if let Some(suffix) = suffix {
+        for text in &mut texts {
+            let (before, after) = (std::mem::take(text), suffix.clone());
+            *text = with_engine(&shared, move |engine| infill::prompt(engine, &before, &after, "")).await?;
+        }
+    }
+    let asked_with = |text: &str| {
+        let mut asked = asked.clone();
+        asked.request.prompt = Some(text.to_owned());
+        asked
+    };
+    let writer = |model: &str, text: &str| Completion {
+        id: id("cmpl-"),
+        created: now(),
+        model: model.to_owned(),
+        echo: if echo { text.to_owned() } else { String::new() },
+        include_usage,
+        timings: asked.timings,
+    };
+    if let [text] = texts.as_slice() {
+        return dispatch::answer(&shared, asked_with(text), |model| Box::new(writer(model, text))).await;
+    }
+    let mut all = Value::Null;
+    for text in &texts {
+        let model = asked.model.as_deref().unwrap_or(&shared.model);
+        let mut body = dispatch::body(&shared, asked_with(text), &mut writer(model, text)).await?;
+        if all.is_null() {
+            all = body;
+        } else {
+            join(&mut all, &mut body);
+        }
+    }
+    let mut response = json_of(&all);
+    response.extensions_mut().insert(Ignored(asked.ignored));
+    Ok(response)
+}
+
+/// Adds the answer to another prompt.
+fn join(all: &mut Value, one: &mut Value) {
+    let mut choice = one["choices"][0].take();
+    if let Some(choices) = all["choices"].as_array_mut() {
+        choice["index"] = choices.len().into();
+        choices.push(choice);
+    }
+    for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
+        let sum = all["usage"][name].as_u64().unwrap_or(0) + one["usage"][name].as_u64().unwrap_or(0);
+        all["usage"][name] = sum.into();
+    }
+}
+
+fn read(mut fields: Fields) -> Result<Completions, Refusal> {
+    let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
+    let echo = fields.flag("echo")?.unwrap_or(false);
+    let mut asked = parameters::read(&mut fields)?;
+    let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
+    let prompts = prompts(&mut fields)?;
+    if prompts.len() > 1 && asked.stream {
+        return Err(fields.refuse("prompt", "must be a single one in a stream"));
+    }
+    parameters::response_format(&mut fields, &mut asked.request)?;
+    parameters::check(&fields, &asked.request)?;
+    asked.request.max_tokens.get_or_insert(TOKENS);
+    asked.ignored = fields.ignored();
+    Ok(Completions { asked, prompts, suffix, echo, include_usage })
+}
+
+/// A text, tokens, or a list of these.
+fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Refusal> {
+    let wrong = |fields: &Fields| {
+        fields.refuse(
+            "prompt",
+            &format!("must be a text, tokens, or up to {PROMPTS} of these, none of them empty"),
+        )
+    };
+    let Some(value) = fields.take("prompt") else { return Err(fields.refuse("prompt", "is missing")) };
+    let prompts = match &value {
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => vec![prompt(&value)],
+        Value::Array(list) => list.iter().map(prompt).collect(),
+        one => vec![prompt(one)],
+    };
+    let prompts: Option<Vec<Prompt>> = prompts.into_iter().collect();
+    prompts.filter(|prompts| (1..=PROMPTS).contains(&prompts.len())).ok_or_else(|| wrong(fields))
+}
+
+fn prompt(value: &Value) -> Option<Prompt> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(Prompt::Text(text.clone())),
+        Value::Array(list) if !list.is_empty() => {
+            let tokens = list.iter().map(|token| token.as_u64().and_then(|token| token.try_into().ok()));
+            Some(Prompt::Tokens(tokens.collect::<Option<_>>()?))
+        }
+        _ => None,
+    }
+}
+
+/// Writes the answer.
+struct Completion {
+    id: String,
+    created: u64,
+    model: String,
+    /// What stands before the answer.
+    echo: String,
+    include_usage: bool,
+    timings: bool,
+}
+
+impl Completion {
+    fn body(&self, text: &str, end: Option<&End>) -> Value {
+        let finish = end.map(|end| finish_reason(end.finish));
+        let mut body = json!({
+            "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
+            "choices": [{"text": text, "index": 0, "logprobs": null, "finish_reason": finish}],
+        });
+        if let Some(alara) = end.and_then(|end| end.alara.clone()) {
+            body["alara"] = alara;
+        }
+        if let (true, Some(end)) = (self.timings, end) {
+            body["timings"] = timings(&end.usage);
+        }
+        body
+    }
+}
+
+impl Writer for Completion {
+    fn piece(&mut self, piece: &Piece) -> String {
+        match piece {
+            Piece::Begun if self.echo.is_empty() => String::new(),
+            Piece::Begun => event(&self.body(&self.echo, None)),
+            Piece::Text(text) | Piece::Reasoning(text) => event(&self.body(text, None)),
+            Piece::Call(_) => String::new(),
+            Piece::End(end) => {
+                let mut events = event(&self.body("", Some(end)));
+                if self.include_usage {
+                    let mut last = self.body("", None);
+                    last["choices"] = json!([]);
+                    last["usage"] = usage(&end.usage);
+                    events += &event(&last);
+                }
+                events + "data: [DONE]\n\n"
+            }
+        }
+    }
+
+    fn failure(&mut self, refusal: &Refusal) -> String {
+        event(&refusal.body())
+    }
+
+    fn whole(&mut self, answer: Answer, end: &End) -> Value {
+        let mut body = self.body(&format!("{}{}{}", self.echo, answer.reasoning, answer.text), Some(end));
+        body["usage"] = usage(&end.usage);
+        body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alara_engine::{Finish, Usage};
+
+    use super::*;
+
+    fn read(body: &Value) -> Result<Completions, Refusal> {
+        super::read(Fields::read(body.to_string().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn prompts_are_texts_or_tokens() {
+        let check = |prompt: Value, expected: &[Prompt]| {
+            assert_eq!(read(&json!({"prompt": prompt})).unwrap().prompts, expected);
+        };
+        let text = |text: &str| Prompt::Text(text.into());
+        check(json!("a"), &[text("a")]);
+        check(json!(["a", "b"]), &[text("a"), text("b")]);
+        check(json!([1, 2]), &[Prompt::Tokens(vec![1, 2])]);
+        check(json!([[1], [2, 3]]), &[Prompt::Tokens(vec![1]), Prompt::Tokens(vec![2, 3])]);
+        for wrong in [json!(null), json!(""), json!([]), json!(5), json!(["a", 1]), json!([[]]), json!([-1])]
+        {
+            assert_eq!(read(&json!({"prompt": wrong})).unwrap_err().status, 400);
+        }
+        let plain = read(&json!({"prompt": "a", "suffix": "", "logprobs": null, "best_of": 1})).unwrap();
+        assert_eq!((plain.asked.request.max_tokens, plain.suffix, plain.echo), (Some(16), None, false));
+        let more = read(&json!({"prompt": "a", "suffix": "b", "echo": true, "max_tokens": 5})).unwrap();
+        assert_eq!(
+            (more.asked.request.max_tokens, more.suffix, more.echo),
+            (Some(5), Some("b".into()), true)
+        );
+        assert!(read(&json!({"prompt": "a", "logprobs": 5})).unwrap_err().message.contains("`logprobs`"));
+        assert!(read(&json!({"prompt": ["a", "b"], "stream": true})).is_err());
+    }
+
+    #[test]
+    fn answers() {
+        let writer = || Completion {
+            id: "id".into(),
+            created: 1,
+            model: "m".into(),
+            echo: "Once ".into(),
+            include_usage: true,
+            timings: false,
+        };
+        let usage = Usage { prompt_tokens: 2, completion_tokens: 3, ..Usage::default() };
+        let end = End { finish: Finish::Length, usage, alara: None };
+        let answer = Answer { text: "upon".into(), ..Answer::default() };
+        let mut body = writer().whole(answer, &end);
+        let choice = json!({"text": "Once upon", "index": 0, "logprobs": null, "finish_reason": "length"});
+        assert_eq!((&body["object"], &body["choices"]), (&json!("text_completion"), &json!([choice])));
+        let mut other = body.clone();
+        join(&mut body, &mut other);
+        assert_eq!((&body["choices"][1]["index"], &body["usage"]["total_tokens"]), (&json!(1), &json!(10)));
+
+        let mut writer = writer();
+        let pieces = [Piece::Begun, Piece::Text("upon".into()), Piece::End(Box::new(end))];
+        let text: String = pieces.iter().map(|piece| writer.piece(piece)).collect();
+        let chunks: Vec<&str> = text.split_terminator("\n\n").map(|line| &line["data: ".len()..]).collect();
+        assert_eq!(chunks.len(), 5);
+        let chunk = |index: usize| serde_json::from_str::<Value>(chunks[index]).unwrap();
+        assert_eq!(chunk(0)["choices"][0]["text"], "Once ");
+        assert_eq!(chunk(1)["choices"][0]["finish_reason"], Value::Null);
+        assert_eq!(chunk(2)["choices"][0]["finish_reason"], "length");
+        assert_eq!((&chunk(3)["choices"], &chunk(3)["usage"]["total_tokens"]), (&json!([]), &json!(5)));
+        assert_eq!(chunks[4], "[DONE]");
+    }
+}

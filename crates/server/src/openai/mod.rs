@@ -1,0 +1,60 @@
+//! OpenAI's API as JSON over HTTP (<https://platform.openai.com/docs/api-reference>), with and
+//! without `/v1`.
+
+pub mod chat;
+mod completions;
+pub mod embeddings;
+pub mod messages;
+pub mod models;
+pub mod parameters;
+mod responses;
+pub mod store;
+
+use std::sync::Arc;
+
+use alara_engine::{Finish, ToolCall, Usage};
+use axum::Router;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::dispatch::Shared;
+
+/// The routes, without `/v1`.
+pub fn routes() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/chat/completions", post(chat::post))
+        .route("/completions", post(completions::post))
+        .route("/responses", post(responses::post))
+        .route("/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/embeddings", post(embeddings::post))
+        .route("/models", get(models::list))
+        .route("/models/{id}", get(models::one))
+}
+
+/// OpenAI's word for why an answer ended.
+fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Length | Finish::Repetition => "length",
+    }
+}
+
+/// What an answer cost.
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": usage.drafts.accepted,
+            "rejected_prediction_tokens": usage.drafts.drafted.saturating_sub(usage.drafts.accepted),
+        },
+    })
+}
+
+/// A call's arguments, as the text that OpenAI has them in.
+fn arguments(call: &ToolCall) -> String {
+    Value::Object(call.arguments.clone()).to_string()
+}

@@ -1,0 +1,424 @@
+//! The parameters that OpenAI's routes have in common, and those that other servers add to them.
+
+use std::collections::HashSet;
+
+use alara_engine::{Draws, Request, Segment, Tool, ToolChoice};
+use serde_json::{Value, json};
+
+use crate::asked::{Asked, random};
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+
+/// Fields that say nothing about the answer: who asks, and what a service would do with it.
+const HARMLESS: [&str; 9] = [
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "cache_prompt",
+    "keep_alive",
+    "store",
+];
+/// Fields that would change the answer, and can't be honoured yet.
+/// Each has, as a JSON text, what it says where it changes nothing.
+const UNSUPPORTED: [(&str, &str); 48] = [
+    // What is told of tokens, and how many answers there are.
+    ("logprobs", ""),
+    ("top_logprobs", ""),
+    ("prompt_logprobs", ""),
+    ("n", "1"),
+    ("best_of", "1"),
+    ("use_beam_search", ""),
+    ("length_penalty", "1.0"),
+    // Which tokens may come.
+    ("logit_bias", ""),
+    ("allowed_token_ids", ""),
+    ("bad_words", ""),
+    ("min_tokens", ""),
+    ("stop_token_ids", ""),
+    ("include_stop_str_in_output", ""),
+    // Samplers.
+    ("typical_p", "1.0"),
+    ("typ_p", "1.0"),
+    ("tfs_z", "1.0"),
+    ("top_a", ""),
+    ("top_n_sigma", "-1.0"),
+    ("xtc_probability", ""),
+    ("dry_multiplier", ""),
+    ("mirostat", ""),
+    ("mirostat_mode", ""),
+    ("dynatemp_range", ""),
+    ("smoothing_factor", ""),
+    ("epsilon_cutoff", ""),
+    ("eta_cutoff", ""),
+    ("adaptive_target", "-1.0"),
+    ("samplers", ""),
+    ("logits_processors", ""),
+    // Grammars.
+    ("grammar", ""),
+    ("guided_regex", ""),
+    ("guided_choice", ""),
+    ("guided_grammar", ""),
+    // Old and other ways to ask.
+    ("functions", ""),
+    ("audio", ""),
+    ("modalities", "[\"text\"]"),
+    ("web_search_options", ""),
+    ("documents", ""),
+    ("chat_template", ""),
+    ("lora", ""),
+    ("echo", ""),
+    ("suffix", "\"\""),
+    ("continue_final_message", ""),
+    ("add_generation_prompt", "true"),
+    ("truncate_prompt_tokens", ""),
+    ("enable_response_messages", ""),
+    ("background", ""),
+    ("conversation", ""),
+];
+/// Most texts that end a turn.
+const STOPS: usize = 16;
+/// Most characters of a tool's name, as with OpenAI.
+const NAME: usize = 64;
+/// Most bytes of a salt.
+const SALT: usize = 256;
+
+/// Reads who is asked, how tokens are drawn, and what ends the answer.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn read(fields: &mut Fields) -> Result<Asked, Refusal> {
+    fields.unsupported(&UNSUPPORTED)?;
+    fields.ignore(&HARMLESS);
+    let mut asked = Asked {
+        model: fields.text("model")?,
+        npc: npc(fields)?,
+        stream: fields.flag("stream")?.unwrap_or(false),
+        timings: fields.flag("timings_per_token")?.unwrap_or(false),
+        draws: draws(fields)?,
+        ..Asked::default()
+    };
+    asked.request.salt = salt(fields)?;
+    asked.request.max_tokens = limit(fields)?;
+    asked.request.stop = stop(fields, "stop")?;
+    asked.request.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
+    Ok(asked)
+}
+
+/// Whether a stream ends with what it cost.
+///
+/// # Errors
+/// It is no stream.
+pub fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, Refusal> {
+    let Some(mut options) = fields.object("stream_options")? else { return Ok(false) };
+    if !stream {
+        return Err(fields.refuse("stream_options", "is for streams only"));
+    }
+    let include_usage = options.flag("include_usage")?.unwrap_or(false);
+    options.ignore(&["include_obfuscation"]);
+    options.end();
+    Ok(include_usage)
+}
+
+/// Refuses what contradicts itself.
+///
+/// # Errors
+/// Two fields that don't go together.
+pub fn check(fields: &Fields, request: &Request) -> Result<(), Refusal> {
+    if request.ignore_eos && !(request.tools.is_empty() && request.schema.is_none()) {
+        return Err(fields.refuse("ignore_eos", "can't be honoured with tools or a schema"));
+    }
+    Ok(())
+}
+
+/// The NPC's name, by either name of the field.
+fn npc(fields: &mut Fields) -> Result<Option<String>, Refusal> {
+    let (agent, npc) = (fields.text("agent")?, fields.text("npc")?);
+    match (&agent, &npc) {
+        (Some(one), Some(other)) if one != other => Err(fields.refuse("npc", "and `agent` name two NPCs")),
+        _ => Ok(agent.or(npc)),
+    }
+}
+
+/// Reads the tools, and whether one is to be called.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
+    for mut tool in fields.objects("tools")? {
+        if tool.needed("type")? != "function" {
+            return Err(tool.refuse("type", "must be function"));
+        }
+        let function = tool.take("function").unwrap_or_default();
+        let function = tool.within(function, "function")?;
+        tool.end();
+        request.tools.push(self::function(function, "parameters")?);
+    }
+    unique(fields, &request.tools)?;
+    request.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let choice = match fields.take("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(Value::String(choice)) => choice_called(fields, &choice)?,
+        Some(value) => {
+            let mut choice = fields.within(value, "tool_choice")?;
+            if choice.needed("type")? != "function" {
+                return Err(choice.refuse("type", "must be function"));
+            }
+            let function = choice.take("function").unwrap_or_default();
+            let mut function = choice.within(function, "function")?;
+            let name = function.needed("name")?;
+            function.end();
+            choice.end();
+            ToolChoice::Named(name)
+        }
+    };
+    choose(fields, request, choice)
+}
+
+/// A choice by OpenAI's word for it.
+///
+/// # Errors
+/// There is no such word.
+pub fn choice_called(fields: &Fields, choice: &str) -> Result<ToolChoice, Refusal> {
+    match choice {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        _ => Err(fields.refuse("tool_choice", "must be auto, none, required or a function")),
+    }
+}
+
+/// Takes up a choice: one tool that is named is called once.
+///
+/// # Errors
+/// There is no such tool.
+pub fn choose(fields: &Fields, request: &mut Request, choice: ToolChoice) -> Result<(), Refusal> {
+    let known = match &choice {
+        ToolChoice::Auto | ToolChoice::None => true,
+        ToolChoice::Required => !request.tools.is_empty(),
+        ToolChoice::Named(name) => request.tools.iter().any(|tool| tool.name == *name),
+    };
+    if !known {
+        return Err(fields.refuse("tool_choice", "asks for a tool that is not among `tools`"));
+    }
+    if let ToolChoice::Named(_) = choice {
+        request.parallel_tool_calls = false;
+    }
+    request.tool_choice = choice;
+    Ok(())
+}
+
+/// Refuses tools of the same name.
+///
+/// # Errors
+/// There are some.
+pub fn unique(fields: &Fields, tools: &[Tool]) -> Result<(), Refusal> {
+    let mut names = HashSet::new();
+    match tools.iter().find(|tool| !names.insert(&tool.name)) {
+        Some(twice) => Err(fields.refuse("tools", &format!("has two tools `{}`", twice.name))),
+        None => Ok(()),
+    }
+}
+
+/// A tool with a name, a description and, in the field `parameters`, a schema.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn function(mut function: Fields, parameters: &str) -> Result<Tool, Refusal> {
+    let name = function.needed("name")?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || name.len() > NAME || !name.chars().all(fits) {
+        return Err(function.refuse("name", "must be 1 to 64 letters, digits, `_` and `-`"));
+    }
+    let description = function.text("description")?.unwrap_or_default();
+    let schema = match function.take(parameters) {
+        None => json!({"type": "object", "properties": {}}),
+        Some(schema @ Value::Object(_)) => schema,
+        Some(_) => return Err(function.refuse(parameters, "must be a JSON schema of an object")),
+    };
+    // What can't be guaranteed is refused only where it is asked for.
+    let strict = function.flag("strict")?.unwrap_or(false);
+    function.ignore(&["cache_control"]);
+    function.end();
+    Ok(Tool { name, description, parameters: schema, strict })
+}
+
+/// How tokens are drawn.
+///
+/// # Errors
+/// A value that makes no sense.
+pub fn draws(fields: &mut Fields) -> Result<Draws, Refusal> {
+    let repetition = fields.number("repetition_penalty", 0.01, 10.0)?;
+    let repeat = fields.number("repeat_penalty", 0.01, 10.0)?;
+    if repetition.is_some() && repeat.is_some() && repetition != repeat {
+        return Err(fields.refuse("repeat_penalty", "and `repetition_penalty` differ"));
+    }
+    let last = fields.limit("penalty_last_n", 0)?;
+    Ok(Draws {
+        repetition_penalty: repetition.or(repeat),
+        presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
+        frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,
+        penalty_last_n: fields.limit("repeat_last_n", 0)?.or(last),
+        temperature: fields.number("temperature", 0.0, 2.0)?,
+        top_k: fields.limit("top_k", 0)?,
+        top_p: fields.number("top_p", 0.0, 1.0)?,
+        min_p: fields.number("min_p", 0.0, 1.0)?,
+        seed: Some(match fields.take("seed") {
+            // Who wants the same draws again says so; -1 is any with llama.cpp and Ollama.
+            None => random(),
+            Some(seed) if seed.as_i64() == Some(-1) => random(),
+            Some(seed) => seed
+                .as_u64()
+                .or_else(|| seed.as_i64().map(i64::cast_unsigned))
+                .ok_or_else(|| fields.refuse("seed", "must be a whole number"))?,
+        }),
+    })
+}
+
+/// What separates those who may not learn from each other, as vLLM calls it.
+///
+/// # Errors
+/// It is empty or too long.
+pub fn salt(fields: &mut Fields) -> Result<String, Refusal> {
+    match fields.text("cache_salt")? {
+        Some(salt) if salt.is_empty() || salt.len() > SALT => {
+            Err(fields.refuse("cache_salt", &format!("must be a text of 1 to {SALT} bytes")))
+        }
+        salt => Ok(salt.unwrap_or_default()),
+    }
+}
+
+fn limit(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
+    let (old, new) = (fields.limit("max_tokens", 1)?, fields.limit("max_completion_tokens", 1)?);
+    match (old, new) {
+        (Some(old), Some(new)) if old != new => {
+            Err(fields.refuse("max_tokens", "and `max_completion_tokens` differ"))
+        }
+        _ => Ok(old.or(new)),
+    }
+}
+
+/// Reads the schema of the answer, in the way of OpenAI or vLLM.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
+    if let Some(format) = fields.object("response_format")? {
+        self::format(format, request, true)?;
+    }
+    if let Some(mut structured) = fields.object("structured_outputs")? {
+        structured.unsupported(&[("regex", ""), ("choice", ""), ("grammar", ""), ("structural_tag", "")])?;
+        guided(&mut structured, "json", request)?;
+        structured.end();
+    }
+    guided(fields, "guided_json", request)
+}
+
+/// A schema as vLLM takes it: itself, or as JSON text.
+fn guided(fields: &mut Fields, name: &str, request: &mut Request) -> Result<(), Refusal> {
+    let schema = match fields.take(name) {
+        None => return Ok(()),
+        Some(Value::String(text)) => serde_json::from_str(&text).ok(),
+        Some(schema) => Some(schema),
+    };
+    request.schema = Some(schema.ok_or_else(|| fields.refuse(name, "must be a JSON schema"))?);
+    Ok(())
+}
+
+/// Reads a format; `nested`: a schema and what is said of it stand in a field of their own.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result<(), Refusal> {
+    match format.needed("type")?.as_str() {
+        "text" => {}
+        "json_object" => {
+            // As llama.cpp has it, a schema may stand there too.
+            let schema = format.take("schema");
+            request.schema = Some(schema.unwrap_or_else(|| json!({"type": "object"})));
+        }
+        "json_schema" if nested => {
+            let given = format.take("json_schema").unwrap_or_default();
+            let mut given = format.within(given, "json_schema")?;
+            json_schema(&mut given, request)?;
+            given.end();
+        }
+        "json_schema" => json_schema(&mut format, request)?,
+        _ => return Err(format.refuse("type", "must be text, json_object or json_schema")),
+    }
+    format.end();
+    Ok(())
+}
+
+fn json_schema(given: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
+    let schema = given.take("schema").ok_or_else(|| given.refuse("schema", "is missing"))?;
+    if let Some(text) = given.text("description")?.filter(|text| !text.trim().is_empty()) {
+        request.system.push(Segment { name: "response_format".into(), text: text.trim().to_owned() });
+    }
+    let strict = given.flag("strict")?.unwrap_or(true);
+    given.ignore(&["name"]);
+    // An answer is valid for its schema, unless that is not asked for and can't be.
+    let loosened = if strict { None } else { alara_engine::grammar::loosened(&schema).ok() };
+    request.schema = Some(loosened.map_or(schema, |(loose, _)| loose));
+    Ok(())
+}
+
+/// Texts that end the answer, in the field `name`.
+///
+/// # Errors
+/// They are none, or too many.
+pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
+    let list = match fields.take(name) {
+        None => Vec::new(),
+        Some(Value::Array(list)) => list,
+        Some(one) => vec![one],
+    };
+    let texts = list.iter().map(|text| text.as_str().filter(|text| !text.is_empty()).map(str::to_owned));
+    let texts: Option<Vec<String>> = texts.collect();
+    texts
+        .filter(|texts| texts.len() <= STOPS)
+        .ok_or_else(|| fields.refuse(name, &format!("must be a text or up to {STOPS}, none of them empty")))
+}
+
+/// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at most.
+///
+/// # Errors
+/// The fields contradict each other, or a variable is not known.
+pub fn thinking(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
+    let effort = match fields.text("reasoning_effort")? {
+        Some(effort) => Some(self::effort(fields, "reasoning_effort", &effort)?),
+        None => None,
+    };
+    for name in ["thinking_budget", "thinking_token_budget", "thinking_budget_tokens"] {
+        request.reasoning_tokens = fields.limit(name, 0)?.or(request.reasoning_tokens);
+    }
+    request.thinking = effort.or(request.thinking);
+    let Some(mut arguments) = fields.object("chat_template_kwargs")? else { return Ok(()) };
+    let (one, other) = (arguments.flag("enable_thinking")?, arguments.flag("thinking")?);
+    let budget = arguments.limit("thinking_budget", 0)?;
+    request.reasoning_tokens = budget.or(request.reasoning_tokens);
+    arguments.refuse_rest("is no variable that this server sets")?;
+    let said: Vec<bool> = [one, other, request.thinking].into_iter().flatten().collect();
+    if said.windows(2).any(|pair| pair[0] != pair[1]) {
+        return Err(fields.refuse("chat_template_kwargs", "says two things about reasoning"));
+    }
+    request.thinking = said.first().copied();
+    Ok(())
+}
+
+/// Whether to reason, by an effort: models know on and off only.
+///
+/// # Errors
+/// There is no such effort.
+pub fn effort(fields: &Fields, name: &str, effort: &str) -> Result<bool, Refusal> {
+    match effort {
+        "none" | "minimal" => Ok(false),
+        "low" | "medium" | "high" | "xhigh" | "max" => {
+            fields.tell(&format!("{} (but for none: reasoning is on or off)", fields.place(name)));
+            Ok(true)
+        }
+        _ => Err(fields.refuse(name, "must be none, minimal, low, medium, high or xhigh")),
+    }
+}

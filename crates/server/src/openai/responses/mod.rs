@@ -1,0 +1,264 @@
+//! `POST /v1/responses` (<https://platform.openai.com/docs/api-reference/responses>): reads what is
+//! asked.
+//! The answer is written by [`writer`].
+
+mod writer;
+
+use std::sync::Arc;
+
+use alara_engine::{Message, Role, Segment, ToolCall, ToolChoice};
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::messages::{History, content, parsed, tell_call};
+use super::parameters;
+use crate::asked::Asked;
+use crate::dispatch::{Shared, answer, blocking};
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+use crate::routes::{self, json_of};
+use writer::Responses;
+
+/// What a request says that its answer repeats; the rest is told as it holds.
+const ECHOED: [&str; 12] = [
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "reasoning",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_p",
+];
+
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+struct Read {
+    asked: Asked,
+    /// What the answer repeats of the request.
+    echoed: Value,
+    /// Whether the answer is kept for a later request.
+    store: bool,
+}
+
+/// Answers.
+pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let fields = routes::bytes(&shared, request).await?;
+    let worker = shared.clone();
+    // Looks at files, maybe.
+    let Read { asked, echoed, store } = blocking(move || {
+        let known = |id: &str| worker.store.get(id).map(|stored| stored.messages);
+        read(Fields::read(&fields)?, known)
+    })
+    .await?;
+    let messages = asked.request.messages.clone();
+    let kept = store.then(|| (shared.store.clone(), messages));
+    answer(&shared, asked, |model| Box::new(Responses::new(model, echoed, kept))).await
+}
+
+/// An answer that was kept.
+pub async fn get(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let name = id.clone();
+    let stored = blocking(move || Ok(shared.store.get(&name))).await?;
+    stored.map(|stored| json_of(&stored.body)).ok_or_else(|| unknown("id", &id))
+}
+
+/// Forgets an answer.
+pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let name = id.clone();
+    match blocking(move || Ok(shared.store.remove(&name))).await? {
+        true => Ok(json_of(&json!({"id": id, "object": "response", "deleted": true}))),
+        false => Err(unknown("id", &id)),
+    }
+}
+
+fn unknown(param: &str, id: &str) -> Refusal {
+    Refusal::unknown(param, format!("there is no response `{id}` (any more); send the conversation itself"))
+        .coded("previous_response_not_found")
+}
+
+/// Reads a request; `known` has the conversations that were kept.
+fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) -> Result<Read, Refusal> {
+    let echoed: serde_json::Map<String, Value> =
+        ECHOED.iter().filter_map(|name| Some(((*name).to_owned(), fields.get(name)?.clone()))).collect();
+    let store = fields.flag("store")?.unwrap_or(true);
+    if let Some(limit) = fields.limit("max_output_tokens", 1)? {
+        fields.put("max_tokens", limit.into());
+    }
+    let mut asked = parameters::read(&mut fields)?;
+    let request = &mut asked.request;
+    let before = match fields.text("previous_response_id")? {
+        Some(id) => known(&id).ok_or_else(|| unknown("previous_response_id", &id))?,
+        None => Vec::new(),
+    };
+    let instructions = fields.text("instructions")?.unwrap_or_default();
+    (request.system, request.messages) = input(&mut fields, before)?;
+    if !instructions.trim().is_empty() {
+        let text = instructions.trim().to_owned();
+        request.system.insert(0, Segment { name: "instructions".into(), text });
+    }
+    tools(&mut fields, request)?;
+    if let Some(mut text) = fields.object("text")? {
+        if let Some(format) = text.object("format")? {
+            parameters::format(format, request, false)?;
+        }
+        text.end();
+    }
+    if let Some(mut reasoning) = fields.object("reasoning")? {
+        if let Some(effort) = reasoning.text("effort")? {
+            request.thinking = Some(parameters::effort(&reasoning, "effort", &effort)?);
+        }
+        // Reasoning is told whole.
+        reasoning.ignore(&["summary", "generate_summary"]);
+        reasoning.end();
+    }
+    parameters::thinking(&mut fields, request)?;
+    fields.ignore(&["include", "truncation", "stream_options", "prompt_cache_options"]);
+    parameters::check(&fields, request)?;
+    asked.ignored = fields.ignored();
+    Ok(Read { asked, echoed: Value::Object(echoed), store })
+}
+
+/// Reads what is said: a text, or items.
+fn input(fields: &mut Fields, before: Vec<Message>) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
+    let mut history = History::after(before);
+    match fields.take("input") {
+        None => return Err(fields.refuse("input", "is missing")),
+        Some(Value::String(text)) => history.add(Message::user(text)),
+        Some(list) => {
+            fields.put("input", list);
+            let mut open = None;
+            for item in fields.objects("input")? {
+                self::item(item, &mut history, &mut open)?;
+            }
+            history.extend(open);
+        }
+    }
+    history.end().map_err(|_| fields.refuse("input", "is empty"))
+}
+
+/// Reads an item.
+/// Reasoning, text and calls of a turn are items of their own; `open` is the turn that they belong
+/// to, as long as it goes on.
+fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> Result<(), Refusal> {
+    let kind = item.text("type")?.unwrap_or_else(|| "message".into());
+    item.ignore(&["id", "status", "phase"]);
+    let turn = || Message::assistant("", Vec::new());
+    match kind.as_str() {
+        "message" => {
+            let role = item.needed("role")?;
+            let text = content(&mut item, "content")?;
+            match role.as_str() {
+                "assistant" => {
+                    // A second text is a turn of its own.
+                    if open
+                        .as_ref()
+                        .is_some_and(|turn| !turn.content.is_empty() || !turn.tool_calls.is_empty())
+                    {
+                        history.extend(open.take());
+                    }
+                    open.get_or_insert_with(turn).content = text;
+                }
+                "user" | "system" | "developer" => {
+                    history.extend(open.take());
+                    match role.as_str() {
+                        "user" => history.add(Message::user(text)),
+                        _ => history.system(&text),
+                    }
+                }
+                _ => return Err(item.refuse("role", "must be system, developer, user or assistant")),
+            }
+        }
+        "reasoning" => {
+            history.extend(open.take());
+            let thought = thought(&mut item)?;
+            item.ignore(&["encrypted_content"]);
+            open.get_or_insert_with(turn).reasoning_content = Some(thought).filter(|text| !text.is_empty());
+        }
+        "function_call" => {
+            let (id, name) = (item.needed("call_id")?, item.needed("name")?);
+            let message = open.get_or_insert_with(turn);
+            match parsed(item.take("arguments")) {
+                Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
+                Err(text) => {
+                    tell_call(message, &name, &text);
+                    history.told(id, name);
+                }
+            }
+        }
+        "function_call_output" => {
+            history.extend(open.take());
+            let id = Some(item.needed("call_id")?);
+            let content = content(&mut item, "output")?;
+            history.add(Message { role: Role::Tool, tool_call_id: id, ..Message::user(content) });
+        }
+        // What other servers' own tools did; models of this one have none.
+        _ => {
+            item.tell_place(&kind);
+            return Ok(());
+        }
+    }
+    item.end();
+    Ok(())
+}
+
+/// What a reasoning item says.
+fn thought(item: &mut Fields) -> Result<String, Refusal> {
+    let mut text = String::new();
+    for list in ["content", "summary"] {
+        for mut part in item.objects(list)? {
+            part.ignore(&["type"]);
+            let said = part.text("text")?.unwrap_or_default();
+            if list == "content" || text.is_empty() {
+                text += &said;
+            }
+            part.end();
+        }
+    }
+    Ok(text)
+}
+
+/// Reads the tools: functions.
+/// Those that another server would run itself are left out, and told.
+fn tools(fields: &mut Fields, request: &mut alara_engine::Request) -> Result<(), Refusal> {
+    for mut tool in fields.objects("tools")? {
+        match tool.needed("type")?.as_str() {
+            "function" => request.tools.push(parameters::function(tool, "parameters")?),
+            kind => tool.tell_place(kind),
+        }
+    }
+    parameters::unique(fields, &request.tools)?;
+    request.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let choice = match fields.take("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(Value::String(choice)) => parameters::choice_called(fields, &choice)?,
+        Some(value) => {
+            let mut choice = fields.within(value, "tool_choice")?;
+            match choice.needed("type")?.as_str() {
+                "function" => ToolChoice::Named(choice.needed("name")?),
+                "allowed_tools" => allowed(&mut choice, request)?,
+                _ => return Err(choice.refuse("type", "must be function or allowed_tools")),
+            }
+        }
+    };
+    parameters::choose(fields, request, choice)
+}
+
+/// Only some of the tools may be called.
+fn allowed(choice: &mut Fields, request: &mut alara_engine::Request) -> Result<ToolChoice, Refusal> {
+    let mut names = Vec::new();
+    for mut tool in choice.objects("tools")? {
+        names.push(tool.needed("name")?);
+    }
+    request.tools.retain(|tool| names.contains(&tool.name));
+    let mode = choice.text("mode")?.unwrap_or_else(|| "auto".into());
+    parameters::choice_called(choice, &mode)
+}
+
+#[cfg(test)]
+mod tests;

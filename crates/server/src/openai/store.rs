@@ -1,0 +1,145 @@
+//! Answers that a later request goes on with by their ids (`previous_response_id`): in memory, so
+//! many bytes of them, and on disk too, if a folder is named.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use alara_engine::Message;
+use serde_json::{Value, json};
+
+/// Most bytes that are kept in memory, as JSON.
+const BYTES: usize = 64 << 20;
+/// Most answers that are kept on disk; the oldest go first.
+const FILES: usize = 1000;
+
+/// An answer with the conversation that it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// The conversation, its latest message included, without its instructions.
+    pub messages: Vec<Message>,
+    /// The answer, as it was told.
+    pub body: Value,
+}
+
+/// What is kept, the latest last.
+#[derive(Debug, Default)]
+pub struct Store {
+    folder: Option<PathBuf>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Ids, answers as JSON.
+    answers: VecDeque<(String, String)>,
+    bytes: usize,
+}
+
+impl Store {
+    /// One that keeps answers in `folder` too.
+    pub fn new(folder: Option<PathBuf>) -> Self {
+        Store { folder, kept: Mutex::default() }
+    }
+
+    /// Keeps an answer.
+    /// A disk that is full or gone is no error of a request: then memory alone has it.
+    pub fn put(&self, id: &str, stored: &Stored) {
+        let text = json!({"messages": stored.messages, "body": stored.body}).to_string();
+        if let Some(path) = self.path(id) {
+            let _ = std::fs::create_dir_all(path.with_file_name(""));
+            let _ = std::fs::write(&path, &text);
+            self.tidy();
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes += text.len();
+        kept.answers.push_back((id.to_owned(), text));
+        while kept.bytes > BYTES {
+            let Some((_, text)) = kept.answers.pop_front() else { break };
+            kept.bytes -= text.len();
+        }
+    }
+
+    /// The answer with this id.
+    pub fn get(&self, id: &str) -> Option<Stored> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = kept.answers.iter().find(|(known, _)| known == id).map(|(_, text)| text.clone());
+        drop(kept);
+        let text = text.or_else(|| std::fs::read_to_string(self.path(id)?).ok())?;
+        let mut value: Value = serde_json::from_str(&text).ok()?;
+        let messages = serde_json::from_value(value["messages"].take()).ok()?;
+        Some(Stored { messages, body: value["body"].take() })
+    }
+
+    /// Forgets the answer with this id.
+    /// False if there is none.
+    pub fn remove(&self, id: &str) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.answers.iter().position(|(known, _)| known == id);
+        if let Some((_, text)) = at.and_then(|at| kept.answers.remove(at)) {
+            kept.bytes -= text.len();
+        }
+        drop(kept);
+        let removed = self.path(id).is_some_and(|path| std::fs::remove_file(path).is_ok());
+        at.is_some() || removed
+    }
+
+    /// Where an answer is kept; an id that is not of this server's making has no place.
+    fn path(&self, id: &str) -> Option<PathBuf> {
+        let own =
+            id.starts_with("resp_") && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        self.folder.as_ref().filter(|_| own).map(|folder| folder.join(format!("{id}.json")))
+    }
+
+    /// Takes the oldest files away where there are too many.
+    fn tidy(&self) {
+        let Some(entries) = self.folder.as_ref().and_then(|folder| folder.read_dir().ok()) else { return };
+        let files = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            let own = name.starts_with("resp_") && name.ends_with(".json");
+            Some((entry.metadata().ok()?.modified().ok()?, entry.path())).filter(|_| own)
+        });
+        let mut files: Vec<_> = files.collect();
+        files.sort();
+        for (_, path) in &files[..files.len().saturating_sub(FILES)] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_found_again() {
+        let folder = std::env::temp_dir().join(crate::asked::id("alara-store-"));
+        let stored = |text: &str| Stored { messages: vec![Message::user(text)], body: json!({"id": text}) };
+        let store = Store::new(Some(folder.clone()));
+        store.put("resp_a", &stored("a"));
+        assert_eq!(store.get("resp_a"), Some(stored("a")));
+        assert_eq!(store.get("resp_b"), None);
+        // A later server reads them from disk, and nothing else.
+        std::fs::write(folder.join("other.json"), "{}").unwrap();
+        let later = Store::new(Some(folder.clone()));
+        assert_eq!(later.get("resp_a"), Some(stored("a")));
+        for id in ["../other", "other", "resp_/../other", ""] {
+            assert_eq!((later.get(id), later.remove(id)), (None, false), "{id}");
+        }
+        assert!(later.remove("resp_a") && !later.remove("resp_a"));
+        assert!(folder.join("other.json").exists());
+        std::fs::remove_dir_all(folder).unwrap();
+        assert!(store.remove("resp_a") && store.get("resp_a").is_none());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let store = Store::default();
+        let large = Stored { messages: vec![Message::user("x".repeat(BYTES / 3))], body: Value::Null };
+        for id in ["resp_a", "resp_b", "resp_c"] {
+            store.put(id, &large);
+        }
+        assert!(store.get("resp_a").is_none() && store.get("resp_c").is_some());
+    }
+}

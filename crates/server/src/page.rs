@@ -1,0 +1,76 @@
+//! The page at `/`: files that stand in the binary.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
+use axum::response::Response;
+use axum::routing::get;
+use include_dir::{Dir, include_dir};
+
+use crate::dispatch::Shared;
+use crate::refusal::Refusal;
+
+/// The page's files.
+static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/page");
+/// What the page may do: run its own files and talk to this server, nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+/// What kind of file it is, by its name's end.
+const KINDS: [(&str, &str); 7] = [
+    ("html", "text/html; charset=utf-8"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("svg", "image/svg+xml"),
+    ("png", "image/png"),
+    ("json", "application/json"),
+    ("webmanifest", "application/manifest+json"),
+];
+
+/// The routes of the page: `/`, and each of its files by its name.
+pub fn routes() -> Router<Arc<Shared>> {
+    let mut router = Router::new().route("/", get(file));
+    for file in served() {
+        router = router.route(&format!("/{}", file.path().display()), get(self::file));
+    }
+    router
+}
+
+/// Whether a path is one of the page.
+pub fn is_page(path: &str) -> bool {
+    path == "/"
+        || served().any(|file| file.path().to_str().is_some_and(|name| path.strip_prefix('/') == Some(name)))
+}
+
+/// Files of a kind that is known, in the folder itself.
+fn served() -> impl Iterator<Item = &'static include_dir::File<'static>> {
+    FILES.files().filter(|file| kind(file).is_some())
+}
+
+fn kind(file: &include_dir::File) -> Option<&'static str> {
+    let end = file.path().extension()?.to_str()?;
+    KINDS.iter().find(|(known, _)| *known == end).map(|(_, kind)| *kind)
+}
+
+async fn file(request: Request) -> Result<Response, Refusal> {
+    let path = match request.uri().path() {
+        "/" => "index.html",
+        path => path.trim_start_matches('/'),
+    };
+    let found = FILES.get_file(path).and_then(|file| Some((file, kind(file)?)));
+    let Some((file, kind)) = found else {
+        let message = "this build has no page; programs find the routes at /openapi.json";
+        return Err(Refusal::new(404, "invalid_request_error", message).coded("not_found"));
+    };
+    let mut response = Response::new(Body::from(file.contents()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}

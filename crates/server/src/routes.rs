@@ -1,0 +1,203 @@
+//! Which path is answered by what, and what holds for all of them: who may ask, how a refusal
+//! looks, what is counted and told.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WARNING, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::access::Need;
+use crate::dispatch::Shared;
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+use crate::{anthropic, native, ollama, openai, page};
+
+/// Most bytes of a request's body: more than fits the context of any model.
+const BODY: u64 = 8 << 20;
+/// Most bytes of a body that is too long, and heard out all the same: who is still sending does not
+/// read why it is refused.
+const HEARD: u64 = 4 * BODY;
+/// Most bytes of a header that tells what is ignored.
+const WARNED: usize = 1 << 10;
+
+/// All routes.
+pub fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .merge(openai::routes())
+        .nest("/v1", openai::routes())
+        .merge(anthropic::routes())
+        .merge(ollama::routes())
+        .merge(native::routes())
+        .merge(page::routes())
+        .route("/openapi.json", get(openapi))
+        .fallback(nothing)
+        .method_not_allowed_fallback(not_so)
+        .layer(middleware::from_fn_with_state(shared.clone(), around))
+        .with_state(shared)
+}
+
+/// What of a request was not honoured; an answer carries it as far as [`around`].
+#[derive(Clone, Debug)]
+pub struct Ignored(pub Vec<String>);
+
+impl IntoResponse for Refusal {
+    /// Without a body, which [`around`] writes: what it looks like depends on the wire format.
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// An answer in JSON.
+pub fn json_of(value: &Value) -> Response {
+    let mut response = Response::new(Body::from(value.to_string()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// What the server does, for programs (<https://spec.openapis.org/oas/v3.1.0>).
+async fn openapi() -> Response {
+    let mut response = Response::new(Body::from(include_str!("openapi.json")));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+async fn nothing(request: Request) -> Refusal {
+    let message = format!("there is no {} here; the routes are at /openapi.json", request.uri().path());
+    Refusal::new(404, "invalid_request_error", message).coded("not_found")
+}
+
+async fn not_so(request: Request) -> Refusal {
+    let message = format!("{} is not for {}", request.uri().path(), request.method());
+    Refusal::new(405, "invalid_request_error", message).coded("method_not_allowed")
+}
+
+/// What is done for every request.
+async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let (origin, mut response) = match shared.access.origin(request.headers(), page::is_page(&path)) {
+        Err(refusal) => (None, refusal.into_response()),
+        Ok(origin) if method == Method::OPTIONS && origin.is_some() => {
+            let response = shared.access.preflight(request.headers());
+            (origin, response)
+        }
+        Ok(origin) => {
+            let need = if path == "/health" || page::is_page(&path) { Need::Nothing } else { Need::Token };
+            match shared.access.token(request.headers(), need) {
+                Ok(()) => (origin, next.run(request).await),
+                Err(refusal) => (origin, refusal.into_response()),
+            }
+        }
+    };
+    let mut told = String::new();
+    if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
+        told = format!(": {}", refusal.message);
+        response = refused(&refusal, &path);
+    }
+    if let Some(Ignored(ignored)) = response.extensions_mut().remove::<Ignored>()
+        && !ignored.is_empty()
+    {
+        let ignored = format!("ignored: {}", ignored.join(", "));
+        told = format!(": {ignored}");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{}\"", plain(&ignored))) {
+            response.headers_mut().insert(WARNING, value);
+        }
+    }
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    if let Some(origin) = origin {
+        shared.access.admit(&origin, response.headers_mut());
+    }
+    let status = response.status().as_u16();
+    shared.metrics.request(status);
+    if path != "/health" {
+        let took = begun.elapsed().as_secs_f64();
+        shared.workplace.log(&format!("{method} {path} {status} {took:.2} s{told}"));
+    }
+    response
+}
+
+/// What a header can carry.
+fn plain(text: &str) -> String {
+    let fits = |c: char| if (' '..='~').contains(&c) && c != '"' && c != '\\' { c } else { '?' };
+    text.chars().take(WARNED).map(fits).collect()
+}
+
+/// A refusal as the clients of `path` know it.
+fn refused(refusal: &Refusal, path: &str) -> Response {
+    let body = match () {
+        () if anthropic::is_for(path) => anthropic::refusal(refusal),
+        () if ollama::is_for(path) => json!({"error": refusal.message}),
+        () => refusal.body(),
+    };
+    let mut response = json_of(&body);
+    *response.status_mut() =
+        StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    // OpenAI's and Anthropic's clients send whatever fails with 5xx again, unless they are told.
+    let again = if refusal.retry.is_some() { "true" } else { "false" };
+    headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static(again));
+    if let Some(seconds) = refusal.retry {
+        headers.insert(RETRY_AFTER, seconds.into());
+    }
+    if refusal.status == 401 {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// The fields of a request's body.
+///
+/// # Errors
+/// It comes too slowly, is too long, or no JSON object.
+pub async fn fields(shared: &Shared, request: Request) -> Result<Fields, Refusal> {
+    Fields::read(&bytes(shared, request).await?)
+}
+
+/// The bytes of a request's body.
+///
+/// # Errors
+/// It comes too slowly, or is too long.
+pub async fn bytes(shared: &Shared, request: Request) -> Result<Vec<u8>, Refusal> {
+    let body = timeout(shared.head_time * 3, read(request.into_body())).await;
+    body.map_err(|_| Refusal::new(408, "invalid_request_error", "the body came too slowly"))?
+}
+
+async fn read(mut body: Body) -> Result<Vec<u8>, Refusal> {
+    let too_long = || {
+        let message = format!("a request's body may have {} MiB", BODY >> 20);
+        Refusal::new(413, "invalid_request_error", message).coded("request_too_large")
+    };
+    if body.size_hint().lower() > HEARD {
+        return Err(too_long());
+    }
+    let mut bytes = Vec::new();
+    let mut heard = 0;
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|_| Refusal::new(400, "invalid_request_error", "the body broke off"))?;
+        let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
+        heard += data.len() as u64;
+        if heard > HEARD {
+            return Err(too_long());
+        }
+        if heard <= BODY {
+            bytes.extend_from_slice(data);
+        }
+    }
+    if heard > BODY {
+        return Err(too_long());
+    }
+    Ok(bytes)
+}
