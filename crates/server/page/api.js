@@ -1,0 +1,96 @@
+// What the page asks of the server: OpenAI's API, at the address that the page came from.
+
+const TOKEN = "alara.token";
+
+/** What the server said instead of an answer. */
+export class ServerError extends Error {
+  /** `status` is 0 where no answer came at all. */
+  constructor(message, status = 0, retryAfter = null) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** Keeps the token until the tab is closed. */
+export function setToken(token) {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+}
+
+export function hasToken() {
+  return !!sessionStorage.getItem(TOKEN);
+}
+
+/** The names of the models; NPCs are among them. */
+export async function models() {
+  const response = await ask("v1/models", {});
+  const { data } = await response.json();
+  return data.map((model) => model.id);
+}
+
+/** The chunks of a streamed answer. */
+export async function* chat(body, signal) {
+  const stream = { ...body, stream: true, stream_options: { include_usage: true } };
+  const headers = { "Content-Type": "application/json" };
+  const request = { method: "POST", headers, body: JSON.stringify(stream), signal };
+  const response = await ask("v1/chat/completions", request);
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new ServerError(chunk.error.message ?? data, response.status);
+    yield chunk;
+  }
+  throw new ServerError("the connection ended before the answer did");
+}
+
+async function ask(path, request) {
+  const headers = { ...request.headers };
+  if (hasToken()) headers.Authorization = `Bearer ${sessionStorage.getItem(TOKEN)}`;
+  let response;
+  try {
+    response = await fetch(path, { ...request, headers, cache: "no-store", credentials: "omit" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError("the server can't be reached");
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  let message = text.trim().slice(0, 2000);
+  try {
+    message = JSON.parse(text).error.message;
+  } catch {
+    // Not OpenAI's shape, as from a proxy: what it said will do.
+  }
+  message ||= `status ${response.status}`;
+  throw new ServerError(message, response.status, response.headers.get("Retry-After"));
+}
+
+/** The data of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html). */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let data = [];
+  try {
+    for (;;) {
+      let piece;
+      try {
+        piece = await reader.read();
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new ServerError("the connection was lost within the answer");
+      }
+      if (piece.done) return;
+      const lines = (rest + piece.value).split(/\r?\n/);
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+        if (line || !data.length) continue;
+        yield data.join("\n");
+        data = [];
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

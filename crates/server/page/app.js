@@ -1,0 +1,413 @@
+// The page: what is open, what is being answered, and what keys do.
+
+import * as api from "./api.js";
+import { absorb, begun, costs, outgoing, said } from "./answer.js";
+import { button, element, printable } from "./dom.js";
+import { Side } from "./side.js";
+import { Store, keepSettings, keepTheme, settings } from "./store.js";
+import { AnswerView, editView, fit, isSend, userView } from "./view.js";
+
+const OPEN = "alara.open";
+/** How far from its end the conversation still follows what comes, in pixels. */
+const NEAR = 60;
+
+const byId = (id) => document.getElementById(id);
+const [log, list, prompt, model, send] = ["log", "messages", "prompt", "model", "send"].map(byId);
+
+const store = new Store((text) => notice(text));
+const chosen = settings();
+/** The chat that is open. */
+let chat = blank();
+/** What is being answered: {chat, answer, view, controller, began, done}; in one chat at a time. */
+let running = null;
+
+const side = new Side(store, {
+  current: () => chat.id,
+  open: (other) => {
+    open(other);
+    side.toggle(false);
+    prompt.focus();
+  },
+  removed: (gone) => {
+    if (running?.chat === gone) stop();
+    if (chat === gone) open(blank());
+  },
+  notice,
+});
+
+function blank() {
+  // Not `randomUUID`, which browsers have on encrypted pages only.
+  const id = Array.from(crypto.getRandomValues(new Uint32Array(3)), (word) => word.toString(36));
+  return { id: id.join(""), title: "New chat", updated: Date.now(), messages: [] };
+}
+
+// ---- what is open ----
+
+function open(other) {
+  chat = other;
+  sessionStorage.setItem(OPEN, chat.id);
+  choose();
+  list.replaceChildren();
+  if (running) running.view = null;
+  chat.messages.forEach((_, index) => show(index));
+  hint();
+  log.scrollTop = log.scrollHeight;
+  side.update();
+  updateState();
+}
+
+/** Shows the message at `index` behind those that are shown. */
+function show(index) {
+  const message = chat.messages[index];
+  if (message.role === "user") {
+    list.append(userView(message, { edit: () => edit(index) }));
+    return;
+  }
+  const again = () => regenerate(index);
+  const view = new AnswerView(message, { regenerate: again, retry: again });
+  if (running?.answer === message) running.view = view;
+  view.update(running?.answer === message);
+  list.append(view.element);
+}
+
+/** Drops the messages from `index` on. */
+function cutAt(index) {
+  chat.messages.length = index;
+  [...list.children].slice(index).forEach((node) => node.remove());
+}
+
+function hint() {
+  document.title = chat.messages.length ? `${printable(chat.title)} – alara` : "alara";
+  list.querySelector(".hint")?.remove();
+  if (chat.messages.length) return;
+  const text = "Ask a model of this server, or choose an NPC of its team above: it works with its tools.";
+  list.append(element("p", { className: "hint" }, text));
+}
+
+/** What the status line and the button say. */
+function updateState() {
+  const stops = !!running;
+  if (send.classList.toggle("stop", stops) !== (send.getAttribute("aria-label") === "Stop")) {
+    send.setAttribute("aria-label", stops ? "Stop" : "Send");
+    send.title = stops ? "Stop (Escape)" : "Send (Enter)";
+    send.querySelector("use").setAttribute("href", stops ? "#i-stop" : "#i-send");
+  }
+  byId("status").textContent = printable(running ? progress() : lastCosts());
+}
+
+function progress() {
+  const seconds = Math.floor((performance.now() - running.began) / 1000);
+  const place = running.chat === chat ? "" : ` in “${running.chat.title}”`;
+  return `${running.answer.model} answers${place} · ${seconds} s · Escape stops`;
+}
+
+function lastCosts() {
+  const last = lastAnswer();
+  return last ? costs(last) : "";
+}
+
+function lastAnswer() {
+  return chat.messages.findLast((message) => message.role === "assistant");
+}
+
+// ---- asking ----
+
+async function submit() {
+  const text = prompt.value.trim();
+  if (!text || running) return;
+  if (!model.value) await loadModels();
+  if (!model.value) return;
+  prompt.value = "";
+  fit(prompt);
+  await ask(text);
+}
+
+/** Says `text` to the model and has it answered. */
+async function ask(text) {
+  if (!chat.messages.length) {
+    chat.title = text.split("\n")[0].slice(0, 60);
+    list.replaceChildren();
+  }
+  chat.messages.push({ role: "user", content: text });
+  show(chat.messages.length - 1);
+  await answer();
+}
+
+/** Has the last message answered. */
+async function answer() {
+  await stop();
+  notice("");
+  const asked = chat;
+  const body = { model: model.value, messages: outgoing(asked.messages, chosen.system) };
+  if (chosen.temperature !== null) body.temperature = chosen.temperature;
+  if (chosen.maxTokens !== null) body.max_tokens = chosen.maxTokens;
+  const run = {
+    chat: asked,
+    answer: begun(model.value),
+    controller: new AbortController(),
+    began: performance.now(),
+  };
+  asked.messages.push(run.answer);
+  keep(asked);
+  running = run;
+  show(asked.messages.length - 1);
+  hint();
+  log.scrollTop = log.scrollHeight;
+  run.done = work(run, body);
+  const denied = await run.done;
+  if (denied && (await askToken(denied)) && chat === asked && !running) {
+    await regenerate(asked.messages.indexOf(run.answer));
+  }
+}
+
+/** Shows the answer as it comes, and keeps it; why it was denied, if it was for lack of a token. */
+async function work(run, body) {
+  announce(`${run.answer.model} answers`);
+  const clock = setInterval(updateState, 1000);
+  updateState();
+  const denied = await receive(run, body);
+  clearInterval(clock);
+  running = null;
+  following(() => run.view?.update(false));
+  // Unless it was deleted.
+  if (store.get(run.chat.id)) keep(run.chat);
+  updateState();
+  announce(run.answer.error ? `Error: ${run.answer.error}` : said(run.answer).slice(0, 1000));
+  return denied;
+}
+
+async function receive(run, body) {
+  const { answer } = run;
+  // When the first and the last piece came, and how many.
+  const pieces = { first: 0, last: 0, count: 0 };
+  try {
+    for await (const chunk of api.chat(body, run.controller.signal)) {
+      const before = size(answer);
+      absorb(answer, chunk);
+      if (size(answer) > before) {
+        pieces.last = performance.now();
+        pieces.first ||= pieces.last;
+        pieces.count += 1;
+      }
+      schedule();
+    }
+  } catch (error) {
+    if (run.controller.signal.aborted) answer.finish = "stopped";
+    else {
+      answer.error = error.message;
+      if (error.retryAfter) answer.error += ` (try again in ${error.retryAfter} s)`;
+      if (error.status === 401) return error.message;
+    }
+  } finally {
+    answer.seconds = (performance.now() - run.began) / 1000;
+    const spent = (pieces.last - pieces.first) / 1000;
+    // Where tools were called, their time would count.
+    const plain = answer.parts.every((part) => part.kind !== "call");
+    if (!answer.rate && plain && pieces.count > 1 && spent > 0 && answer.usage?.generated > 1) {
+      answer.rate = (answer.usage.generated - 1) / spent;
+    }
+  }
+  return null;
+}
+
+function size(answer) {
+  return answer.parts.reduce((sum, part) => sum + (part.text?.length ?? 0), 0);
+}
+
+/** Ends what is being answered; what has come stays. */
+async function stop() {
+  running?.controller.abort();
+  await running?.done;
+}
+
+/** Answers anew what the answer at `index` was for. */
+async function regenerate(index) {
+  const before = chat;
+  await stop();
+  if (chat !== before || index < 0) return;
+  cutAt(index);
+  await answer();
+}
+
+/** Makes the user's message at `index` a field; when it is sent, all behind it is dropped. */
+async function edit(index) {
+  const before = chat;
+  await stop();
+  if (chat !== before) return;
+  const old = list.children[index];
+  const field = editView(chat.messages[index], async (text) => {
+    prompt.focus();
+    if (text === null) return field.replaceWith(old);
+    await stop();
+    cutAt(index);
+    return ask(text.trim());
+  });
+  old.replaceWith(field);
+}
+
+function keep(kept) {
+  kept.updated = Date.now();
+  store.save(kept);
+  side.update();
+}
+
+// ---- painting ----
+
+let painting = false;
+let pause = 0;
+
+/** Shows what has come with the next frame; a long text, which takes time, more rarely. */
+function schedule() {
+  if (painting || !running?.view) return;
+  painting = true;
+  setTimeout(() => requestAnimationFrame(paint), pause);
+}
+
+function paint() {
+  painting = false;
+  if (!running?.view) return;
+  const began = performance.now();
+  following(() => running.view.update(true));
+  updateState();
+  pause = Math.min(4 * (performance.now() - began), 1000);
+}
+
+/** Changes what is shown, and stays at its end if that was in sight. */
+function following(change) {
+  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
+  change();
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+/** Says something to a screen reader. */
+function announce(text) {
+  byId("live").textContent = printable(text);
+}
+
+/** Shows a line above the message field, with a button for what can be done. */
+function notice(text, label, action) {
+  const box = byId("notice");
+  box.hidden = !text;
+  box.replaceChildren(element("span", {}, printable(text)));
+  const away = () => notice("");
+  if (label) {
+    box.append(
+      button(label, null, () => {
+        away();
+        action();
+      }, ""),
+    );
+  }
+  box.append(button("Close", "close", away));
+}
+
+// ---- models, token, settings ----
+
+async function loadModels() {
+  try {
+    const names = await api.models();
+    model.replaceChildren(...names.map((name) => element("option", { value: name }, printable(name))));
+    choose();
+  } catch (error) {
+    if (error.status === 401 && (await askToken(error.message))) return loadModels();
+    notice(`The models can't be listed: ${error.message}`, "Retry", loadModels);
+  }
+}
+
+/** Chooses the model that answered last, or else the one that was chosen last. */
+function choose() {
+  const names = Array.from(model.options, (option) => option.value);
+  const name = [lastAnswer()?.model, chosen.model].find((name) => names.includes(name));
+  if (name) model.value = name;
+}
+
+/** Asks for the token that the server wants; whether one was given. */
+async function askToken(why) {
+  byId("token-why").textContent = printable(why);
+  byId("token").value = "";
+  const given = (await dialog("token-dialog")) && byId("token").value.trim();
+  if (given) api.setToken(given);
+  return !!given;
+}
+
+/** Shows a dialog; whether it was left by its main button. */
+function dialog(id) {
+  const box = byId(id);
+  if (box.open) return Promise.resolve(false);
+  box.returnValue = "";
+  box.showModal();
+  return new Promise((done) => {
+    box.addEventListener("close", () => done(box.returnValue === "save"), { once: true });
+  });
+}
+
+async function changeSettings() {
+  const [system, temperature, maxTokens] = ["system", "temperature", "max-tokens"].map(byId);
+  system.value = chosen.system;
+  temperature.value = chosen.temperature ?? "";
+  maxTokens.value = chosen.maxTokens ?? "";
+  if (!(await dialog("settings-dialog"))) return;
+  const number = (field) => (field.value === "" ? null : field.valueAsNumber);
+  chosen.system = system.value;
+  chosen.temperature = number(temperature);
+  chosen.maxTokens = number(maxTokens);
+  keepSettings(chosen);
+}
+
+function changeTheme() {
+  const root = document.documentElement.dataset;
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const next = (root.theme ?? system) === "dark" ? "light" : "dark";
+  if (next === system) delete root.theme;
+  else root.theme = next;
+  keepTheme(root.theme);
+}
+
+// ---- keys and buttons ----
+
+byId("composer").onsubmit = (event) => {
+  event.preventDefault();
+  if (running) stop();
+  else submit();
+};
+prompt.oninput = () => fit(prompt);
+prompt.onkeydown = (event) => {
+  if (isSend(event)) {
+    event.preventDefault();
+    submit();
+  } else if (event.key === "ArrowUp" && !prompt.value && !running) {
+    const last = chat.messages.findLastIndex((message) => message.role === "user");
+    if (last < 0) return;
+    event.preventDefault();
+    edit(last);
+  }
+};
+document.onkeydown = (event) => {
+  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+  if (!side.toggle(false)) stop();
+};
+model.onchange = () => {
+  chosen.model = model.value;
+  keepSettings(chosen);
+};
+byId("new").onclick = () => {
+  open(blank());
+  side.toggle(false);
+  prompt.focus();
+};
+byId("settings").onclick = changeSettings;
+byId("theme").onclick = changeTheme;
+window.addEventListener("storage", (event) => {
+  // What is open here, or answered, is this tab's.
+  if (event.key && [chat.id, running?.chat.id].some((id) => event.key.endsWith(id))) return;
+  if (store.reread(event.key)) side.update();
+});
+window.addEventListener("pagehide", () => {
+  if (!running) return;
+  running.answer.finish = "stopped";
+  keep(running.chat);
+});
+
+open(store.get(sessionStorage.getItem(OPEN)) ?? chat);
+if (!matchMedia("(pointer: coarse)").matches) prompt.focus();
+await loadModels();

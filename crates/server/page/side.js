@@ -1,0 +1,113 @@
+// The list of chats: open, rename, delete, export and import.
+
+import { count } from "./answer.js";
+import { button, element, printable } from "./dom.js";
+
+const byId = (id) => document.getElementById(id);
+
+export class Side {
+  #store;
+  #on;
+  #renaming = null;
+
+  /** `on` = {current, open, removed, notice}. */
+  constructor(store, on) {
+    this.#store = store;
+    this.#on = on;
+    byId("menu").onclick = () => this.toggle(true);
+    byId("close").onclick = byId("shade").onclick = () => this.toggle(false);
+    byId("export").onclick = () => this.#export();
+    byId("import").onclick = () => byId("file").click();
+    byId("file").onchange = () => this.#import();
+  }
+
+  /** Shows or hides the list where the window is narrow; whether that changed anything. */
+  toggle(open) {
+    if (document.body.classList.contains("side-open") === open) return false;
+    document.body.classList.toggle("side-open");
+    byId("menu").setAttribute("aria-expanded", `${open}`);
+    (open ? byId("new") : byId("menu")).focus();
+    return true;
+  }
+
+  /** Shows the chats as they are now. */
+  update() {
+    const rows = this.#store.list().map((chat) => this.#row(chat));
+    byId("chats").replaceChildren(...rows);
+    byId("export").disabled = !rows.length;
+    byId("chats").querySelector("input")?.select();
+  }
+
+  #row(chat) {
+    if (chat.id === this.#renaming) return element("li", {}, this.#field(chat));
+    const title = printable(chat.title);
+    const current = chat.id === this.#on.current();
+    const open = element("button", { type: "button", className: "open", title }, title);
+    if (current) open.setAttribute("aria-current", "true");
+    open.onclick = () => this.#on.open(chat);
+    const rename = button(`Rename “${title}”`, "edit", () => {
+      this.#renaming = chat.id;
+      this.update();
+    });
+    const remove = button(`Delete “${title}”`, "trash", () => this.#remove(chat));
+    return element("li", { className: current ? "current" : "" }, open, rename, remove);
+  }
+
+  #field(chat) {
+    const field = element("input", { value: chat.title, maxLength: 200, "aria-label": "Name of the chat" });
+    const done = (keep) => {
+      if (this.#renaming !== chat.id) return;
+      this.#renaming = null;
+      if (keep && field.value.trim()) {
+        chat.title = field.value.trim();
+        this.#store.save(chat);
+      }
+      this.update();
+      this.#focus(chat.id);
+    };
+    field.onblur = () => done(true);
+    field.onkeydown = (event) => {
+      if (event.key === "Enter" && !event.isComposing) done(true);
+      if (event.key !== "Escape") return;
+      event.stopPropagation();
+      done(false);
+    };
+    return field;
+  }
+
+  #focus(id) {
+    const at = this.#store.list().findIndex((chat) => chat.id === id);
+    (byId("chats").children[at]?.querySelector("button") ?? byId("new")).focus();
+  }
+
+  #remove(chat) {
+    const next = this.#store.list().find((other) => other.id !== chat.id);
+    this.#store.remove(chat.id);
+    this.#on.removed(chat);
+    this.update();
+    this.#focus(next?.id);
+    this.#on.notice(`“${chat.title}” is deleted.`, "Undo", () => {
+      this.#store.save(chat);
+      this.update();
+    });
+  }
+
+  #export() {
+    const url = URL.createObjectURL(new Blob([this.#store.exported()], { type: "application/json" }));
+    element("a", { href: url, download: "alara-chats.json" }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  }
+
+  async #import() {
+    const [file] = byId("file").files;
+    byId("file").value = "";
+    if (!file) return;
+    try {
+      const fresh = this.#store.imported(await file.text());
+      this.#on.notice(`${count(fresh, "chat")} imported from ${file.name}.`);
+    } catch (error) {
+      this.#on.notice(`${file.name}: ${error.message}.`);
+    }
+    this.update();
+  }
+}
