@@ -157,7 +157,12 @@ class Page:
 
     def open(self, url):
         self.command("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && !!document.querySelector('#model option')")
+        self.wait("document.readyState === 'complete' && document.querySelector('#model option')")
+
+    def reload(self):
+        self.js("window.old = true")
+        self.command("Page.reload")
+        self.wait("!window.old && document.readyState === 'complete'")
 
     def js(self, expression):
         """The value of an expression; of a promise, what it gives."""
@@ -168,20 +173,18 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, expression, seconds=10):
-        """Waits until an expression is true; what it is then."""
+        """Waits until an expression is true."""
         end = time.monotonic() + seconds
         while True:
             # While a page is loaded, there may be nothing to ask.
             try:
-                value = self.js(expression)
+                if self.js(f"!!({expression})"):
+                    return
+                why = ""
             except Failure as failure:
-                value, said = None, failure
-            else:
-                said = value
-            if value:
-                return value
+                why = f" ({failure})"
             if time.monotonic() > end:
-                raise Failure(f"never true: {expression} (is {said!r})")
+                raise Failure(f"never true: {expression}{why}")
             time.sleep(0.02)
 
     def type(self, text):

@@ -24,6 +24,11 @@ POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'sel
 MODELS = ["alara-tiny.gguf", "worker", "writer"]
 
 
+def word(body):
+    """The first word of what the user said last; what was not answered is said once more."""
+    return body["messages"][-1]["content"].split("\n\n")[-1].split()[0]
+
+
 class Mock(ThreadingHTTPServer):
     """`requests` are the bodies that came, `left` how many clients left within an answer."""
 
@@ -87,9 +92,8 @@ class Handler(BaseHTTPRequestHandler):
         if not self.allowed():
             return None
         self.server.requests.append(body)
-        word = body["messages"][-1]["content"].split()[0]
-        tries = sum(one["messages"][-1]["content"].split()[0] == word for one in self.server.requests)
-        stream = answers.streams(word, tries)
+        words = [word(request) for request in self.server.requests]
+        stream = answers.streams(words[-1], words.count(words[-1]))
         if isinstance(stream, tuple):
             return self.refuse(*stream)
         self.begin()

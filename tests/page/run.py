@@ -33,10 +33,12 @@ def same(found, expected):
 def say(page, text, idle=True):
     """Says something by keys alone; waits for the answer if `idle`."""
     page.wait("document.activeElement.id === 'prompt'")
+    answers_before = page.js("document.querySelectorAll('.assistant').length")
     page.type(text)
     page.key("Enter")
-    page.wait("!!document.querySelector('.running')" if not idle else
-              "!document.querySelector('.running') && !!document.querySelector('.assistant')")
+    page.wait(f"document.querySelectorAll('.assistant').length > {answers_before}")
+    if idle:
+        page.wait("!document.querySelector('.running')")
 
 
 def messages(page):
@@ -131,10 +133,8 @@ def markdown_is_the_same_however_it_comes(page, mock):
       new Markdown(root).show(TEXT);
       return root.innerHTML.replaceAll(/ (target|rel|title)="[^"]*"/g, '');
     })()""".replace("TEXT", json.dumps(texts[-1])))
-    same(inline, "<p><strong>a <em>b</em></strong><em> c</em> <em><strong>d</strong></em> <strong>e_f</strong> "
-                 '*<a href="https://h.i">g*</a> [<a href="https://k.l">j</a>](<a href="https://m.n">https://m.n</a>) '
-                 "<code>`</code> *o* ~p~ *</p>".replace("<strong>a <em>b</em></strong><em> c</em>", "<strong>a *b</strong> c*")
-         .replace('[<a href="https://k.l">j</a>](<a href="https://m.n">https://m.n</a>)', '<a href="https://m.n">j</a>'))
+    same(inline, "<p><em><em>a <em>b</em></em> c</em> <em><strong>d</strong></em> <strong>e_f</strong> "
+                 '*<a href="https://h.i">g*</a> <a href="https://m.n">j</a> <code>`</code> *o* ~p~ *</p>')
 
 
 @test
@@ -170,8 +170,8 @@ def hostile_text_stays_text(page, mock):
         if text not in shown:
             raise browser.Failure(f"{text} is not shown")
     # Nor does it become more when it is read from the storage, or is a title.
-    page.js("location.reload()")
-    page.wait("!!document.querySelector('.assistant table')")
+    page.reload()
+    page.wait("document.querySelector('.assistant table')")
     same(page.js("document.querySelector('aside .open').textContent"), "hostile <img src=x onerror=window.hacked=1>")
     same(page.js("window.hacked"), None)
 
@@ -304,7 +304,7 @@ def edit_and_retry(page, mock):
     page.wait("!document.querySelector('.running')")
     same(messages(page), [["user", "first"], ["assistant", "You said first."]])
     page.click("[aria-label=Regenerate]")
-    page.wait("!!document.querySelector('.running')")
+    page.wait("document.querySelector('.running')")
     page.wait("!document.querySelector('.running')")
     same(messages(page), [["user", "first"], ["assistant", "You said first."]])
     same([said(body) for body in mock.requests[-2:]], [[("user", "first")]] * 2)
@@ -324,8 +324,8 @@ def history(page, mock):
     page.click("#new")
     say(page, "agent")
     before = messages(page)
-    page.js("location.reload()")
-    page.wait("!!document.querySelector('.assistant .call')")
+    page.reload()
+    page.wait("document.querySelector('.assistant .call')")
     same(messages(page), before)
     same(page.js("document.querySelector('#status').textContent.includes('1079 prompt tokens')"), True)
     titles = "[...document.querySelectorAll('#chats .open')].map((e) => e.textContent)"
@@ -376,7 +376,7 @@ def history(page, mock):
     take(exported)
     page.wait("document.querySelector('#notice').textContent === '2 chats imported from chats.json.'")
     same(page.js(titles), ["renamed", "agent"])
-    page.js("location.reload()")
+    page.reload()
     page.wait(f"{titles}.length === 2")
     page.click("#chats li:nth-child(2) .open")
     same(messages(page), before)
@@ -403,7 +403,7 @@ def history_is_bounded(page, mock):
       localStorage.setItem('alara.chat.bad', '{"id": "bad"}');
       localStorage.setItem('alara.chat.worse', 'null');
     })()""")
-    page.js("location.reload()")
+    page.reload()
     page.wait("document.querySelectorAll('#chats li').length === 4")
     say(page, "x " + "y" * 50000)
     same(page.js("[...document.querySelectorAll('#chats .open')].map((e) => e.textContent).slice(1).join()"),
@@ -432,7 +432,7 @@ def another_tab(page, mock):
 def token(page, mock):
     mock.token = "secret"
     try:
-        page.js("location.reload()")
+        page.reload()
         page.wait("document.querySelector('#token-dialog').open && document.activeElement.id === 'token'")
         same(page.js("document.querySelector('#token-why').textContent"), "this server wants a token")
         page.type("wrong")
@@ -474,7 +474,7 @@ def settings(page, mock):
     body = mock.requests[-1]
     same((body["temperature"], body["max_tokens"], said(body)),
          (0.5, 64, [("system", "Be brief."), ("user", "hello")]))
-    page.js("location.reload()")
+    page.reload()
     page.wait("document.querySelectorAll('#model option').length === 3")
     # Cancelled, and emptied.
     page.click("#settings")
@@ -526,8 +526,8 @@ def keyboard(page, mock):
     page.wait("document.querySelectorAll('.assistant').length === 2 && !document.querySelector('.running')")
     same(mock.requests[-1]["messages"][-1]["content"], "one\ntwo")
     # Tab goes through all there is, in the order in which it lies there.
-    page.js("document.activeElement.blur()")
-    seen = []
+    page.js("document.querySelector('.skip').focus()")
+    seen = ["skip"]
     for _ in range(60):
         page.key("Tab")
         seen.append(page.js("(() => { const e = document.activeElement; return e.id || e.ariaLabel || e.className"
@@ -597,8 +597,7 @@ def themes(page, mock):
         raise browser.Failure("light and dark are the same")
     page.click("#theme")
     same(page.js(back), light)
-    page.js("location.reload()")
-    page.wait("document.readyState === 'complete'")
+    page.reload()
     same(page.js(back), light)
     page.click("#theme")
     page.dark(False)
@@ -669,10 +668,10 @@ def check(opened, mock, name, function):
         page.faults += page.js("window.violations")
         page.faults += [f"asked {url}" for url in page.requests if not url.startswith((mock.url, "blob:", "data:"))]
         same(page.faults, [])
-    except browser.Failure as failure:
+    except (browser.Failure, LookupError, ValueError) as failure:
         where = traceback.extract_tb(failure.__traceback__)
         line = next((at.lineno for at in reversed(where) if at.name == name), 0)
-        return f"{name}, line {line}: {failure}" + "".join(f"\n  {fault}" for fault in page.faults)
+        return f"{name}, line {line}: {failure!r}" + "".join(f"\n  {fault}" for fault in page.faults)
     finally:
         page.close()
         print(f"{name}: {time.monotonic() - began:.1f} s")

@@ -168,10 +168,12 @@ async function work(run, body) {
   const denied = await receive(run, body);
   clearInterval(clock);
   running = null;
-  following(() => run.view?.update(false));
+  following(() => {
+    run.view?.update(false);
+    updateState();
+  });
   // Unless it was deleted.
   if (store.get(run.chat.id)) keep(run.chat);
-  updateState();
   announce(run.answer.error ? `Error: ${run.answer.error}` : said(run.answer).slice(0, 1000));
   return denied;
 }
@@ -267,8 +269,10 @@ function paint() {
   painting = false;
   if (!running?.view) return;
   const began = performance.now();
-  following(() => running.view.update(true));
-  updateState();
+  following(() => {
+    running.view.update(true);
+    updateState();
+  });
   pause = Math.min(4 * (performance.now() - began), 1000);
 }
 
@@ -335,6 +339,7 @@ function dialog(id) {
   const box = byId(id);
   if (box.open) return Promise.resolve(false);
   box.returnValue = "";
+  box.querySelector("[type=button]").onclick = () => box.close();
   box.showModal();
   return new Promise((done) => {
     box.addEventListener("close", () => done(box.returnValue === "save"), { once: true });
@@ -370,7 +375,7 @@ byId("composer").onsubmit = (event) => {
   if (running) stop();
   else submit();
 };
-prompt.oninput = () => fit(prompt);
+prompt.oninput = () => following(() => fit(prompt));
 prompt.onkeydown = (event) => {
   if (isSend(event)) {
     event.preventDefault();
