@@ -72,16 +72,20 @@ class Browser:
             self.process.wait()
         self.profile.cleanup()
 
-    def command(self, method, session=None, **params):
-        """The result of a command."""
+    def send(self, method, session=None, **params):
+        """Sends a command; its number."""
         self.number += 1
-        number = self.number
-        message = {"id": number, "method": method, "params": params}
+        message = {"id": self.number, "method": method, "params": params}
         if session:
             message["sessionId"] = session
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self.write, data):]
+        return self.number
+
+    def command(self, method, session=None, **params):
+        """The result of a command."""
+        number = self.send(method, session, **params)
         end = time.monotonic() + 20
         while number not in self.answers:
             self.pump(end - time.monotonic(), method)
@@ -110,7 +114,7 @@ class Browser:
 
 
 class Page:
-    """A page; `faults` is what it complained about."""
+    """A page; `faults` is what it complained about, `answer` what it is told where it asks in a dialog."""
 
     def __init__(self, browser, width, height):
         self.browser = browser
@@ -118,7 +122,7 @@ class Page:
         target = browser.command("Target.createTarget", url="about:blank", browserContextId=self.context)
         attached = browser.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self.session = attached["sessionId"]
-        self.faults, self.requests = [], []
+        self.faults, self.requests, self.answer = [], [], ""
         browser.pages[self.session] = self
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.command(f"{domain}.enable")
@@ -144,6 +148,8 @@ class Page:
             # A status that is no success is the server's, and told by the page.
             if params["entry"]["source"] != "network":
                 self.faults.append(f"log: {params['entry']['text']}")
+        elif method == "Page.javascriptDialogOpening":
+            self.browser.send("Page.handleJavaScriptDialog", self.session, accept=True, promptText=self.answer)
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
 

@@ -95,7 +95,9 @@ export function cut({ finish }) {
 }
 
 /** What an answer took, in one line. */
-export function costs({ model, usage, seconds, rate, trace }) {
+export function costs(answer) {
+  if (!answer) return "";
+  const { model, usage, seconds, rate, trace } = answer;
   const facts = [model];
   if (usage) {
     const share = usage.prompt ? Math.round((100 * usage.cached) / usage.prompt) : 0;

@@ -1,6 +1,9 @@
 // What the page asks of the server: OpenAI's API, at the address that the page came from.
 
+import { remember, remembered } from "./store.js";
+
 const TOKEN = "alara.token";
+let token = remembered(TOKEN);
 
 /** What the server said instead of an answer. */
 export class ServerError extends Error {
@@ -12,14 +15,10 @@ export class ServerError extends Error {
   }
 }
 
-/** Keeps the token until the tab is closed. */
-export function setToken(token) {
-  if (token) sessionStorage.setItem(TOKEN, token);
-  else sessionStorage.removeItem(TOKEN);
-}
-
-export function hasToken() {
-  return !!sessionStorage.getItem(TOKEN);
+/** Sends this token from now on, until the tab is closed. */
+export function setToken(given) {
+  token = given;
+  remember(TOKEN, given);
 }
 
 /** The names of the models; NPCs are among them. */
@@ -46,7 +45,7 @@ export async function* chat(body, signal) {
 
 async function ask(path, request) {
   const headers = { ...request.headers };
-  if (hasToken()) headers.Authorization = `Bearer ${sessionStorage.getItem(TOKEN)}`;
+  if (token) headers.Authorization = `Bearer ${token}`;
   let response;
   try {
     response = await fetch(path, { ...request, headers, cache: "no-store", credentials: "omit" });

@@ -2,16 +2,13 @@
 
 import * as api from "./api.js";
 import { absorb, begun, costs, outgoing, said } from "./answer.js";
-import { button, element, printable } from "./dom.js";
+import { button, byId, element, iconButton, printable } from "./dom.js";
 import { Side } from "./side.js";
-import { Store, keepSettings, keepTheme, settings } from "./store.js";
-import { AnswerView, editView, fit, isSend, userView } from "./view.js";
+import { Store, keepSettings, remember, remembered, settings } from "./store.js";
+import { AnswerView, fit, isSend, userView } from "./view.js";
 
 const OPEN = "alara.open";
-/** How far from its end the conversation still follows what comes, in pixels. */
-const NEAR = 60;
 
-const byId = (id) => document.getElementById(id);
 const [log, list, prompt, model, send] = ["log", "messages", "prompt", "model", "send"].map(byId);
 
 const store = new Store((text) => notice(text));
@@ -20,6 +17,8 @@ const chosen = settings();
 let chat = blank();
 /** What is being answered: {chat, answer, view, controller, began, done}; in one chat at a time. */
 let running = null;
+/** What is being edited: the index of a message, and what else was in the field. */
+let editing = null;
 
 const side = new Side(store, {
   current: () => chat.id,
@@ -41,11 +40,10 @@ function blank() {
   return { id: id.join(""), title: "New chat", updated: Date.now(), messages: [] };
 }
 
-// ---- what is open ----
-
 function open(other) {
+  leaveEdit();
   chat = other;
-  sessionStorage.setItem(OPEN, chat.id);
+  remember(OPEN, chat.id);
   choose();
   list.replaceChildren();
   if (running) running.view = null;
@@ -60,17 +58,15 @@ function open(other) {
 function show(index) {
   const message = chat.messages[index];
   if (message.role === "user") {
-    list.append(userView(message, { edit: () => edit(index) }));
+    list.append(userView(message, () => edit(index)));
     return;
   }
-  const again = () => regenerate(index);
-  const view = new AnswerView(message, { regenerate: again, retry: again });
+  const view = new AnswerView(message, () => regenerate(index));
   if (running?.answer === message) running.view = view;
   view.update(running?.answer === message);
   list.append(view.element);
 }
 
-/** Drops the messages from `index` on. */
 function cutAt(index) {
   chat.messages.length = index;
   [...list.children].slice(index).forEach((node) => node.remove());
@@ -84,46 +80,30 @@ function hint() {
   list.append(element("p", { className: "hint" }, text));
 }
 
-/** What the status line and the button say. */
 function updateState() {
-  const stops = !!running;
-  if (send.classList.toggle("stop", stops) !== (send.getAttribute("aria-label") === "Stop")) {
-    send.setAttribute("aria-label", stops ? "Stop" : "Send");
-    send.title = stops ? "Stop (Escape)" : "Send (Enter)";
-    send.querySelector("use").setAttribute("href", stops ? "#i-stop" : "#i-send");
+  send.ariaLabel = running ? "Stop" : "Send";
+  send.querySelector("use").setAttribute("href", running ? "#i-stop" : "#i-send");
+  let status = costs(lastAnswer());
+  if (running) {
+    const seconds = Math.floor((performance.now() - running.began) / 1000);
+    const place = running.chat === chat ? "" : ` in “${running.chat.title}”`;
+    status = `${running.answer.model} answers${place} · ${seconds} s · Escape stops`;
   }
-  byId("status").textContent = printable(running ? progress() : lastCosts());
-}
-
-function progress() {
-  const seconds = Math.floor((performance.now() - running.began) / 1000);
-  const place = running.chat === chat ? "" : ` in “${running.chat.title}”`;
-  return `${running.answer.model} answers${place} · ${seconds} s · Escape stops`;
-}
-
-function lastCosts() {
-  const last = lastAnswer();
-  return last ? costs(last) : "";
+  byId("status").textContent = printable(status);
 }
 
 function lastAnswer() {
   return chat.messages.findLast((message) => message.role === "assistant");
 }
 
-// ---- asking ----
-
 async function submit() {
   const text = prompt.value.trim();
-  if (!text || running) return;
+  if (!text || (running && !editing)) return;
   if (!model.value) await loadModels();
   if (!model.value) return;
-  prompt.value = "";
-  fit(prompt);
-  await ask(text);
-}
-
-/** Says `text` to the model and has it answered. */
-async function ask(text) {
+  if (editing) cutAt(editing.index);
+  else write("");
+  leaveEdit();
   if (!chat.messages.length) {
     chat.title = text.split("\n")[0].slice(0, 60);
     list.replaceChildren();
@@ -139,8 +119,9 @@ async function answer() {
   notice("");
   const asked = chat;
   const body = { model: model.value, messages: outgoing(asked.messages, chosen.system) };
-  if (chosen.temperature !== null) body.temperature = chosen.temperature;
-  if (chosen.maxTokens !== null) body.max_tokens = chosen.maxTokens;
+  for (const name of ["temperature", "max_tokens"]) {
+    if (chosen[name]) body[name] = Number(chosen[name]);
+  }
   const run = {
     chat: asked,
     answer: begun(model.value),
@@ -180,16 +161,15 @@ async function work(run, body) {
 
 async function receive(run, body) {
   const { answer } = run;
-  // When the first and the last piece came, and how many.
-  const pieces = { first: 0, last: 0, count: 0 };
+  // When the first and the last piece of text came.
+  let first, last;
   try {
     for await (const chunk of api.chat(body, run.controller.signal)) {
       const before = size(answer);
       absorb(answer, chunk);
       if (size(answer) > before) {
-        pieces.last = performance.now();
-        pieces.first ||= pieces.last;
-        pieces.count += 1;
+        last = performance.now();
+        first ??= last;
       }
       schedule();
     }
@@ -202,11 +182,9 @@ async function receive(run, body) {
     }
   } finally {
     answer.seconds = (performance.now() - run.began) / 1000;
-    const spent = (pieces.last - pieces.first) / 1000;
     // Where tools were called, their time would count.
-    const plain = answer.parts.every((part) => part.kind !== "call");
-    if (!answer.rate && plain && pieces.count > 1 && spent > 0 && answer.usage?.generated > 1) {
-      answer.rate = (answer.usage.generated - 1) / spent;
+    if (last > first && answer.usage && answer.parts.every((part) => part.kind !== "call")) {
+      answer.rate ??= (1000 * (answer.usage.generated - 1)) / (last - first);
     }
   }
   return null;
@@ -225,26 +203,36 @@ async function stop() {
 /** Answers anew what the answer at `index` was for. */
 async function regenerate(index) {
   const before = chat;
+  leaveEdit();
   await stop();
   if (chat !== before || index < 0) return;
   cutAt(index);
   await answer();
 }
 
-/** Makes the user's message at `index` a field; when it is sent, all behind it is dropped. */
-async function edit(index) {
-  const before = chat;
-  await stop();
-  if (chat !== before) return;
-  const old = list.children[index];
-  const field = editView(chat.messages[index], async (text) => {
-    prompt.focus();
-    if (text === null) return field.replaceWith(old);
-    await stop();
-    cutAt(index);
-    return ask(text.trim());
-  });
-  old.replaceWith(field);
+/** Puts the user's message at `index` into the field; when it is sent, all behind it is dropped. */
+function edit(index) {
+  leaveEdit();
+  editing = { index, draft: prompt.value };
+  write(chat.messages[index].content);
+  list.children[index].classList.add("editing");
+  notice("When the changed message is sent, what follows it is dropped.", "Cancel", leaveEdit);
+  prompt.focus();
+}
+
+/** Leaves a message as it was; whether one was being edited. */
+function leaveEdit() {
+  if (!editing) return false;
+  list.children[editing.index]?.classList.remove("editing");
+  write(editing.draft);
+  editing = null;
+  notice("");
+  return true;
+}
+
+function write(text) {
+  prompt.value = text;
+  following(() => fit(prompt));
 }
 
 function keep(kept) {
@@ -253,12 +241,10 @@ function keep(kept) {
   side.update();
 }
 
-// ---- painting ----
-
 let painting = false;
 let pause = 0;
 
-/** Shows what has come with the next frame; a long text, which takes time, more rarely. */
+/** Shows what has come with the next frame; a long text more rarely, since it takes time. */
 function schedule() {
   if (painting || !running?.view) return;
   painting = true;
@@ -278,7 +264,7 @@ function paint() {
 
 /** Changes what is shown, and stays at its end if that was in sight. */
 function following(change) {
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR;
+  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
   change();
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
@@ -293,19 +279,13 @@ function notice(text, label, action) {
   const box = byId("notice");
   box.hidden = !text;
   box.replaceChildren(element("span", {}, printable(text)));
-  const away = () => notice("");
-  if (label) {
-    box.append(
-      button(label, null, () => {
-        away();
-        action();
-      }, ""),
-    );
-  }
-  box.append(button("Close", "close", away));
+  const act = () => {
+    notice("");
+    action();
+  };
+  if (label) box.append(button(label, act));
+  box.append(iconButton("Close", "close", () => notice("")));
 }
-
-// ---- models, token, settings ----
 
 async function loadModels() {
   try {
@@ -325,7 +305,7 @@ function choose() {
   if (name) model.value = name;
 }
 
-/** Asks for the token that the server wants; whether one was given. */
+/** Whether a token was given when asked for. */
 async function askToken(why) {
   byId("token-why").textContent = printable(why);
   byId("token").value = "";
@@ -347,28 +327,12 @@ function dialog(id) {
 }
 
 async function changeSettings() {
-  const [system, temperature, maxTokens] = ["system", "temperature", "max-tokens"].map(byId);
-  system.value = chosen.system;
-  temperature.value = chosen.temperature ?? "";
-  maxTokens.value = chosen.maxTokens ?? "";
+  const fields = ["system", "temperature", "max_tokens"].map(byId);
+  for (const field of fields) field.value = chosen[field.id];
   if (!(await dialog("settings-dialog"))) return;
-  const number = (field) => (field.value === "" ? null : field.valueAsNumber);
-  chosen.system = system.value;
-  chosen.temperature = number(temperature);
-  chosen.maxTokens = number(maxTokens);
+  for (const field of fields) chosen[field.id] = field.value;
   keepSettings(chosen);
 }
-
-function changeTheme() {
-  const root = document.documentElement.dataset;
-  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  const next = (root.theme ?? system) === "dark" ? "light" : "dark";
-  if (next === system) delete root.theme;
-  else root.theme = next;
-  keepTheme(root.theme);
-}
-
-// ---- keys and buttons ----
 
 byId("composer").onsubmit = (event) => {
   event.preventDefault();
@@ -389,7 +353,7 @@ prompt.onkeydown = (event) => {
 };
 document.onkeydown = (event) => {
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
-  if (!side.toggle(false)) stop();
+  if (!side.toggle(false) && !leaveEdit()) stop();
 };
 model.onchange = () => {
   chosen.model = model.value;
@@ -401,18 +365,12 @@ byId("new").onclick = () => {
   prompt.focus();
 };
 byId("settings").onclick = changeSettings;
-byId("theme").onclick = changeTheme;
-window.addEventListener("storage", (event) => {
-  // What is open here, or answered, is this tab's.
-  if (event.key && [chat.id, running?.chat.id].some((id) => event.key.endsWith(id))) return;
-  if (store.reread(event.key)) side.update();
-});
-window.addEventListener("pagehide", () => {
+window.onpagehide = () => {
   if (!running) return;
   running.answer.finish = "stopped";
   keep(running.chat);
-});
+};
 
-open(store.get(sessionStorage.getItem(OPEN)) ?? chat);
+open(store.get(remembered(OPEN)) ?? chat);
 if (!matchMedia("(pointer: coarse)").matches) prompt.focus();
 await loadModels();

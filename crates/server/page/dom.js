@@ -1,36 +1,30 @@
 // Small things that every part needs.
 
+const SVG = "http://www.w3.org/2000/svg";
+
+export const byId = (id) => document.getElementById(id);
+
 /** An element with properties and children; texts become text nodes, so they are never HTML. */
 export function element(tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("aria-") || name === "role") node.setAttribute(name, value);
-    else node[name] = value;
-  }
+  const node = Object.assign(document.createElement(tag), properties);
   node.append(...children);
   return node;
 }
 
-/** A button that shows an icon of index.html, or its label. */
-export function button(label, icon, onclick, className = "plain icon") {
-  const node = element("button", { type: "button", className, onclick });
-  if (!icon) node.append(label);
-  else {
-    node.append(symbol(icon));
-    node.title = label;
-    node.setAttribute("aria-label", label);
-  }
-  return node;
+/** A button with a label. */
+export function button(label, onclick, className = "") {
+  return element("button", { type: "button", className, onclick }, label);
 }
 
-/** An icon of index.html. */
-export function symbol(name) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
-  use.setAttribute("href", `#i-${name}`);
-  svg.setAttribute("aria-hidden", "true");
+/** A button that shows an icon of index.html. */
+export function iconButton(label, icon, onclick) {
+  const [svg, use] = ["svg", "use"].map((tag) => document.createElementNS(SVG, tag));
+  use.setAttribute("href", `#i-${icon}`);
   svg.append(use);
-  return svg;
+  svg.ariaHidden = "true";
+  const node = button(svg, onclick, "plain icon");
+  node.title = node.ariaLabel = label;
+  return node;
 }
 
 /**

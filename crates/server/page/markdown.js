@@ -4,7 +4,7 @@
 // Blocks: paragraphs, headings, fences, lists, quotes, tables, rules.
 // Indented code and HTML are left as text; images are links, since nothing is loaded.
 
-import { copy, element, printable } from "./dom.js";
+import { button, copy, element, printable } from "./dom.js";
 
 // No expression may take more than linear time: the text is a model's.
 const FENCE = /^ *(`{3,}|~{3,})([^`]*)$/;
@@ -16,10 +16,9 @@ const DELIMITERS = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
 /** How deep quotes and lists may lie in each other; what is deeper is a paragraph. */
 const DEPTH = 16;
 
-/** Shows a text that grows at its end. */
+/** Shows a text that grows at its end; no more than the last blocks are made anew. */
 export class Markdown {
   #root;
-  #source = "";
   /** Where the blocks begin that more text can still change. */
   #open = 0;
   /** These blocks, and their nodes. */
@@ -29,14 +28,8 @@ export class Markdown {
     this.#root = root;
   }
 
-  /** Shows `source`; of a text that only grew, no more than the last blocks are made anew. */
+  /** Shows `source`, which begins as that of the last call. */
   show(source) {
-    if (!source.startsWith(this.#source)) {
-      this.#root.replaceChildren();
-      this.#open = 0;
-      this.#blocks = [];
-    }
-    this.#source = source;
     const lines = source.slice(this.#open).split("\n");
     const starts = [];
     let start = this.#open;
@@ -50,13 +43,11 @@ export class Markdown {
       block.raw = lines.slice(block.from, block.to).join("\n");
       const before = old[index];
       if (before?.type === block.type && (before.raw === block.raw || before.update?.(block))) {
-        block.node = before.node;
-        block.update = before.update;
-      } else {
-        draw(block);
-        if (before) before.node.replaceWith(block.node);
-        else this.#root.append(block.node);
+        return { ...before, ...block };
       }
+      block.node = draw(block);
+      if (before) before.node.replaceWith(block.node);
+      else this.#root.append(block.node);
       return block;
     });
     old.slice(this.#blocks.length).forEach((block) => block.node.remove());
@@ -74,19 +65,14 @@ export class Markdown {
 function parse(lines, depth) {
   const blocks = [];
   for (let at = 0; at < lines.length; ) {
-    if (!lines[at].trim()) {
-      at += 1;
-      continue;
-    }
-    const block = special(lines, at, depth) ?? paragraph(lines, at, depth);
-    blocks.push({ ...block, from: at });
+    const block = lines[at].trim() ? blockAt(lines, at, depth) : { to: at + 1 };
+    if (block.type) blocks.push({ ...block, from: at });
     at = block.to;
   }
   return blocks;
 }
 
-/** The block that begins at a line, unless it is a paragraph. */
-function special(lines, at, depth) {
+function blockAt(lines, at, depth) {
   const line = lines[at];
   if (FENCE.test(line)) return fence(lines, at);
   const heading = HEADING.exec(line);
@@ -94,7 +80,7 @@ function special(lines, at, depth) {
   if (RULE.test(line)) return { type: "hr", to: at + 1 };
   if (depth < DEPTH && QUOTE.test(line)) return quote(lines, at, depth);
   if (depth < DEPTH && ITEM.test(untab(line))) return list(lines, at, depth);
-  return table(lines, at);
+  return table(lines, at) ?? paragraph(lines, at, depth);
 }
 
 function paragraph(lines, at, depth) {
@@ -134,17 +120,19 @@ function quote(lines, at, depth) {
 }
 
 function list(lines, at, depth) {
-  const ordered = (item) => item[2].length > 1;
-  const first = ITEM.exec(untab(lines[at]));
+  const item = (line) => ITEM.exec(untab(line));
+  const first = item(lines[at]);
+  const ordered = first[2].length > 1;
   const items = [];
   let to = at;
   while (to < lines.length) {
-    const item = ITEM.exec(untab(lines[to]));
-    if (!item || ordered(item) !== ordered(first) || RULE.test(lines[to])) break;
-    const inside = [item[4] ?? ""];
+    const found = item(lines[to]);
+    if (!found || found[2].length > 1 !== ordered || RULE.test(lines[to])) break;
+    const [, indent, mark, space = " ", text = ""] = found;
+    const inside = [text];
     // Two spaces are enough to lie in an item: models write so below "1." too.
-    const needed = item[1].length + 2;
-    const strip = item[1].length + item[2].length + Math.min(item[3]?.length ?? 1, 4);
+    const needed = indent.length + 2;
+    const strip = indent.length + mark.length + space.length;
     let blank = 0;
     for (to += 1; to < lines.length; to += 1) {
       const line = untab(lines[to]);
@@ -154,15 +142,12 @@ function list(lines, at, depth) {
         continue;
       }
       if (!within && (blank || ITEM.test(line) || interrupts(lines, to, depth))) break;
-      while (blank) {
-        inside.push("");
-        blank -= 1;
-      }
-      inside.push(line.slice(Math.min(strip, leading(line))));
+      inside.push(...Array(blank).fill(""), line.slice(Math.min(strip, leading(line))));
+      blank = 0;
     }
     items.push(parse(inside, depth + 1));
   }
-  return { type: ordered(first) ? "ol" : "ul", items, first: parseInt(first[2]) || 0, to };
+  return { type: ordered ? "ol" : "ul", items, first: parseInt(first[2]), to };
 }
 
 function table(lines, at) {
@@ -198,56 +183,26 @@ function untab(line) {
   return line.replace(/^[ \t]+/, (space) => space.replaceAll("\t", "    "));
 }
 
-/** Makes the node of a block; `update` makes it anew where it stands, if it can. */
+/** The node of a block; `block.update` makes it anew where it stands, if it can. */
 function draw(block) {
-  switch (block.type) {
-    case "pre":
-      drawCode(block);
-      break;
-    case "hr":
-      block.node = element("hr");
-      break;
-    case "blockquote":
-      block.node = element("blockquote", {}, ...nodes(block.blocks));
-      break;
-    case "ul":
-    case "ol":
-      block.node = element(block.type, {}, ...block.items.map(drawItem));
-      if (block.type === "ol") block.node.start = block.first;
-      break;
-    case "table":
-      drawTable(block);
-      break;
-    default:
-      block.node = element(block.type, {}, inline(block.text));
+  const { type, text, blocks, items } = block;
+  if (type === "pre") return drawCode(block);
+  if (type === "table") return drawTable(block);
+  if (items) {
+    const list = element(type, {}, ...items.map((item) => element("li", {}, ...item.map(draw))));
+    if (block.first) list.start = block.first;
+    return list;
   }
-}
-
-function nodes(blocks) {
-  return blocks.map((block) => {
-    draw(block);
-    return block.node;
-  });
-}
-
-function drawItem(blocks) {
-  const task = blocks[0]?.type === "p" && /^\[([ xX])\]\s/.exec(blocks[0].text);
-  if (task) {
-    const mark = task[1] === " " ? "☐" : "☑";
-    blocks[0].text = `${mark} ${blocks[0].text.slice(task[0].length)}`;
-  }
-  return element("li", { className: task ? "task" : "" }, ...nodes(blocks));
+  return element(type, {}, ...(blocks ?? []).map(draw), inline(text ?? ""));
 }
 
 function drawCode(block) {
   const text = document.createTextNode(printable(block.text));
   const name = document.createTextNode(printable(block.language));
-  const button = element("button", { type: "button", className: "plain copy" }, "Copy");
-  button.setAttribute("aria-label", "Copy the code");
-  button.onclick = () => copy(text.data, button);
-  const bar = element("div", { className: "code-bar" }, element("span", {}, name), button);
+  const copying = button("Copy", () => copy(text.data, copying), "plain copy");
+  copying.ariaLabel = "Copy the code";
+  const bar = element("div", { className: "code-bar" }, element("span", {}, name), copying);
   const code = element("pre", { tabIndex: 0 }, element("code", {}, text));
-  block.node = element("div", { className: "code" }, bar, code);
   // The node stays: what is selected in it, and the button's focus, do too.
   block.update = (next) => {
     const shown = printable(next.text);
@@ -256,6 +211,7 @@ function drawCode(block) {
     name.data = printable(next.language);
     return true;
   };
+  return element("div", { className: "code" }, bar, code);
 }
 
 function drawTable(block) {
@@ -269,12 +225,12 @@ function drawTable(block) {
   };
   const head = element("thead", {}, row("th", block.head));
   const body = element("tbody", {}, ...block.rows.map((texts) => row("td", texts)));
-  block.node = element("div", { className: "table" }, element("table", {}, head, body));
+  return element("div", { className: "table" }, element("table", {}, head, body));
 }
 
-const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: "\u00a0", "#39": "'" };
+const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"' };
 const TOKEN =
-  /\\([!-/:-@[-`{-~])|(`+)|(\*+|_+|~+)|(!?\[)|(\])|(\n)|<br\s*\/?>|&(amp|lt|gt|quot|nbsp|#39);|<(https?:\/\/[^\s<>]+)>|(?<![\p{L}\p{N}])(https?:\/\/[^\s<>"`]+)|[^\\`*_~![\]\n<&h]+|[^]/giuy;
+  /\\([!-/:-@[-`{-~])|(`+)|(\*+|_+|~+)|(!?\[)|(\])|(\n)|<br\s*\/?>|&(amp|lt|gt|quot);|(?<![\p{L}\p{N}])(https?:\/\/[^\s<>"`]+)|[^\\`*_~![\]\n<&h]+|[^]/giuy;
 const TARGET =
   /\( ?(?:<([^<>\n]{0,2000})>|([^\s()]*(?:\([^\s()]*\)[^\s()]*)*))(?: (?:"[^"\n]{0,500}"|'[^'\n]{0,500}'))? ?\)/y;
 
@@ -286,7 +242,7 @@ function inline(source) {
   const brackets = [];
   TOKEN.lastIndex = 0;
   for (let found; (found = TOKEN.exec(text)); ) {
-    const [all, escaped, ticks, marks, opening, closing, newline, entity, address, bare] = found;
+    const [all, escaped, ticks, marks, opening, closing, newline, entity, bare] = found;
     const end = TOKEN.lastIndex;
     if (escaped) items.push(escaped);
     else if (ticks) {
@@ -315,7 +271,6 @@ function inline(source) {
       }
     } else if (newline || all.startsWith("<br")) items.push(element("br"));
     else if (entity) items.push(ENTITIES[entity.toLowerCase()]);
-    else if (address) items.push(link(address, [address]));
     else if (bare) {
       const url = trimmed(bare);
       items.push(link(url, [url]));
@@ -397,7 +352,7 @@ function node(item) {
 
 /** The address, if a link may lead there. */
 function safe(url) {
-  return /^https?:\/\/[^\s]+$/i.test(url) && URL.canParse(url) ? url : null;
+  return /^https?:\/\//i.test(url) && URL.canParse(url) ? url : null;
 }
 
 /** An address in running text without what is the sentence's. */

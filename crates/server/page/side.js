@@ -1,14 +1,11 @@
 // The list of chats: open, rename, delete, export and import.
 
 import { count } from "./answer.js";
-import { button, element, printable } from "./dom.js";
-
-const byId = (id) => document.getElementById(id);
+import { button, byId, element, iconButton, printable } from "./dom.js";
 
 export class Side {
   #store;
   #on;
-  #renaming = null;
 
   /** `on` = {current, open, removed, notice}. */
   constructor(store, on) {
@@ -25,7 +22,7 @@ export class Side {
   toggle(open) {
     if (document.body.classList.contains("side-open") === open) return false;
     document.body.classList.toggle("side-open");
-    byId("menu").setAttribute("aria-expanded", `${open}`);
+    byId("menu").ariaExpanded = `${open}`;
     (open ? byId("new") : byId("menu")).focus();
     return true;
   }
@@ -35,44 +32,27 @@ export class Side {
     const rows = this.#store.list().map((chat) => this.#row(chat));
     byId("chats").replaceChildren(...rows);
     byId("export").disabled = !rows.length;
-    byId("chats").querySelector("input")?.select();
   }
 
   #row(chat) {
-    if (chat.id === this.#renaming) return element("li", {}, this.#field(chat));
     const title = printable(chat.title);
     const current = chat.id === this.#on.current();
-    const open = element("button", { type: "button", className: "open", title }, title);
-    if (current) open.setAttribute("aria-current", "true");
-    open.onclick = () => this.#on.open(chat);
-    const rename = button(`Rename “${title}”`, "edit", () => {
-      this.#renaming = chat.id;
-      this.update();
-    });
-    const remove = button(`Delete “${title}”`, "trash", () => this.#remove(chat));
+    const open = button(title, () => this.#on.open(chat), "open");
+    open.title = title;
+    open.ariaCurrent = `${current}`;
+    const rename = iconButton(`Rename “${title}”`, "edit", () => this.#rename(chat));
+    const remove = iconButton(`Delete “${title}”`, "trash", () => this.#remove(chat));
     return element("li", { className: current ? "current" : "" }, open, rename, remove);
   }
 
-  #field(chat) {
-    const field = element("input", { value: chat.title, maxLength: 200, "aria-label": "Name of the chat" });
-    const done = (keep) => {
-      if (this.#renaming !== chat.id) return;
-      this.#renaming = null;
-      if (keep && field.value.trim()) {
-        chat.title = field.value.trim();
-        this.#store.save(chat);
-      }
+  #rename(chat) {
+    const title = prompt("Name of the chat", chat.title)?.trim();
+    if (title) {
+      chat.title = title;
+      this.#store.save(chat);
       this.update();
-      this.#focus(chat.id);
-    };
-    field.onblur = () => done(true);
-    field.onkeydown = (event) => {
-      if (event.key === "Enter" && !event.isComposing) done(true);
-      if (event.key !== "Escape") return;
-      event.stopPropagation();
-      done(false);
-    };
-    return field;
+    }
+    this.#focus(chat.id);
   }
 
   #focus(id) {

@@ -1,14 +1,13 @@
-// Chats, kept in this browser: each under a key of its own, so that two tabs don't undo each other.
+// What is kept in this browser. Each chat has a key of its own: two tabs don't undo each other.
 //
-// A chat: {id, title, updated, messages}. A message of the user: {role: "user", content};
-// of the model: {role: "assistant", model, parts, …}, as answer.js fills it.
+// A chat: {id, title, updated, messages}. A message: {role: "user", content}, or as answer.js has it.
 
 const PREFIX = "alara.chat.";
 const SETTINGS = "alara.settings";
 const FORMAT = "alara-chats";
 /** Browsers keep about five million characters for a page. */
-const CHATS = 200;
 const CHARACTERS = 4_000_000;
+const CHATS = 200;
 
 export class Store {
   #chats = new Map();
@@ -18,8 +17,9 @@ export class Store {
   /** `tell` is called with a text when a chat can't be kept. */
   constructor(tell) {
     this.#tell = tell;
-    for (const key of attempt(() => Object.keys(localStorage)) ?? []) {
-      if (key.startsWith(PREFIX)) this.reread(key);
+    for (const [key, text] of attempt(() => Object.entries(localStorage)) ?? []) {
+      const chat = key.startsWith(PREFIX) && attempt(() => JSON.parse(text));
+      if (isChat(chat) && PREFIX + chat.id === key) this.#add(chat, text);
     }
   }
 
@@ -32,47 +32,40 @@ export class Store {
     return this.#chats.get(id);
   }
 
-  /** Takes over what another tab wrote; whether that was a chat. */
-  reread(key) {
-    if (!key?.startsWith(PREFIX)) return false;
-    const text = attempt(() => localStorage.getItem(key));
-    const chat = checked(attempt(() => JSON.parse(text)));
-    const id = key.slice(PREFIX.length);
-    if (chat?.id === id) {
-      this.#chats.set(id, chat);
-      this.#sizes.set(id, text.length);
-    } else this.#forget(id);
-    return true;
+  #add(chat, text) {
+    this.#chats.set(chat.id, chat);
+    this.#sizes.set(chat.id, text.length);
   }
 
   /** Keeps a chat; the oldest others go where there is no room for it. */
   save(chat) {
-    this.#chats.set(chat.id, chat);
     const text = JSON.stringify(chat);
-    this.#sizes.set(chat.id, text.length);
-    for (;;) {
-      const total = [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
-      if (this.#chats.size <= CHATS && total <= CHARACTERS) {
-        if (attempt(() => localStorage.setItem(PREFIX + chat.id, text) ?? true)) return true;
+    this.#add(chat, text);
+    const size = () => [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
+    const others = this.list().filter((other) => other !== chat);
+    let full = this.#chats.size > CHATS || size() > CHARACTERS;
+    while (text.length <= CHARACTERS) {
+      if (!full) {
+        try {
+          localStorage.setItem(PREFIX + chat.id, text);
+          return;
+        } catch (error) {
+          if (error.name !== "QuotaExceededError") break;
+        }
       }
-      const oldest = this.list().findLast((other) => other.id !== chat.id);
-      if (!oldest) {
-        this.#tell("The browser has no room for this chat: it is gone when the page is closed.");
-        return false;
-      }
+      const oldest = others.pop();
+      if (!oldest) break;
       this.remove(oldest.id);
       this.#tell(`The oldest chat, “${oldest.title}”, was removed to make room.`);
+      full = size() > CHARACTERS;
     }
+    this.#tell("The browser can't keep this chat: it is gone when the page is closed.");
   }
 
   remove(id) {
-    this.#forget(id);
-    attempt(() => localStorage.removeItem(PREFIX + id));
-  }
-
-  #forget(id) {
     this.#chats.delete(id);
     this.#sizes.delete(id);
+    attempt(() => localStorage.removeItem(PREFIX + id));
   }
 
   /** All chats as the text of a file. */
@@ -86,37 +79,32 @@ export class Store {
     if (file?.format !== FORMAT || file.version !== 1 || !Array.isArray(file.chats)) {
       throw new Error("this is no file of exported chats");
     }
-    const chats = file.chats.map(checked);
-    const wrong = chats.indexOf(null);
+    const wrong = file.chats.findIndex((chat) => !isChat(chat));
     if (wrong >= 0) throw new Error(`chat ${wrong + 1} of the file is damaged; nothing was imported`);
-    const fresh = chats.filter((chat) => !(this.get(chat.id)?.updated >= chat.updated));
+    const fresh = file.chats.filter((chat) => !(this.get(chat.id)?.updated >= chat.updated));
     fresh.sort((one, other) => one.updated - other.updated);
     fresh.forEach((chat) => this.save(chat));
     return fresh.length;
   }
 }
 
-/** The settings that were kept. */
+/** The settings that were kept: texts, as in the fields of the dialog. */
 export function settings() {
   const kept = attempt(() => JSON.parse(localStorage.getItem(SETTINGS)));
-  const text = (value) => (typeof value === "string" ? value : "");
-  const number = (value) => (typeof value === "number" ? value : null);
-  return {
-    model: text(kept?.model),
-    system: text(kept?.system),
-    temperature: number(kept?.temperature),
-    maxTokens: number(kept?.maxTokens),
-  };
+  return { model: "", system: "", temperature: "", max_tokens: "", ...kept };
 }
 
-export function keepSettings(value) {
-  attempt(() => localStorage.setItem(SETTINGS, JSON.stringify(value)));
+export function keepSettings(settings) {
+  attempt(() => localStorage.setItem(SETTINGS, JSON.stringify(settings)));
 }
 
-/** Keeps the theme that was chosen; none: the system's. theme.js reads it. */
-export function keepTheme(theme) {
-  const key = "alara.theme";
-  attempt(() => (theme ? localStorage.setItem(key, theme) : localStorage.removeItem(key)));
+/** Keeps a text until the tab is closed. */
+export function remember(key, text) {
+  attempt(() => sessionStorage.setItem(key, text));
+}
+
+export function remembered(key) {
+  return attempt(() => sessionStorage.getItem(key));
 }
 
 /** The value, or nothing where storage is forbidden or full, or a text is no JSON. */
@@ -128,42 +116,33 @@ function attempt(action) {
   }
 }
 
-/** The chat, if it is one: what is stored or imported may be anything. */
-function checked(chat) {
-  const good =
-    isObject(chat) &&
-    texts(chat, "id", "title") &&
-    Number.isFinite(chat.updated) &&
-    Array.isArray(chat.messages) &&
-    chat.messages.every(isMessage);
-  return good ? chat : null;
+/** Whether this is a chat: what is stored or imported may be anything. */
+function isChat(value) {
+  return has(value, "id title", "updated") && value.messages?.every?.(isMessage);
 }
 
 function isMessage(value) {
-  if (!isObject(value)) return false;
-  if (value.role === "user") return texts(value, "content");
-  const { role, parts, usage = { prompt: 0, generated: 0, cached: 0 }, seconds = 0, rate = 0 } = value;
-  const numbers = [usage?.prompt, usage?.generated, usage?.cached, seconds, rate];
+  if (value?.role === "user") return has(value, "content");
+  const all = { error: "", seconds: 0, rate: 0, usage: { prompt: 0, generated: 0, cached: 0 }, ...value };
   return (
-    role === "assistant" &&
-    texts(value, "model") &&
-    texts({ error: "", ...value }, "error") &&
-    numbers.every(Number.isFinite) &&
-    Array.isArray(parts) &&
-    parts.every(isPart)
+    has(all, "model error", "seconds rate") &&
+    has(all.usage, "", "prompt generated cached") &&
+    all.role === "assistant" &&
+    all.parts?.every?.(isPart)
   );
 }
 
 function isPart(value) {
-  if (!isObject(value)) return false;
-  if (value.kind === "call") return texts(value, "name") && isObject(value.result ?? {});
-  return ["text", "reasoning"].includes(value.kind) && texts(value, "text");
+  if (value?.kind === "call") return has(value, "name") && typeof (value.result ?? {}) === "object";
+  return ["text", "reasoning"].includes(value?.kind) && has(value, "text");
 }
 
-function isObject(value) {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function texts(value, ...names) {
-  return names.every((name) => typeof value[name] === "string");
+/** Whether it has these texts and numbers. */
+function has(value, texts, numbers = "") {
+  const names = (list) => list.split(" ").filter(Boolean);
+  return (
+    typeof value === "object" &&
+    names(texts).every((name) => typeof value?.[name] === "string") &&
+    names(numbers).every((name) => Number.isFinite(value?.[name]))
+  );
 }

@@ -5,7 +5,7 @@
 //     | wrote hello.txt
 
 import { cut, said } from "./answer.js";
-import { button, copy, element, printable } from "./dom.js";
+import { button, copy, element, iconButton, printable } from "./dom.js";
 import { Markdown } from "./markdown.js";
 
 /** How many lines of a result are shown at first. */
@@ -13,47 +13,13 @@ const LINES = 6;
 /** How many characters of an argument or a line. */
 const CHARACTERS = 120;
 
-/** A message of the user; `actions` = {edit}. */
-export function userView(message, actions) {
+/** A message of the user. */
+export function userView(message, edit) {
   const body = element("div", { className: "body" }, printable(message.content));
-  const buttons = [
-    button("Edit and retry", "edit", () => actions.edit()),
-    button("Copy", "copy", (event) => copy(message.content, event.currentTarget)),
-  ];
-  return article("user", "You", body, buttons);
+  return article("user", "You", body, iconButton("Edit and retry", "edit", edit));
 }
 
-/** The user's message as a field; `done` gets the new text, or nothing where it stays. */
-export function editView(message, done) {
-  const area = element("textarea", { value: message.content, "aria-label": "Edit your message" });
-  const send = () => area.value.trim() && done(area.value);
-  area.onkeydown = (event) => {
-    if (event.key === "Escape") {
-      event.stopPropagation();
-      done(null);
-    } else if (isSend(event)) {
-      event.preventDefault();
-      send();
-    }
-  };
-  area.oninput = () => fit(area);
-  const buttons = element(
-    "p",
-    { className: "buttons" },
-    button("Cancel", null, () => done(null), "plain"),
-    button("Send", null, send, ""),
-  );
-  const view = article("user editing", "You", element("div", { className: "body" }, area, buttons), []);
-  // Its height is known when it is on the page.
-  queueMicrotask(() => {
-    fit(area);
-    area.focus();
-    area.setSelectionRange(area.value.length, area.value.length);
-  });
-  return view;
-}
-
-/** Whether a key sends what was written; on a touch screen the button does. */
+/** Whether a key sends what was written; on a touch screen Enter is a new line. */
 export function isSend(event) {
   if (event.key !== "Enter" || event.isComposing || event.shiftKey || event.altKey) return false;
   return event.ctrlKey || event.metaKey || !matchMedia("(pointer: coarse)").matches;
@@ -65,23 +31,20 @@ export function fit(area) {
   area.style.height = `${area.scrollHeight + area.offsetHeight - area.clientHeight}px`;
 }
 
-/** An answer; `actions` = {regenerate, retry}. */
+/** An answer; `again` has it given anew. */
 export class AnswerView {
   #answer;
-  #actions;
+  #again;
   #parts = [];
   #body = element("div", { className: "body" });
   #foot = element("div", { className: "remark" });
 
-  constructor(answer, actions) {
+  constructor(answer, again) {
     this.#answer = answer;
-    this.#actions = actions;
-    const buttons = [
-      button("Regenerate", "again", () => actions.regenerate()),
-      button("Copy", "copy", (event) => copy(said(answer), event.currentTarget)),
-    ];
+    this.#again = again;
+    const copying = iconButton("Copy", "copy", () => copy(said(answer), copying));
     const body = element("div", {}, this.#body, this.#foot);
-    this.element = article("assistant", answer.model, body, buttons);
+    this.element = article("assistant", answer.model, body, iconButton("Regenerate", "again", again), copying);
   }
 
   /** Shows what has come since; `running` while more is to come. */
@@ -99,20 +62,21 @@ export class AnswerView {
     this.#parts.forEach((view, index) => view.update(open(index), running));
     this.element.classList.toggle("running", running);
     this.element.classList.toggle("waiting", running && !parts.length);
-    this.element.setAttribute("aria-busy", `${running}`);
+    this.element.ariaBusy = `${running}`;
     this.#foot.replaceChildren();
     if (running) return;
     if (error) {
-      const again = button("Retry", null, () => this.#actions.retry(), "");
       const words = element("span", {}, `Error: ${printable(error)}`);
-      this.#foot.append(element("div", { className: "error" }, words, again));
+      const retry = button("Retry", this.#again);
+      this.#foot.append(element("div", { className: "error" }, words, retry));
     } else this.#foot.append(cut(this.#answer) || (parts.length ? "" : "no answer"));
   }
 }
 
-function article(kind, who, body, buttons) {
-  const head = element("div", { className: "who" }, element("span", {}, printable(who)), ...buttons);
-  return element("article", { className: `message ${kind}`, "aria-label": printable(who) }, head, body);
+function article(kind, who, body, ...buttons) {
+  const ariaLabel = printable(who);
+  const head = element("div", { className: "who" }, element("span", {}, ariaLabel), ...buttons);
+  return element("article", { className: `message ${kind}`, ariaLabel }, head, body);
 }
 
 function partView(part) {
@@ -138,55 +102,48 @@ function reasoningView(part) {
 }
 
 function callView(part) {
-  const lines = element("pre");
-  const more = element("button", { type: "button", className: "plain" });
-  more.setAttribute("aria-expanded", "false");
-  const root = element("div", { className: "call", role: "group" }, lines, more);
-  let whole = false;
+  const root = element("div", { className: "call", role: "group" });
   let shown = "";
   const update = (_, running) => {
-    const key = JSON.stringify([part, running, whole]);
-    if (key === shown) return;
-    shown = key;
-    const { call, verdict, result, hidden } = callText(part, running, whole);
-    const kind = part.result ? (part.result.ok ? "ok" : "failed") : "open";
-    const text = (className, value) => element("span", { className }, value);
-    lines.replaceChildren(text("line", call), text(kind, verdict), text("result", result));
-    root.setAttribute("aria-label", `Tool call ${printable(part.name)}`);
-    more.hidden = !hidden && !whole;
-    more.textContent = whole ? "less" : hidden;
-    more.setAttribute("aria-expanded", `${whole}`);
-  };
-  more.onclick = () => {
-    whole = !whole;
-    update(false, false);
+    const state = JSON.stringify([part, running]);
+    if (state === shown) return;
+    shown = state;
+    root.ariaLabel = `Tool call ${printable(part.name)}`;
+    const { lines, hidden } = call(part, running, false);
+    root.replaceChildren(lines);
+    if (!hidden) return;
+    const whole = call(part, running, true).lines;
+    root.append(element("details", {}, element("summary", {}, hidden), whole));
   };
   return { part, element: root, update };
 }
 
-/** The lines of a call, and what is not shown of it. */
-function callText({ name, arguments: args, result }, running, whole) {
-  let cut = false;
+/** A call and its result, whole or in short, and what is not shown of them. */
+function call({ name, arguments: args, result }, running, whole) {
+  let hidden = "";
   const shorten = (text) => {
     const line = printable(whole ? text : text.replaceAll("\n", " "));
-    const letters = [...line.slice(0, 4 * CHARACTERS)];
-    if (whole || letters.length <= CHARACTERS) return line;
-    cut = true;
-    return `${letters.slice(0, CHARACTERS).join("")}…`;
+    // Characters, not halves of them.
+    const characters = [...line.slice(0, 2 * CHARACTERS + 2)];
+    if (whole || characters.length <= CHARACTERS) return line;
+    hidden = "… all of it";
+    return `${characters.slice(0, CHARACTERS).join("")}…`;
   };
   const pairs = Object.entries(parsed(args)).map(([key, value]) => {
     const plain = typeof value === "string" && value && (whole || !/[\n"]/.test(value));
     return `  ${shorten(key)}: ${shorten(plain ? value : JSON.stringify(value))}`;
   });
-  const call = `> ${shorten(name)}${pairs.join("")}`;
-  if (!result) return { call, verdict: `\n  ${running ? "…" : "not made"}`, result: "", hidden: "" };
-  const output = [result.output, result.complaint].filter((text) => typeof text === "string" && text);
-  const lines = output.join("\n").trimEnd().split("\n");
-  const first = (whole ? lines : lines.slice(0, LINES)).filter((_, index) => index || lines[0]);
-  const text = first.map((line) => `\n  | ${shorten(line)}`).join("");
-  const left = lines.length - LINES;
-  const hidden = left > 0 ? `… ${left} more` : cut ? "… all of it" : "";
-  return { call, verdict: `\n  ${verdict(result)}`, result: text, hidden: whole ? "" : hidden };
+  const line = `> ${shorten(name)}${pairs.join("")}`;
+  const texts = [result?.output, result?.complaint].filter((text) => typeof text === "string" && text);
+  const output = texts.length ? texts.join("\n").trimEnd().split("\n") : [];
+  const first = whole ? output : output.slice(0, LINES);
+  const said = first.map((text) => `\n  | ${shorten(text)}`).join("");
+  if (output.length > first.length) hidden = `… ${output.length - first.length} more`;
+  const state = result ? verdict(result) : running ? "…" : "not made";
+  const kind = result?.ok === false ? "failed" : "verdict";
+  const span = (className, text) => element("span", { className }, text);
+  const lines = element("pre", {}, span("line", line), span(kind, `\n  ${state}`), said);
+  return { lines, hidden };
 }
 
 function verdict({ ok, exit, seconds }) {
