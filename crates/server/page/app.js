@@ -290,7 +290,7 @@ function notice(text, label, action) {
 async function loadModels() {
   try {
     const names = await api.models();
-    model.replaceChildren(...names.map((name) => element("option", { value: name }, printable(name))));
+    model.replaceChildren(...names.map((value) => element("option", { value }, printable(value))));
     choose();
   } catch (error) {
     if (error.status === 401 && (await askToken(error.message))) return loadModels();

@@ -4,10 +4,10 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element with properties and children; texts become text nodes, so they are never HTML. */
-export function element(tag, properties = {}, ...children) {
+/** An element with children, or lists of them; texts become text nodes, so they are never HTML. */
+export function element(tag, properties, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
+  for (const child of children.flat()) node.append(child);
   return node;
 }
 

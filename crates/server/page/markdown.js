@@ -142,8 +142,8 @@ function list(lines, at, depth) {
         continue;
       }
       if (!within && (blank || ITEM.test(line) || interrupts(lines, to, depth))) break;
-      inside.push(...Array(blank).fill(""), line.slice(Math.min(strip, leading(line))));
-      blank = 0;
+      for (; blank; blank -= 1) inside.push("");
+      inside.push(line.slice(Math.min(strip, leading(line))));
     }
     items.push(parse(inside, depth + 1));
   }
@@ -189,11 +189,11 @@ function draw(block) {
   if (type === "pre") return drawCode(block);
   if (type === "table") return drawTable(block);
   if (items) {
-    const list = element(type, {}, ...items.map((item) => element("li", {}, ...item.map(draw))));
+    const list = element(type, {}, items.map((item) => element("li", {}, item.map(draw))));
     if (block.first) list.start = block.first;
     return list;
   }
-  return element(type, {}, ...(blocks ?? []).map(draw), inline(text ?? ""));
+  return element(type, {}, (blocks ?? []).map(draw), inline(text ?? ""));
 }
 
 function drawCode(block) {
@@ -216,15 +216,11 @@ function drawCode(block) {
 
 function drawTable(block) {
   const row = (tag, texts) => {
-    const made = block.head.map((_, index) => {
-      const cell = element(tag, {}, inline(texts[index] ?? ""));
-      cell.className = block.align[index];
-      return cell;
-    });
-    return element("tr", {}, ...made);
+    const cell = (className, index) => element(tag, { className }, inline(texts[index] ?? ""));
+    return element("tr", {}, block.align.map(cell));
   };
   const head = element("thead", {}, row("th", block.head));
-  const body = element("tbody", {}, ...block.rows.map((texts) => row("td", texts)));
+  const body = element("tbody", {}, block.rows.map((texts) => row("td", texts)));
   return element("div", { className: "table" }, element("table", {}, head, body));
 }
 
@@ -250,7 +246,8 @@ function inline(source) {
       if (close < 0) items.push(ticks);
       else {
         const code = text.slice(end, close).replaceAll("\n", " ");
-        items.push(element("code", {}, code.replace(/^ (.*\S.*) $/, "$1")));
+        const spaced = code.startsWith(" ") && code.endsWith(" ") && code.trim();
+        items.push(element("code", {}, spaced ? code.slice(1, -1) : code));
         TOKEN.lastIndex = close + ticks.length;
       }
     } else if (marks) items.push(run(text, end - marks.length, end));
@@ -269,7 +266,7 @@ function inline(source) {
         items.push(link(url, inside.length ? inside : [url]));
         TOKEN.lastIndex = TARGET.lastIndex;
       }
-    } else if (newline || all.startsWith("<br")) items.push(element("br"));
+    } else if (newline || all.startsWith("<br")) items.push(element("br", {}));
     else if (entity) items.push(ENTITIES[entity.toLowerCase()]);
     else if (bare) {
       const url = trimmed(bare);
@@ -278,9 +275,7 @@ function inline(source) {
     } else items.push(all);
   }
   emphasize(items, 0);
-  const fragment = document.createDocumentFragment();
-  fragment.append(...items.map(node));
-  return fragment;
+  return items.map(node);
 }
 
 /** Where a run of as many backticks begins. */
@@ -329,7 +324,7 @@ function emphasize(items, from) {
     const size = closing.mark === "~" || Math.min(items[open].count, closing.count) > 1 ? 2 : 1;
     const tag = closing.mark === "~" ? "del" : size === 2 ? "strong" : "em";
     const inside = items.slice(open + 1, at).map(node);
-    items.splice(open + 1, at - open - 1, element(tag, {}, ...inside));
+    items.splice(open + 1, at - open - 1, element(tag, {}, inside));
     items[open].count -= size;
     closing.count -= size;
     for (const key in floors) floors[key] = Math.min(floors[key], open + 1);
@@ -368,8 +363,8 @@ function trimmed(url) {
 
 function link(url, inside) {
   if (!safe(url)) return url;
-  const made = element("a", { href: url, target: "_blank", rel: "noopener noreferrer", title: url });
-  made.append(...inside);
+  const properties = { href: url, target: "_blank", rel: "noopener noreferrer", title: url };
+  const made = element("a", properties, inside);
   // Links don't lie in each other.
   made.querySelectorAll("a").forEach((inner) => inner.replaceWith(inner.textContent));
   return made;

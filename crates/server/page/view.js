@@ -91,7 +91,7 @@ function textView(part) {
 }
 
 function reasoningView(part) {
-  const title = element("summary");
+  const title = element("summary", {});
   const text = document.createTextNode("");
   const root = element("details", { className: "reasoning" }, title, element("div", {}, text));
   const update = (open) => {
