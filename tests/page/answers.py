@@ -129,14 +129,6 @@ def agent_at_end():
     yield from end(alara={"npc": "worker", "calls": calls, "trace": "17-1"})
 
 
-def client_call():
-    """A call that the client is to make, in two pieces."""
-    function = {"name": "get_time", "arguments": '{"zone": '}
-    yield chunk({"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]})
-    yield chunk({"tool_calls": [{"index": 0, "function": {"arguments": '"UTC"}'}}]})
-    yield from end("tool_calls")
-
-
 def reasoning():
     yield chunk({"reasoning_content": "First I think <b>hard</b>."})
     yield 0.3
@@ -172,7 +164,7 @@ def streams(word, tries):
         "markdown": lambda: [*text(MARKDOWN), *end()],
         "hostile": lambda: [*text(HOSTILE), *end()],
         "wide": lambda: [*text(WIDE, 400), *end()],
-        "agent": agent, "agent-at-end": agent_at_end, "call": client_call,
+        "agent": agent, "agent-at-end": agent_at_end,
         "reasoning": reasoning, "slow": slow, "broken": broken, "lost": lost,
         "length": lambda: [chunk({"content": "much"}), *end("length")],
         "repeats": lambda: [chunk({"content": "a a a"}), *end("length", alara={"finish": "repetition"})],

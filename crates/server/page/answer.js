@@ -4,11 +4,6 @@
 // parts: {kind: "reasoning" | "text", text}, and
 // {kind: "call", id?, name, arguments, result?: {ok, exit?, seconds?, output}}.
 
-/** An answer of which nothing has come yet. */
-export function begun(model) {
-  return { role: "assistant", model, parts: [] };
-}
-
 /** Takes up a chunk of a streamed answer. */
 export function absorb(answer, chunk) {
   if (chunk.usage) {
@@ -21,7 +16,6 @@ export function absorb(answer, chunk) {
   const delta = choice?.delta ?? {};
   append(answer, "reasoning", delta.reasoning_content ?? delta.reasoning);
   append(answer, "text", delta.content);
-  for (const call of delta.tool_calls ?? []) clientCall(answer, call);
   if (choice?.finish_reason) answer.finish = choice.finish_reason;
   if (chunk.alara) agentEvent(answer, chunk.alara);
 }
@@ -31,17 +25,6 @@ function append(answer, kind, text) {
   const last = answer.parts.at(-1);
   if (last?.kind === kind) last.text += text;
   else answer.parts.push({ kind, text });
-}
-
-/** A piece of a call that the client is to make; this page makes none. */
-function clientCall(answer, { index, id, function: piece }) {
-  let call = answer.parts.find((part) => part.kind === "call" && part.index === index);
-  if (!call) {
-    call = { kind: "call", index, id, name: "", arguments: "" };
-    answer.parts.push(call);
-  }
-  call.name += piece?.name ?? "";
-  call.arguments += piece?.arguments ?? "";
 }
 
 /** What the server tells of an NPC's own calls: while it works, or together at the end. */
@@ -89,7 +72,6 @@ export function cut({ finish }) {
     length: "cut off: no more tokens are allowed",
     repetition: "cut off: it repeats itself",
     stopped: "stopped",
-    content_filter: "cut off by a filter",
   };
   return reasons[finish] ?? "";
 }

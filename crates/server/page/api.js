@@ -5,13 +5,11 @@ import { remember, remembered } from "./store.js";
 const TOKEN = "alara.token";
 let token = remembered(TOKEN);
 
-/** What the server said instead of an answer. */
-export class ServerError extends Error {
-  /** `status` is 0 where no answer came at all. */
-  constructor(message, status = 0, retryAfter = null) {
+/** What the server said instead of an answer, with its `status` and `retryAfter`, if there are. */
+class ServerError extends Error {
+  constructor(message, more) {
     super(message);
-    this.status = status;
-    this.retryAfter = retryAfter;
+    Object.assign(this, more);
   }
 }
 
@@ -23,28 +21,26 @@ export function setToken(given) {
 
 /** The names of the models; NPCs are among them. */
 export async function models() {
-  const response = await ask("v1/models", {});
-  const { data } = await response.json();
+  const { data } = await (await ask("v1/models")).json();
   return data.map((model) => model.id);
 }
 
 /** The chunks of a streamed answer. */
 export async function* chat(body, signal) {
   const stream = { ...body, stream: true, stream_options: { include_usage: true } };
-  const headers = { "Content-Type": "application/json" };
-  const request = { method: "POST", headers, body: JSON.stringify(stream), signal };
+  const request = { method: "POST", body: JSON.stringify(stream), signal };
   const response = await ask("v1/chat/completions", request);
   for await (const data of events(response.body)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
-    if (chunk.error) throw new ServerError(chunk.error.message ?? data, response.status);
+    if (chunk.error) throw new ServerError(chunk.error.message ?? data);
     yield chunk;
   }
   throw new ServerError("the connection ended before the answer did");
 }
 
 async function ask(path, request) {
-  const headers = { ...request.headers };
+  const headers = { "Content-Type": "application/json" };
   if (token) headers.Authorization = `Bearer ${token}`;
   let response;
   try {
@@ -61,32 +57,22 @@ async function ask(path, request) {
   } catch {
     // Not OpenAI's shape, as from a proxy: what it said will do.
   }
-  message ||= `status ${response.status}`;
-  throw new ServerError(message, response.status, response.headers.get("Retry-After"));
+  const { status, headers: told } = response;
+  throw new ServerError(message || `status ${status}`, { status, retryAfter: told.get("Retry-After") });
 }
 
-/** The data of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html). */
+/** The data of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html); each is a line. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  let data = [];
   try {
     for (;;) {
-      let piece;
-      try {
-        piece = await reader.read();
-      } catch (error) {
-        if (error.name === "AbortError") throw error;
-        throw new ServerError("the connection was lost within the answer");
-      }
-      if (piece.done) return;
-      const lines = (rest + piece.value).split(/\r?\n/);
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split(/\r?\n/);
       rest = lines.pop();
       for (const line of lines) {
-        if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
-        if (line || !data.length) continue;
-        yield data.join("\n");
-        data = [];
+        if (line.startsWith("data:")) yield line.slice(5).trim();
       }
     }
   } finally {

@@ -1,7 +1,7 @@
 // The page: what is open, what is being answered, and what keys do.
 
 import * as api from "./api.js";
-import { absorb, begun, costs, outgoing, said } from "./answer.js";
+import { absorb, costs, outgoing, said } from "./answer.js";
 import { button, byId, element, iconButton, printable } from "./dom.js";
 import { Side } from "./side.js";
 import { Store, keepSettings, remember, remembered, settings } from "./store.js";
@@ -124,7 +124,7 @@ async function answer() {
   }
   const run = {
     chat: asked,
-    answer: begun(model.value),
+    answer: { role: "assistant", model: model.value, parts: [] },
     controller: new AbortController(),
     began: performance.now(),
   };
@@ -149,10 +149,8 @@ async function work(run, body) {
   const denied = await receive(run, body);
   clearInterval(clock);
   running = null;
-  following(() => {
-    run.view?.update(false);
-    updateState();
-  });
+  run.view?.update(false);
+  updateState();
   // Unless it was deleted.
   if (store.get(run.chat.id)) keep(run.chat);
   announce(run.answer.error ? `Error: ${run.answer.error}` : said(run.answer).slice(0, 1000));
@@ -165,9 +163,9 @@ async function receive(run, body) {
   let first, last;
   try {
     for await (const chunk of api.chat(body, run.controller.signal)) {
-      const before = size(answer);
+      const before = written(answer);
       absorb(answer, chunk);
-      if (size(answer) > before) {
+      if (written(answer) > before) {
         last = performance.now();
         first ??= last;
       }
@@ -182,15 +180,15 @@ async function receive(run, body) {
     }
   } finally {
     answer.seconds = (performance.now() - run.began) / 1000;
-    // Where tools were called, their time would count.
-    if (last > first && answer.usage && answer.parts.every((part) => part.kind !== "call")) {
+    // Not of what came at once; and where tools were called, their time would count.
+    if (last - first > 50 && answer.usage && answer.parts.every((part) => part.kind !== "call")) {
       answer.rate ??= (1000 * (answer.usage.generated - 1)) / (last - first);
     }
   }
   return null;
 }
 
-function size(answer) {
+function written(answer) {
   return answer.parts.reduce((sum, part) => sum + (part.text?.length ?? 0), 0);
 }
 
@@ -232,7 +230,7 @@ function leaveEdit() {
 
 function write(text) {
   prompt.value = text;
-  following(() => fit(prompt));
+  fit(prompt);
 }
 
 function keep(kept) {
@@ -255,19 +253,25 @@ function paint() {
   painting = false;
   if (!running?.view) return;
   const began = performance.now();
-  following(() => {
-    running.view.update(true);
-    updateState();
-  });
+  running.view.update(true);
+  updateState();
   pause = Math.min(4 * (performance.now() - began), 1000);
 }
 
-/** Changes what is shown, and stays at its end if that was in sight. */
-function following(change) {
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-  change();
-  if (atEnd) log.scrollTop = log.scrollHeight;
-}
+/** Whether the end is in sight; then it stays there, whatever grows. */
+let follows = true;
+let size = "";
+const measure = () => `${log.scrollHeight} ${log.clientHeight}`;
+log.onscroll = () => {
+  // What a change of size did is not what a person did.
+  if (measure() === size) follows = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+};
+const sizes = new ResizeObserver(() => {
+  if (follows) log.scrollTop = log.scrollHeight;
+  size = measure();
+});
+sizes.observe(log);
+sizes.observe(list);
 
 /** Says something to a screen reader. */
 function announce(text) {
@@ -339,7 +343,7 @@ byId("composer").onsubmit = (event) => {
   if (running) stop();
   else submit();
 };
-prompt.oninput = () => following(() => fit(prompt));
+prompt.oninput = () => fit(prompt);
 prompt.onkeydown = (event) => {
   if (isSend(event)) {
     event.preventDefault();

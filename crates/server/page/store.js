@@ -11,7 +11,6 @@ const CHATS = 200;
 
 export class Store {
   #chats = new Map();
-  #sizes = new Map();
   #tell;
 
   /** `tell` is called with a text when a chat can't be kept. */
@@ -19,7 +18,7 @@ export class Store {
     this.#tell = tell;
     for (const [key, text] of attempt(() => Object.entries(localStorage)) ?? []) {
       const chat = key.startsWith(PREFIX) && attempt(() => JSON.parse(text));
-      if (isChat(chat) && PREFIX + chat.id === key) this.#add(chat, text);
+      if (isChat(chat) && PREFIX + chat.id === key) this.#chats.set(chat.id, chat);
     }
   }
 
@@ -32,39 +31,32 @@ export class Store {
     return this.#chats.get(id);
   }
 
-  #add(chat, text) {
-    this.#chats.set(chat.id, chat);
-    this.#sizes.set(chat.id, text.length);
-  }
-
   /** Keeps a chat; the oldest others go where there is no room for it. */
   save(chat) {
     const text = JSON.stringify(chat);
-    this.#add(chat, text);
-    const size = () => [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
+    this.#chats.set(chat.id, chat);
     const others = this.list().filter((other) => other !== chat);
-    let full = this.#chats.size > CHATS || size() > CHARACTERS;
     while (text.length <= CHARACTERS) {
-      if (!full) {
-        try {
+      try {
+        const kept = Object.entries(localStorage).filter(([key]) => key !== PREFIX + chat.id);
+        const size = kept.reduce((sum, [, other]) => sum + other.length, text.length);
+        if (size <= CHARACTERS && others.length < CHATS) {
           localStorage.setItem(PREFIX + chat.id, text);
           return;
-        } catch (error) {
-          if (error.name !== "QuotaExceededError") break;
         }
+      } catch (error) {
+        if (error.name !== "QuotaExceededError") break;
       }
       const oldest = others.pop();
       if (!oldest) break;
       this.remove(oldest.id);
       this.#tell(`The oldest chat, “${oldest.title}”, was removed to make room.`);
-      full = size() > CHARACTERS;
     }
     this.#tell("The browser can't keep this chat: it is gone when the page is closed.");
   }
 
   remove(id) {
     this.#chats.delete(id);
-    this.#sizes.delete(id);
     attempt(() => localStorage.removeItem(PREFIX + id));
   }
 
@@ -133,7 +125,7 @@ function isMessage(value) {
 }
 
 function isPart(value) {
-  if (value?.kind === "call") return has(value, "name") && typeof (value.result ?? {}) === "object";
+  if (value?.kind === "call") return has(value, "name") && has(value.result ?? {}, "");
   return ["text", "reasoning"].includes(value?.kind) && has(value, "text");
 }
 

@@ -105,7 +105,7 @@ function callView(part) {
   const root = element("div", { className: "call", role: "group" });
   let shown = "";
   const update = (_, running) => {
-    const state = JSON.stringify([part, running]);
+    const state = `${running} ${!part.result}`;
     if (state === shown) return;
     shown = state;
     root.ariaLabel = `Tool call ${printable(part.name)}`;
@@ -129,7 +129,7 @@ function call({ name, arguments: args, result }, running, whole) {
     hidden = "… all of it";
     return `${characters.slice(0, CHARACTERS).join("")}…`;
   };
-  const pairs = Object.entries(parsed(args)).map(([key, value]) => {
+  const pairs = Object.entries(args ?? {}).map(([key, value]) => {
     const plain = typeof value === "string" && value && (whole || !/[\n"]/.test(value));
     return `  ${shorten(key)}: ${shorten(plain ? value : JSON.stringify(value))}`;
   });
@@ -149,16 +149,4 @@ function call({ name, arguments: args, result }, running, whole) {
 function verdict({ ok, exit, seconds }) {
   const end = ok ? "ok" : Number.isInteger(exit) ? `failed with exit status ${exit}` : "failed";
   return Number.isFinite(seconds) ? `${end}, ${seconds.toFixed(2)} s` : end;
-}
-
-/** The arguments as an object: a model's may be a text, and not whole. */
-function parsed(args) {
-  if (args && typeof args === "object") return args;
-  try {
-    const value = JSON.parse(args || "{}");
-    if (value && typeof value === "object") return value;
-  } catch {
-    // Shown as it came.
-  }
-  return { arguments: `${args}` };
 }
