@@ -170,4 +170,4 @@ def streams(word, tries):
         "repeats": lambda: [chunk({"content": "a a a"}), *end("length", alara={"finish": "repetition"})],
         "timed": lambda: [chunk({"content": "x"}), *end(timings={"predicted_per_second": 926.94})],
     }
-    return made.get(word, lambda: [*text(f"You said {word}.", pause=0.03), *end()])()
+    return made.get(word, lambda: [*text(f"You said {word}.", pause=0.04), *end()])()

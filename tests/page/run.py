@@ -414,6 +414,24 @@ def history_is_bounded(page, mock):
 
 
 @test
+def no_storage(page, mock):
+    page.command("Page.addScriptToEvaluateOnNewDocument", source="""
+      for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, {
+        get() { throw new DOMException('forbidden', 'SecurityError'); } });""")
+    page.reload()
+    page.wait("document.querySelector('#model option')")
+    say(page, "one")
+    same(page.js("document.querySelector('#notice span').textContent"),
+         "The browser can't keep this chat: it is gone when the page is closed.")
+    page.click("#new")
+    say(page, "two")
+    same(page.js("[...document.querySelectorAll('#chats .open')].map((e) => e.textContent)"), ["two", "one"])
+    page.click("#theme")
+    page.click("#chats li:nth-child(2) .open")
+    same(messages(page), [["user", "one"], ["assistant", "You said one."]])
+
+
+@test
 def token(page, mock):
     mock.token = "secret"
     try:

@@ -326,7 +326,8 @@ function dialog(id) {
   box.querySelector("[type=button]").onclick = () => box.close();
   box.showModal();
   return new Promise((done) => {
-    box.addEventListener("close", () => done(box.returnValue === "save"), { once: true });
+    // The event comes later: the dialog may be open once more by then.
+    box.onclose = () => box.open || done(box.returnValue === "save");
   });
 }
 

@@ -233,7 +233,7 @@ const TARGET =
 /** A text with emphasis, code and links as nodes. */
 function inline(source) {
   const text = printable(source);
-  // Strings, nodes, runs of marks ({mark, count, open, close}) and brackets ({bracket}).
+  // Strings, nodes, runs of marks and brackets ({bracket}).
   const items = [];
   const brackets = [];
   TOKEN.lastIndex = 0;
@@ -289,7 +289,7 @@ function closingTicks(text, from, count) {
   return -1;
 }
 
-/** A run of marks, and what it can do (https://spec.commonmark.org/0.31.2/#delimiter-run). */
+/** A run of marks, and what it can do (https://spec.commonmark.org/0.31.2/#emphasis-and-strong-emphasis). */
 function run(text, start, end) {
   const mark = text[start];
   const kind = (c) => (!c || /\s/.test(c) ? 0 : /[\p{P}\p{S}]/u.test(c) ? 1 : 2);
@@ -300,6 +300,7 @@ function run(text, start, end) {
   const within = mark === "_" && left && right;
   return {
     mark,
+    length: end - start,
     count: end - start,
     open: left && (!within || before === 1),
     close: right && (!within || after === 1),
@@ -313,7 +314,7 @@ function emphasize(items, from) {
   for (let at = from; at < items.length; at += 1) {
     const closing = items[at];
     if (!closing.close || !closing.count) continue;
-    const kind = `${closing.mark}${closing.open}${closing.count % 3}`;
+    const kind = `${closing.mark}${closing.open}${closing.length % 3}`;
     const floor = floors[kind] ?? from;
     let open = at - 1;
     while (open >= floor && !opens(items[open], closing)) open -= 1;
@@ -336,8 +337,8 @@ function emphasize(items, from) {
 function opens(item, closing) {
   if (!item.open || item.mark !== closing.mark || !item.count) return false;
   if (closing.mark === "~") return item.count === 2 && closing.count === 2;
-  const odd = (item.close || closing.open) && (item.count + closing.count) % 3 === 0;
-  return !odd || (item.count % 3 === 0 && closing.count % 3 === 0);
+  const odd = (item.close || closing.open) && (item.length + closing.length) % 3 === 0;
+  return !odd || closing.length % 3 === 0;
 }
 
 function node(item) {
