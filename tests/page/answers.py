@@ -24,7 +24,7 @@ def usage(prompt, cached, generated):
 
 
 def end(finish="stop", cost=(100, 80, 20), **more):
-    return [chunk(finish=finish, **more), usage(*cost), DONE]
+    return [chunk(finish=finish, timings={"predicted_per_second": 926.94}, **more), usage(*cost), DONE]
 
 
 def text(words, size=7, pause=0.002):
@@ -161,6 +161,7 @@ def streams(word, tries):
     if word == "proxy":
         return 502, None, {}
     made = {
+        "slowly": lambda: [*text("You said slowly.", pause=0.2), *end()],
         "markdown": lambda: [*text(MARKDOWN), *end()],
         "hostile": lambda: [*text(HOSTILE), *end()],
         "wide": lambda: [*text(WIDE, 400), *end()],
@@ -168,6 +169,5 @@ def streams(word, tries):
         "reasoning": reasoning, "slow": slow, "broken": broken, "lost": lost,
         "length": lambda: [chunk({"content": "much"}), *end("length")],
         "repeats": lambda: [chunk({"content": "a a a"}), *end("length", alara={"finish": "repetition"})],
-        "timed": lambda: [chunk({"content": "x"}), *end(timings={"predicted_per_second": 926.94})],
     }
-    return made.get(word, lambda: [*text(f"You said {word}.", pause=0.04), *end()])()
+    return made.get(word, lambda: [*text(f"You said {word}.", pause=0.01), *end()])()

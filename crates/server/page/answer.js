@@ -76,7 +76,6 @@ export function cut({ finish }) {
   return reasons[finish] ?? "";
 }
 
-/** What an answer took, in one line. */
 export function costs(answer) {
   if (!answer) return "";
   const { model, usage, seconds, rate, trace } = answer;

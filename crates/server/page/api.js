@@ -19,7 +19,7 @@ export function setToken(given) {
   remember(TOKEN, given);
 }
 
-/** The names of the models; NPCs are among them. */
+/** The names of the models and NPCs. */
 export async function models() {
   const { data } = await (await ask("v1/models")).json();
   return data.map((model) => model.id);
@@ -27,8 +27,8 @@ export async function models() {
 
 /** The chunks of a streamed answer. */
 export async function* chat(body, signal) {
-  const stream = { ...body, stream: true, stream_options: { include_usage: true } };
-  const request = { method: "POST", body: JSON.stringify(stream), signal };
+  const asked = { ...body, stream: true, stream_options: { include_usage: true }, timings_per_token: true };
+  const request = { method: "POST", body: JSON.stringify(asked), signal };
   const response = await ask("v1/chat/completions", request);
   for await (const data of events(response.body)) {
     if (data === "[DONE]") return;
@@ -44,7 +44,7 @@ async function ask(path, request) {
   if (token) headers.Authorization = `Bearer ${token}`;
   let response;
   try {
-    response = await fetch(path, { ...request, headers, cache: "no-store", credentials: "omit" });
+    response = await fetch(path, { ...request, headers, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ServerError("the server can't be reached");
@@ -61,7 +61,7 @@ async function ask(path, request) {
   throw new ServerError(message || `status ${status}`, { status, retryAfter: told.get("Retry-After") });
 }
 
-/** The data of server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html); each is a line. */
+/** The data of server-sent events; of each it is one line. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -13,7 +13,6 @@ const [log, list, prompt, model, send] = ["log", "messages", "prompt", "model", 
 
 const store = new Store((text) => notice(text));
 const chosen = settings();
-/** The chat that is open. */
 let chat = blank();
 /** What is being answered: {chat, answer, view, controller, began, done}; in one chat at a time. */
 let running = null;
@@ -54,7 +53,6 @@ function open(other) {
   updateState();
 }
 
-/** Shows the message at `index` behind those that are shown. */
 function show(index) {
   const message = chat.messages[index];
   if (message.role === "user") {
@@ -74,9 +72,8 @@ function cutAt(index) {
 
 function hint() {
   document.title = chat.messages.length ? `${printable(chat.title)} – alara` : "alara";
-  list.querySelector(".hint")?.remove();
   if (chat.messages.length) return;
-  const text = "Ask a model of this server, or choose an NPC of its team above: it works with its tools.";
+  const text = "Ask a model, or choose an NPC above: it works with its tools.";
   list.append(element("p", { className: "hint" }, text));
 }
 
@@ -159,16 +156,9 @@ async function work(run, body) {
 
 async function receive(run, body) {
   const { answer } = run;
-  // When the first and the last piece of text came.
-  let first, last;
   try {
     for await (const chunk of api.chat(body, run.controller.signal)) {
-      const before = written(answer);
       absorb(answer, chunk);
-      if (written(answer) > before) {
-        last = performance.now();
-        first ??= last;
-      }
       schedule();
     }
   } catch (error) {
@@ -180,16 +170,8 @@ async function receive(run, body) {
     }
   } finally {
     answer.seconds = (performance.now() - run.began) / 1000;
-    // Not of what came at once; and where tools were called, their time would count.
-    if (last - first > 50 && answer.usage && answer.parts.every((part) => part.kind !== "call")) {
-      answer.rate ??= (1000 * (answer.usage.generated - 1)) / (last - first);
-    }
   }
   return null;
-}
-
-function written(answer) {
-  return answer.parts.reduce((sum, part) => sum + (part.text?.length ?? 0), 0);
 }
 
 /** Ends what is being answered; what has come stays. */
@@ -273,7 +255,7 @@ const sizes = new ResizeObserver(() => {
 sizes.observe(log);
 sizes.observe(list);
 
-/** Says something to a screen reader. */
+/** Tells a screen reader. */
 function announce(text) {
   byId("live").textContent = printable(text);
 }

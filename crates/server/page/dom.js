@@ -11,7 +11,6 @@ export function element(tag, properties, ...children) {
   return node;
 }
 
-/** A button with a label. */
 export function button(label, onclick, className = "") {
   return element("button", { type: "button", className, onclick }, label);
 }
@@ -21,16 +20,12 @@ export function iconButton(label, icon, onclick) {
   const [svg, use] = ["svg", "use"].map((tag) => document.createElementNS(SVG, tag));
   use.setAttribute("href", `#i-${icon}`);
   svg.append(use);
-  svg.ariaHidden = "true";
   const node = button(svg, onclick, "plain icon");
   node.title = node.ariaLabel = label;
   return node;
 }
 
-/**
- * Text without characters that could make it look like another one:
- * control characters but newline and tab, and those that turn the direction of writing.
- */
+/** Text without control characters but newline and tab, nor those that turn the direction of writing. */
 export function printable(text) {
   return text.replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, (c) =>
     c === "\r" ? "" : "\ufffd",

@@ -13,7 +13,7 @@ const RULE = /^ {0,3}([-*_])\s*(?:\1\s*){2,}$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:( +)(.*))?$/;
 const DELIMITERS = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
-/** How deep quotes and lists may lie in each other; what is deeper is a paragraph. */
+/** How deep quotes and lists may lie in each other. */
 const DEPTH = 16;
 
 /** Shows a text that grows at its end; no more than the last blocks are made anew. */
@@ -61,7 +61,6 @@ export class Markdown {
   }
 }
 
-/** The blocks of some lines. */
 function parse(lines, depth) {
   const blocks = [];
   for (let at = 0; at < lines.length; ) {
@@ -346,7 +345,6 @@ function node(item) {
   return item.bracket ?? item;
 }
 
-/** The address, if a link may lead there. */
 function safe(url) {
   return /^https?:\/\//i.test(url) && URL.canParse(url) ? url : null;
 }
@@ -364,7 +362,7 @@ function trimmed(url) {
 
 function link(url, inside) {
   if (!safe(url)) return url;
-  const properties = { href: url, target: "_blank", rel: "noopener noreferrer", title: url };
+  const properties = { href: url, target: "_blank", rel: "noreferrer", title: url };
   const made = element("a", properties, inside);
   // Links don't lie in each other.
   made.querySelectorAll("a").forEach((inner) => inner.replaceWith(inner.textContent));

@@ -12,7 +12,7 @@ export class Side {
     this.#store = store;
     this.#on = on;
     byId("menu").onclick = () => this.toggle(true);
-    byId("close").onclick = byId("shade").onclick = () => this.toggle(false);
+    byId("shade").onclick = () => this.toggle(false);
     byId("export").onclick = () => this.#export();
     byId("import").onclick = () => byId("file").click();
     byId("file").onchange = () => this.#import();
@@ -27,7 +27,6 @@ export class Side {
     return true;
   }
 
-  /** Shows the chats as they are now. */
   update() {
     const rows = this.#store.list().map((chat) => this.#row(chat));
     byId("chats").replaceChildren(...rows);

@@ -8,12 +8,9 @@ import { cut, said } from "./answer.js";
 import { button, copy, element, iconButton, printable } from "./dom.js";
 import { Markdown } from "./markdown.js";
 
-/** How many lines of a result are shown at first. */
-const LINES = 6;
-/** How many characters of an argument or a line. */
-const CHARACTERS = 120;
+/** How many lines of a result are shown at first, and characters of a line or an argument. */
+const [LINES, CHARACTERS] = [6, 120];
 
-/** A message of the user. */
 export function userView(message, edit) {
   const body = element("div", { className: "body" }, printable(message.content));
   return article("user", "You", body, iconButton("Edit and retry", "edit", edit));
@@ -25,7 +22,6 @@ export function isSend(event) {
   return event.ctrlKey || event.metaKey || !matchMedia("(pointer: coarse)").matches;
 }
 
-/** Makes a field as high as its text. */
 export function fit(area) {
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + area.offsetHeight - area.clientHeight}px`;
@@ -58,8 +54,7 @@ export class AnswerView {
       this.#parts.push(view);
       this.#body.append(view.element);
     }
-    const open = (index) => running && index === parts.length - 1;
-    this.#parts.forEach((view, index) => view.update(open(index), running));
+    this.#parts.forEach((view) => view.update(running));
     this.element.classList.toggle("running", running);
     this.element.classList.toggle("waiting", running && !parts.length);
     this.element.ariaBusy = `${running}`;
@@ -91,20 +86,16 @@ function textView(part) {
 }
 
 function reasoningView(part) {
-  const title = element("summary", {});
-  const text = document.createTextNode("");
-  const root = element("details", { className: "reasoning" }, title, element("div", {}, text));
-  const update = (open) => {
-    title.textContent = open ? "Reasoning…" : "Reasoning";
-    text.data = printable(part.text.trim());
-  };
-  return { part, element: root, update };
+  const text = element("div", {});
+  const title = element("summary", {}, "Reasoning");
+  const root = element("details", { className: "reasoning" }, title, text);
+  return { part, element: root, update: () => (text.textContent = printable(part.text.trim())) };
 }
 
 function callView(part) {
   const root = element("div", { className: "call", role: "group" });
   let shown = "";
-  const update = (_, running) => {
+  const update = (running) => {
     const state = `${running} ${!part.result}`;
     if (state === shown) return;
     shown = state;
