@@ -39,7 +39,7 @@ function agentEvent(answer, { call, result, calls, trace, finish }) {
     const made = calls.map(({ name, arguments: args, ...rest }) => {
       return { kind: "call", name: `${name}`, arguments: args, result: rest };
     });
-    // They were made before the answer was given, which is the last part.
+    // They were made before the answer, the last part, was given.
     const said = answer.parts.at(-1)?.kind === "text" ? [answer.parts.pop()] : [];
     answer.parts.push(...made, ...said);
   }

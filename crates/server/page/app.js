@@ -1,4 +1,4 @@
-// The page: what is open, what is being answered, and what keys do.
+// What is open, what is being answered, and what keys do.
 
 import * as api from "./api.js";
 import { absorb, costs, outgoing, said } from "./answer.js";

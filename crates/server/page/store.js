@@ -99,7 +99,7 @@ export function remembered(key) {
   return attempt(() => sessionStorage.getItem(key));
 }
 
-/** The value, or nothing where storage is forbidden or full, or a text is no JSON. */
+/** The value, or nothing where storage is forbidden, or a text is no JSON. */
 function attempt(action) {
   try {
     return action();

@@ -6,7 +6,7 @@
     try {
       return action();
     } catch {
-      // Storage is forbidden.
+      // Forbidden.
     }
   };
   const chosen = attempt(() => localStorage.getItem(KEY));
