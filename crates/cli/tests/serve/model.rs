@@ -213,7 +213,7 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
 }
 
 fn shipped() -> String {
-    format!("{}/models/alara-tiny.gguf", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/models/alara-tiny.gguf", crate::root().display())
 }
 
 /// The file is a copy, which is cut short between two requests: every one from then on fails, and
@@ -239,7 +239,7 @@ fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
 fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
     let place = Place::house(&json!([]));
     // Random weights say something for as long as they may.
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/arch/qwen3-exact/model.gguf");
+    let fixture = crate::root().join("tests/fixtures/arch/qwen3-exact/model.gguf");
     std::fs::copy(fixture, place.path("copy.gguf")).unwrap();
     let named = [
         "run",

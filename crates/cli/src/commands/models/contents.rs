@@ -332,7 +332,7 @@ mod tests {
     use alara_engine::gguf::Writer;
 
     fn open(case: &str) -> Gguf {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         Gguf::open(&root.join(format!("tests/fixtures/arch/{case}/model.gguf"))).unwrap()
     }
 

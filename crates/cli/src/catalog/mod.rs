@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory;
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/models/catalog");
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/catalog");
 
 /// A model of the catalog: the one file of it that `pull` gets, and what is known of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]

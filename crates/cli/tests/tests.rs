@@ -1,6 +1,7 @@
 //! End-to-end tests.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
 
+#[path = "../../../tests/absent.rs"]
 mod absent;
 mod bench;
 mod cache;
@@ -24,6 +25,11 @@ mod serve;
 mod stock;
 mod trust;
 mod verify;
+
+/// The repository.
+fn root() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+}
 
 /// The binary, with no prefix cache on disk, so that runs don't depend on those before.
 fn alara() -> std::process::Command {

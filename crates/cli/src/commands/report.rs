@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn the_sweep_of_the_study_has_its_models() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/sweeps/22-models.bench");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/sweeps/22-models.bench");
         let sweep = alara_bench::sweep::Sweep::load(&path).unwrap();
         assert_eq!(sweep.models.len(), 22);
-        let study = include_str!("../../bench/src/report/study.yaml");
+        let study = include_str!("../../../bench/src/report/study.yaml");
         for name in sweep.models {
             assert!(catalog::find(&name).unwrap().is_some(), "{name} is not in the catalog");
             assert!(study.contains(&format!("\n  {name}: ")), "{name} is not in the study");

@@ -14,7 +14,7 @@ use alara_engine::tokenizer::Tokenizer;
 use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Tool, ToolChoice};
 use serde_json::{Value, json};
 
-const TEXT: &str = include_str!("fixtures/real/text.txt");
+const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
 
 /// What is known of a model.
 #[derive(serde::Deserialize)]
@@ -31,7 +31,7 @@ struct Reference {
 }
 
 fn references() -> BTreeMap<String, Reference> {
-    serde_json::from_str(include_str!("fixtures/real/reference.json")).unwrap()
+    serde_json::from_str(include_str!("../../../tests/fixtures/real/reference.json")).unwrap()
 }
 
 /// The folder of the models, or a note past the test's captured output that the test is skipped;

@@ -107,8 +107,7 @@ fn fails(mut command: Command, words: &str) -> String {
 
 /// A model that can be run.
 fn model() -> Vec<u8> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(root.join("tests/fixtures/arch/qwen3-exact/model.gguf")).unwrap()
+    std::fs::read(crate::root().join("tests/fixtures/arch/qwen3-exact/model.gguf")).unwrap()
 }
 
 fn ranges(log: &[Request]) -> Vec<Option<&str>> {

@@ -34,7 +34,7 @@ impl DerefMut for House {
 
 impl House {
     fn new() -> Self {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/npc_team");
+        let directory = crate::root().join("tests/fixtures/npc_team");
         House::of(Team::load(&directory).unwrap())
     }
 
@@ -250,7 +250,7 @@ fn hard_permission_set() {
 
 #[test]
 fn permissions() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/npc_team");
+    let directory = crate::root().join("tests/fixtures/npc_team");
     let before = fingerprint(&directory);
     let mut house = House::new();
     let shell = house.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();

@@ -114,8 +114,7 @@ fn compiled(team: &Team) -> Value {
 
 #[test]
 fn nothing_is_odd_about_the_stock_jinxes() {
-    let text_of =
-        |path: &Path| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok();
+    let text_of = |path: &Path| std::fs::read_to_string(crate::root().join(path)).ok();
     for name in ["alara", "review"] {
         assert_eq!(check(&Team::stock(name).unwrap().jinxes, &|_| &[], &text_of), [], "{name}");
     }
@@ -167,7 +166,7 @@ fn stock_jinxes_run_from_the_command_line() {
     let work = tempfile::tempdir().unwrap();
     std::fs::write(work.path().join("t.csv"), "a,b\n1,2\n").unwrap();
     let run = |file: &str, arguments: &[&str]| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("jinxes").join(file);
+        let path = crate::root().join("jinxes").join(file);
         let mut command = crate::alara();
         command.arg("run").arg(path).args(arguments).current_dir(work.path());
         command.env("XDG_STATE_HOME", work.path().join("state")).output().unwrap()

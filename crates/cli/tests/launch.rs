@@ -19,8 +19,7 @@ fn program(folder: &Path, name: &str, text: &str) {
 fn check(cuda: Option<&str>, driver: Option<&str>, ran: &str, said: &str) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/alara-launch"), folder.join("alara-launch"))
-        .unwrap();
+    fs::copy(crate::root().join("scripts/alara-launch"), folder.join("alara-launch")).unwrap();
     program(folder, "alara", "echo cpu \"$@\"");
     if let Some(cuda) = cuda {
         program(folder, "alara-cuda", cuda);

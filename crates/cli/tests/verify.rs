@@ -9,7 +9,7 @@ fn alara(arguments: &[&str]) -> Output {
 }
 
 fn fixture(case: &str) -> String {
-    format!("{}/tests/fixtures/arch/{case}/model.gguf", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/tests/fixtures/arch/{case}/model.gguf", crate::root().display())
 }
 
 /// Exit code and report of a verification.

@@ -26,8 +26,7 @@ fn check(directory: &Path, arguments: &[&str]) -> (i32, String) {
 
 #[test]
 fn the_built_in_team_is_in_order() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    assert_eq!(check(here, &["alara", "--strict"]), (0, "no problems\n".to_owned()));
+    assert_eq!(check(crate::root(), &["alara", "--strict"]), (0, "no problems\n".to_owned()));
 }
 
 #[test]
