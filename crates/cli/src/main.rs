@@ -21,31 +21,14 @@ mod ui;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser};
 
 /// Run agents on local models, fully offline.
 #[derive(Parser)]
 #[command(name = "alara", version, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    Run(commands::run::Args),
-    Chat(commands::chat::Args),
-    Serve(commands::serve::Args),
-    Init(commands::init::Args),
-    Check(commands::check::Args),
-    Bench(commands::bench::Args),
-    Report(commands::report::Args),
-    Models(commands::models::Args),
-    Trace(commands::trace::Args),
-    Cache(commands::cache::Args),
-    Warm(commands::warm::Args),
-    Doctor(commands::doctor::Args),
-    Debug(commands::debug::Args),
+    command: commands::Command,
 }
 
 /// The names of all commands.
@@ -60,29 +43,14 @@ fn main() -> ExitCode {
     launch_with_the_other_build();
     alara_harness::sandbox::enter();
     let cli = Cli::parse();
-    let outcome = match cli.command {
-        Command::Run(args) => commands::run::run(&args),
-        Command::Chat(args) => commands::chat::run(&args),
-        Command::Serve(args) => commands::serve::run(&args),
-        Command::Init(args) => commands::init::run(&args),
-        Command::Check(args) => commands::check::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
-        Command::Report(args) => commands::report::run(&args),
-        Command::Models(args) => commands::models::run(&args),
-        Command::Trace(args) => commands::trace::run(&args),
-        Command::Cache(args) => commands::cache::run(&args),
-        Command::Warm(args) => commands::warm::run(&args),
-        Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Debug(args) => commands::debug::run(&args),
-    };
-    match outcome {
+    match cli.command.run() {
         Ok(code) => code,
         Err(error) => ui::report(&error),
     }
 }
 
-/// The sandbox starts its launcher without the environment and behind the walls, where this build
-/// may not find CUDA's libraries.
+/// The sandbox starts its launcher isolated and without the environment, where this build may not
+/// find CUDA's libraries.
 /// The CPU's build, which lies beside it, needs none.
 #[cfg(feature = "cuda")]
 fn launch_with_the_other_build() {

@@ -1,5 +1,6 @@
-//! `alara cache`: what is kept on disk of prompts.
+//! `alara cache`: the prefix cache on disk.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 use crate::progress::{count, printable};
 use crate::{cache, ui};
 
-/// Look at what is kept on disk of prompts, or remove it
+/// Look at the prefix cache on disk, or remove it
 ///
-/// Static text (directives, skills, tools) that a model has computed is kept, so that the next run
-/// need not compute it again.
+/// Static prefixes of prompts (directives, skills, tools) that a model has computed are cached, so
+/// that the next run need not compute them again.
 /// It is nothing but a copy: removing it costs time, never an answer.
 /// `alara warm` fills it.
 #[derive(clap::Args)]
@@ -23,49 +24,58 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    /// List what is kept, the latest used first
-    List(Which),
+subcommands! {
+    /// List what is cached, the latest used first
+    List(FolderArgs) => list,
     /// Remove all of it; models that are running are not disturbed
-    Clear(Which),
+    Clear(FolderArgs) => clear,
 }
 
 #[derive(clap::Args)]
-struct Which {
+pub struct FolderArgs {
     #[command(flatten)]
-    place: cache::SizedArgs,
+    cache: cache::SizedArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (Command::List(which) | Command::Clear(which)) = &args.command;
-    let off = "the prefix cache is switched off\nhint: name its folder with --cache";
-    let folder = which.place.folder().context(off)?;
-    let unreadable = || format!("can't read {}", folder.display());
-    if let Command::Clear(_) = &args.command {
-        let cleared = disk::clear(&folder).with_context(unreadable)?;
-        let text = match which.json {
-            true => json!({
-                "folder": folder, "files": cleared.files, "bytes": cleared.bytes, "left": cleared.left,
-            })
-            .to_string(),
-            false => format!("{} removed, {}", count(cleared.files, "file"), ui::bytes(cleared.bytes)),
-        };
-        ui::line(&text);
-        anyhow::ensure!(
-            cleared.left == 0,
-            "{} in {} can't be removed",
-            count(cleared.left, "file"),
-            folder.display()
-        );
-        return Ok(ExitCode::SUCCESS);
+    args.command.run()
+}
+
+impl FolderArgs {
+    fn folder(&self) -> anyhow::Result<PathBuf> {
+        self.cache.folder().context("the prefix cache is switched off\nhint: name its folder with --cache")
     }
-    let entries = disk::list(&folder).with_context(unreadable)?;
-    let (held, limit) = (entries.iter().map(|entry| entry.bytes).sum::<u64>(), which.place.limit(&folder));
-    if which.json {
+}
+
+fn clear(args: &FolderArgs) -> anyhow::Result<ExitCode> {
+    let folder = args.folder()?;
+    let cleared = disk::clear(&folder).with_context(|| format!("can't read {}", folder.display()))?;
+    let text = match args.json {
+        true => json!({
+            "folder": folder, "files": cleared.files, "bytes": cleared.bytes, "left": cleared.left,
+        })
+        .to_string(),
+        false => format!("{} removed, {}", count(cleared.files, "file"), ui::bytes(cleared.bytes)),
+    };
+    ui::line(&text);
+    anyhow::ensure!(
+        cleared.left == 0,
+        "{} in {} can't be removed",
+        count(cleared.left, "file"),
+        folder.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(args: &FolderArgs) -> anyhow::Result<ExitCode> {
+    let folder = args.folder()?;
+    let entries = disk::list(&folder).with_context(|| format!("can't read {}", folder.display()))?;
+    let (held, limit) = (entries.iter().map(|entry| entry.bytes).sum::<u64>(), args.cache.limit(&folder));
+    if args.json {
         let entries: Vec<Value> = entries.iter().map(record).collect();
         let all = json!({"folder": folder, "bytes": held, "limit": limit, "entries": entries});
         ui::line(&serde_json::to_string_pretty(&all)?);

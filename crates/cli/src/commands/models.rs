@@ -16,23 +16,16 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    List(list::Args),
-    Pull(pull::Args),
-    Show(show::Args),
-    Rm(rm::Args),
-    Verify(verify::Args),
+subcommands! {
+    List(list::Args) => list::run,
+    Pull(pull::Args) => pull::run,
+    Show(show::Args) => show::run,
+    Rm(rm::Args) => rm::run,
+    Verify(verify::Args) => verify::run,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Command::List(args) => list::run(args),
-        Command::Pull(args) => pull::run(args),
-        Command::Show(args) => show::run(args),
-        Command::Rm(args) => rm::run(args),
-        Command::Verify(args) => verify::run(args),
-    }
+    args.command.run()
 }
 
 /// Text from a file must not steer the terminal.

@@ -20,16 +20,15 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    List(List),
-    Show(show::Args),
-    Replay(replay::Args),
+subcommands! {
+    List(List) => list,
+    Show(show::Args) => show::run,
+    Replay(replay::Args) => replay::run,
 }
 
 /// List runs, the latest first
 #[derive(clap::Args)]
-struct List {
+pub struct List {
     /// Only runs in which all these words were said, in one message
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
@@ -43,11 +42,7 @@ struct List {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Command::List(args) => list(args),
-        Command::Show(args) => show::run(args),
-        Command::Replay(args) => replay::run(args),
-    }
+    args.command.run()
 }
 
 /// The index, after a look at the files.

@@ -14,19 +14,13 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    Tasks(Box<tasks::Args>),
-    Speed(speed::Args),
-    Prefix(prefix::Args),
-    Drafts(drafts::Args),
+subcommands! {
+    Tasks(tasks::Args) => tasks::run,
+    Speed(speed::Args) => speed::run,
+    Prefix(prefix::Args) => prefix::run,
+    Drafts(drafts::Args) => drafts::run,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Command::Tasks(args) => tasks::run(args),
-        Command::Speed(args) => speed::run(args),
-        Command::Prefix(args) => prefix::run(args),
-        Command::Drafts(args) => drafts::run(args),
-    }
+    args.command.run()
 }

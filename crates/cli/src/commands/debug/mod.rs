@@ -17,23 +17,15 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    Logits(logits::Args),
-    Tokenize(tokenize::Args),
-    Detokenize(detokenize::Args),
-    Render(render::Args),
-    Parse(parse::Args),
-    Mask(mask::Args),
+subcommands! {
+    Logits(logits::Args) => logits::run,
+    Tokenize(tokenize::Args) => tokenize::run,
+    Detokenize(detokenize::Args) => detokenize::run,
+    Render(render::Args) => render::run,
+    Parse(parse::Args) => parse::run,
+    Mask(mask::Args) => mask::run,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Command::Logits(args) => logits::run(args),
-        Command::Tokenize(args) => tokenize::run(args),
-        Command::Detokenize(args) => detokenize::run(args),
-        Command::Render(args) => render::run(args),
-        Command::Parse(args) => parse::run(args),
-        Command::Mask(args) => mask::run(args),
-    }
+    args.command.run()
 }
