@@ -2,6 +2,7 @@
 //! under which rules.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::Draws;
@@ -36,15 +37,17 @@ pub struct Args {
     /// The only directory in which files may be changed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workdir: PathBuf,
-    /// Seed of the random draws
+    /// Seed of the sampler
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How daring the draws are, 0 not at all; default: what the model's file recommends, or 0
+    /// Sampling temperature; 0 takes the most likely token [default: what the model's file
+    /// recommends, else 0]
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool or
-    /// `finish`, which answers, thought lets it think in one sentence first [default: the NPC's,
-    /// else forced where the prompt tells the tools, free otherwise]
+    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool, or
+    /// `finish`, which answers.
+    /// `thought` lets it think in one sentence first [default: the NPC's, else forced where the
+    /// prompt tells the tools, free otherwise]
     #[arg(long, value_name = "free|forced|thought")]
     pub calls: Option<Calls>,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
@@ -81,8 +84,8 @@ impl Args {
         Ok(sandbox)
     }
 
-    /// A session with what was asked for: draws, rules, threads, trace, and a person to be asked if
-    /// there is one.
+    /// A session with what was asked for: sampling, rules, threads, trace, and a person to be asked
+    /// if there is one.
     pub fn equip<'a>(
         &self,
         session: Session<'a>,
@@ -107,7 +110,7 @@ impl Args {
 }
 
 /// A sandbox in the directory `work`, in which the team's files can be read.
-/// What is kept in the folder `cache` can't be changed there, and what lies in `work` is guarded
+/// What lies in the folder `cache` can't be changed there, and what lies in `work` is guarded
 /// unless all is said `yes` to beforehand.
 pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> Result<Sandbox, Error> {
     // Only what is there can be protected.
@@ -125,12 +128,12 @@ pub fn warn_of_sandbox() {
     }
 }
 
-/// What an agent must not change, since it says what the agent may do: its team, the user's answers
-/// and settings, and what models go on from.
+/// What an agent must not change, since it says what the agent may do.
+/// That is its team, the user's answers and settings, and the prefix cache.
 /// Of a team around the work directory, only its own files.
-fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<PathBuf> {
+fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) -> Vec<PathBuf> {
     let config = search().config_home.map(|config| config.join("alara"));
-    let own = [state::directory(), config, cache::default(), kept];
+    let own = [state::directory(), config, cache::default(), prefix_cache];
     let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
     let Some(team) = team else { return protected };
     let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
@@ -182,14 +185,14 @@ pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
 }
 
 /// Tells what is wrong in files; what is only odd is counted.
-pub fn tell(diagnostics: &[Diagnostic], place: &str) {
+pub fn tell(diagnostics: &[Diagnostic], name: &str) {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     for error in errors {
         ui::note(&error.to_string());
     }
     if !warnings.is_empty() {
-        ui::note(&format!("{}; `alara check {place}` tells them", count(warnings.len(), "warning")));
+        ui::note(&format!("{}; `alara check {name}` tells them", count(warnings.len(), "warning")));
     }
 }
 
@@ -204,9 +207,8 @@ pub fn search() -> Search {
     }
 }
 
-/// The first interrupt cancels what runs in the sandbox, the second ends the process.
-pub fn cancel_by_interrupt(sandbox: &Sandbox) -> anyhow::Result<()> {
-    let cancel: std::sync::Arc<AtomicBool> = sandbox.cancel_flag().clone();
+/// The first interrupt raises `cancel`, the second ends the process.
+pub fn cancel_by_interrupt(cancel: Arc<AtomicBool>) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         if cancel.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());

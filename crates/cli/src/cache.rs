@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use alara_engine::cache::disk::{self, Log, Options, Outcome};
 
+use crate::catalog::pull;
 use crate::ui;
 
 /// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free,
@@ -15,11 +16,11 @@ const MOST: u64 = 20_000_000_000;
 /// How long a command that ends goes on writing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where computed static text is kept.
+/// Where computed static prefixes are cached.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Where computed static text is kept from run to run: a folder, or `off` [default:
+    /// Where computed static prefixes are cached from run to run: a folder, or `off` [default:
     /// alara/prefix in XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "DIR|off", env = "ALARA_CACHE", hide_env_values = true)]
     cache: Option<PathBuf>,
@@ -36,13 +37,13 @@ impl Args {
     }
 }
 
-/// Where computed static text is kept, and how much of it.
+/// Where computed static prefixes are cached, and how much of them.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct SizedArgs {
     #[command(flatten)]
-    place: Args,
-    /// Most GB that are kept there [default: a tenth of the free disk, at most 20]
+    cache: Args,
+    /// Most GB that are cached there [default: a tenth of the free disk, at most 20]
     #[arg(long, value_name = "GB", env = "ALARA_CACHE_SIZE", hide_env_values = true, value_parser = gigabytes)]
     cache_size: Option<u64>,
     /// Whether all is written before the command ends, however long that takes.
@@ -56,10 +57,10 @@ pub struct SizedArgs {
 impl SizedArgs {
     /// The folder, as [`Args::folder`].
     pub fn folder(&self) -> Option<PathBuf> {
-        self.place.folder()
+        self.cache.folder()
     }
 
-    /// Most bytes that are kept in `folder`.
+    /// Most bytes that are cached in `folder`.
     pub fn limit(&self, folder: &Path) -> u64 {
         self.cache_size.unwrap_or_else(|| limit(folder))
     }
@@ -99,19 +100,8 @@ pub fn default() -> Option<PathBuf> {
 fn limit(folder: &Path) -> u64 {
     let held = disk::held(folder).unwrap_or(0);
     // The folder may not be there yet.
-    let free = folder.ancestors().find_map(free).unwrap_or(0);
+    let free = folder.ancestors().find_map(pull::free).unwrap_or(u64::MAX);
     (free.saturating_add(held) / 10).min(MOST)
-}
-
-#[cfg(unix)]
-fn free(folder: &Path) -> Option<u64> {
-    let about = nix::sys::statvfs::statvfs(folder).ok()?;
-    Some(about.blocks_available().saturating_mul(about.fragment_size()))
-}
-
-#[cfg(not(unix))]
-fn free(_folder: &Path) -> Option<u64> {
-    Some(u64::MAX)
 }
 
 #[cfg(test)]

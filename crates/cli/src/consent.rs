@@ -1,6 +1,6 @@
-//! What a person must have said yes to before it counts: a team that was found and not named, and
-//! keys that a team's files send away.
-//! Answers that stay are kept where those about calls are, never in a team's files.
+//! What a person must have said yes to before it counts.
+//! That is a team that was found and not named, and keys that a team's files send away.
+//! Answers that stay are stored where those about calls are, never in a team's files.
 
 use std::path::Path;
 

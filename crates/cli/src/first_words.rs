@@ -1,5 +1,5 @@
-//! The first words of somebody who does not know alara yet: small talk, a single word, and a model
-//! that is only there to show how things go.
+//! The first words of somebody who does not know alara yet: small talk, or a single word.
+//! And the note on the model that ships, which is only a demonstration.
 
 use std::path::Path;
 
@@ -150,8 +150,8 @@ const THANKS: &[&str] = &[
 const ADDRESSED: &[&str] =
     &[" alara", " there", " again", " everyone", " everybody", " friend", " please", " all", " bot"];
 
-/// What is said to small talk, for which the model that ships has no words; `None` for everything
-/// else, whatever it begins with: a task must never be taken for it.
+/// The answer to small talk, for which the model that ships has no words.
+/// `None` for everything else, whatever it begins with: a task must never be taken for it.
 pub fn small_talk(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase().replace('’', "'");
     let phrases: Vec<String> =
@@ -160,7 +160,7 @@ pub fn small_talk(text: &str) -> Option<&'static str> {
     for phrase in &phrases {
         // A greeting may stand before a question without a comma.
         let rest = GREETINGS.iter().find_map(|greeting| phrase.strip_prefix(greeting)?.strip_prefix(' '));
-        let said = [Some(phrase.as_str()), rest].into_iter().flatten().find_map(|phrase| {
+        let reply = [Some(phrase.as_str()), rest].into_iter().flatten().find_map(|phrase| {
             let short = ADDRESSED.iter().find_map(|word| phrase.strip_suffix(word)).unwrap_or(phrase);
             let one_of = |list: &[&str]| list.contains(&phrase) || list.contains(&short);
             if one_of(THANKS) {
@@ -169,7 +169,7 @@ pub fn small_talk(text: &str) -> Option<&'static str> {
                 (one_of(GREETINGS) || one_of(ABOUT_ITSELF)).then_some(ABOUT)
             }
         })?;
-        answer = answer.filter(|answer| *answer == ABOUT).or(Some(said));
+        answer = answer.filter(|answer| *answer == ABOUT).or(Some(reply));
     }
     answer
 }

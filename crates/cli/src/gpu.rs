@@ -11,9 +11,9 @@ use crate::ui;
 /// Source: NVIDIA's CUDA Toolkit release notes, table of drivers.
 const DRIVER: u32 = 580;
 
-/// What is told of a GPU, or of there being none.
+/// What is known of a GPU, or that there is none.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct GpuFinding {
     /// What it is called.
     pub what: String,
     /// What is known of it.
@@ -28,11 +28,11 @@ const RUN_CUDA: &str = "run alara-cuda, the build for NVIDIA's GPUs (docs/gpu.md
 const NEW_DRIVER: &str = "version 580 of the NVIDIA driver or a later one, and alara-cuda (docs/gpu.md)";
 const NO_DRIVER: &str = "the NVIDIA driver, version 580 or later, and alara-cuda (docs/gpu.md)";
 
-/// All that is to be told, on a machine whose files begin at `root`.
-pub fn told(root: &Path) -> Vec<Told> {
-    let mut all: Vec<Told> = device::all()
+/// The GPUs of a machine whose files begin at `root`, or one finding that there is none.
+pub fn findings(root: &Path) -> Vec<GpuFinding> {
+    let mut all: Vec<GpuFinding> = device::all()
         .into_iter()
-        .map(|(device, opened)| Told {
+        .map(|(device, opened)| GpuFinding {
             what: device.to_string(),
             used: Some(opened.is_ok()),
             found: match opened {
@@ -46,15 +46,16 @@ pub fn told(root: &Path) -> Vec<Told> {
         all.extend(nvidia(root));
     }
     if all.is_empty() {
-        all.push(Told { what: "GPU".into(), found: "none was seen".into(), used: None, remedy: "" });
+        all.push(GpuFinding { what: "GPU".into(), found: "none was seen".into(), used: None, remedy: "" });
     }
     all
 }
 
 /// NVIDIA's GPUs, as far as files tell: those of its driver, of Windows' driver in WSL, else of the
 /// bus.
-fn nvidia(root: &Path) -> Vec<Told> {
-    let told = |found: String, remedy| Told { what: "NVIDIA GPU".into(), found, used: Some(false), remedy };
+fn nvidia(root: &Path) -> Vec<GpuFinding> {
+    let finding =
+        |found: String, remedy| GpuFinding { what: "NVIDIA GPU".into(), found, used: Some(false), remedy };
     let driver = root.join("proc/driver/nvidia");
     let gpus = driver.join("gpus");
     let names = entries(&gpus).filter_map(|gpu| {
@@ -69,10 +70,10 @@ fn nvidia(root: &Path) -> Vec<Told> {
             _ => RUN_CUDA,
         };
         let driver = format!("driver {version}");
-        return names.iter().map(|name| told(format!("{name}, {driver}"), remedy)).collect();
+        return names.iter().map(|name| finding(format!("{name}, {driver}"), remedy)).collect();
     }
     if root.join("usr/lib/wsl/lib/libcuda.so.1").exists() {
-        return vec![told("one that Windows lends to WSL".into(), RUN_CUDA)];
+        return vec![finding("one that Windows lends to WSL".into(), RUN_CUDA)];
     }
     let is = |device: &Path, file: &str, start: &str| {
         fs::read_to_string(device.join(file)).is_ok_and(|text| text.starts_with(start))
@@ -81,7 +82,7 @@ fn nvidia(root: &Path) -> Vec<Told> {
     let on_bus = entries(&root.join("sys/bus/pci/devices"))
         .filter(|device| is(device, "vendor", "0x10de") && is(device, "class", "0x03"))
         .count();
-    (0..on_bus).map(|_| told("one whose driver is not running".into(), NO_DRIVER)).collect()
+    (0..on_bus).map(|_| finding("one whose driver is not running".into(), NO_DRIVER)).collect()
 }
 
 /// What lies in a folder, in order; nothing if it can't be read.
@@ -110,7 +111,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let found = nvidia(root.path());
-        let found: Vec<_> = found.iter().map(|told| (told.found.as_str(), told.remedy)).collect();
+        let found: Vec<_> = found.iter().map(|finding| (finding.found.as_str(), finding.remedy)).collect();
         assert_eq!(found, expected);
     }
 
@@ -154,7 +155,7 @@ mod tests {
     fn where_there_is_none_it_is_said() {
         let root = tempfile::tempdir().unwrap();
         if !cfg!(any(feature = "cuda", feature = "metal")) {
-            let found = told(root.path()).remove(0);
+            let found = findings(root.path()).remove(0);
             assert_eq!(
                 (found.what.as_str(), found.found.as_str(), found.used),
                 ("GPU", "none was seen", None)

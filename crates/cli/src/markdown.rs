@@ -1,7 +1,8 @@
 //! Markdown for a terminal, piece by piece as a model writes it.
 //!
-//! What is shown never depends on how the text was cut into pieces: characters are held back only
-//! while their meaning is open, at the beginning of a line and at the marks of emphasis.
+//! What is shown never depends on how the text was cut into pieces.
+//! Characters are held back only while their meaning is open, at the beginning of a line and at the
+//! marks of emphasis.
 //! Emphasis ends with its line.
 //! What is no markup is shown as it is.
 
@@ -26,8 +27,8 @@ pub struct Markdown {
     previous: char,
     escaped: bool,
     style: Style,
-    /// What the terminal was told last.
-    told: Style,
+    /// The style that the terminal has now.
+    applied: Style,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl Markdown {
     /// No style any more.
     fn plain(&mut self) {
         self.style = Style::default();
-        self.tell();
+        self.apply();
     }
 
     fn begin(&mut self) {
@@ -207,16 +208,16 @@ impl Markdown {
     }
 
     fn show(&mut self, c: char) {
-        self.tell();
+        self.apply();
         self.out.push(c);
         self.previous = c;
     }
 
-    fn tell(&mut self) {
-        if self.told == self.style {
+    fn apply(&mut self) {
+        if self.applied == self.style {
             return;
         }
-        self.told = self.style;
+        self.applied = self.style;
         let Style { heading, quote, fenced, bold, italic, code } = self.style;
         self.out += "\u{1b}[0m";
         for (on, sequence) in [

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Bytes that can be had without swapping: what the system has left, or the control group where
 /// that is less.
 /// `None` where the system does not say.
-/// Pages of files count as free, since they can be given up.
+/// Pages of files count as free, since they can be evicted.
 pub fn available() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| in_groups(&text));
@@ -31,7 +31,7 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
 
 /// The least that any control group around this process has left.
 fn in_groups(groups: &str) -> Option<u64> {
-    let rooms = groups.lines().filter_map(|line| {
+    let left = groups.lines().filter_map(|line| {
         let (_, line) = line.split_once(':')?;
         let (controllers, path) = line.split_once(':')?;
         // The second version has one hierarchy, without names of controllers.
@@ -46,15 +46,15 @@ fn in_groups(groups: &str) -> Option<u64> {
         paths
             .filter_map(|group| {
                 let read = |name| fs::read_to_string(Path::new(root).join(group).join(name)).ok();
-                room(&read(names[0])?, &read(names[1])?, &read("memory.stat").unwrap_or_default())
+                group_left(&read(names[0])?, &read(names[1])?, &read("memory.stat").unwrap_or_default())
             })
             .min()
     });
-    rooms.min()
+    left.min()
 }
 
 /// What a group has left, by its limit, what it uses, and what of that are pages of files.
-fn room(limit: &str, used: &str, stat: &str) -> Option<u64> {
+fn group_left(limit: &str, used: &str, stat: &str) -> Option<u64> {
     let limit: u64 = limit.trim().parse().ok()?;
     let used: u64 = used.trim().parse().ok()?;
     let files = stat.lines().filter_map(|line| {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_a_control_group_leaves() {
-        let check = |limit, used, stat, expected| assert_eq!(room(limit, used, stat), expected);
+        let check = |limit, used, stat, expected| assert_eq!(group_left(limit, used, stat), expected);
         check("max\n", "5\n", "", None);
         check("100\n", "60\n", "", Some(40));
         check("100\n", "60\n", "anon 30\nactive_file 10\ninactive_file 20\nshmem 5\n", Some(70));

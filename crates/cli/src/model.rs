@@ -24,9 +24,9 @@ use crate::{cache, compute, consent, device, ui};
 #[group(skip)]
 pub struct Args {
     /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
-    /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME, with its key in ALARA_API_KEY (that
-    /// of api.openai.com may be in OPENAI_API_KEY) [default: the NPC's, the team's, the one that
-    /// ships]
+    /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME.
+    /// An endpoint's key is in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY)
+    /// [default: the NPC's, the team's, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
     /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
@@ -35,11 +35,11 @@ pub struct Args {
     ctx: Option<usize>,
     #[command(flatten)]
     device: device::Args,
-    /// How keys and values are kept: f32, f16 or q8_0
+    /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Most GB of memory for keys and values: with less than all conversations call for, some wait
-    /// for others, and the longest one is shorter [default: what they call for]
+    /// Most GB of memory for the KV cache [default: what all conversations call for].
+    /// With less some conversations wait for others, and the longest one is shorter
     #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
     kv_size: Option<u64>,
     /// Threads that compute [default: one a core, two where there are fewer than four]
@@ -56,11 +56,12 @@ pub struct Args {
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     thinking: Option<bool>,
-    /// Whether tokens that the grammar forces and guesses from the conversation are computed
-    /// together, which changes no answer: on, or off for one token a step
+    /// Speculative decoding by prompt lookup, and forced tokens computed together: on, or off for
+    /// one token a step.
+    /// It changes no answer
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     drafts: bool,
-    /// Where computed static text is kept.
+    /// Where computed static prefixes are cached.
     #[command(flatten)]
     pub cache: cache::SizedArgs,
 
@@ -70,8 +71,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Loads the model that was asked for, else `default`, else the one that ships, with room for
-    /// `parallel` conversations.
+    /// Loads the model that was asked for, else `default`, else the one that ships, for `parallel`
+    /// conversations at a time.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
         let memory = crate::memory::available();
         let (name, key) = match &self.model {
@@ -87,7 +88,7 @@ impl Args {
         Args { model: name.map(str::to_owned), ..self.clone() }
     }
 
-    /// The model that was asked for, not loaded yet, with room for `parallel` conversations.
+    /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
     pub fn candidate(&self, parallel: usize) -> anyhow::Result<Candidate> {
         let spec = ModelSpec { model: self.model.clone(), ..ModelSpec::default() };
         let key = self.model.as_deref().map(own_key).transpose()?.flatten();
@@ -110,7 +111,7 @@ impl Args {
         Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
     }
 
-    /// Where agents get their models from, each with room for `parallel` conversations, all within
+    /// Where agents get their models from, each for `parallel` conversations at a time, all within
     /// the memory that is free now.
     /// `yes`: keys that a team's files send away are allowed beforehand.
     pub fn source(&self, parallel: usize, yes: bool) -> Source {
@@ -301,8 +302,8 @@ fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why there is no room for a model, if that is the error.
-pub fn no_room(error: &anyhow::Error) -> Option<String> {
+/// Why the memory is too small for a model, if that is the error.
+pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
     let cause = error.downcast_ref::<alara_engine::Error>()?;
     let full =
         matches!(cause, alara_engine::Error::OutOfMemory { .. } | alara_engine::Error::Placement { .. });
@@ -380,8 +381,9 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     }
 }
 
-/// The file that `name` means: a path, a name of the catalog or of Ollama's for a model that is on
-/// this machine, or `OWNER/NAME:FILE` of the hub's cache.
+/// The file that `name` means.
+/// It is a path, a name of the catalog or of Ollama's for a model on this machine, or
+/// `OWNER/NAME:FILE` of the hub's cache.
 /// A file of the work directory goes before a name.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     if Address::is_meant_by(name) {

@@ -70,7 +70,7 @@ impl Progress {
             }
             Notice::Kept { what, nobody } => {
                 self.end_line();
-                ui::note(&kept(what, *nobody));
+                ui::note(&not_done(what, *nobody));
             }
             Notice::Compaction { messages } => {
                 self.end_line();
@@ -101,7 +101,7 @@ impl Progress {
 }
 
 /// That nothing was changed, and how it could be.
-pub fn kept(what: &str, nobody: bool) -> String {
+pub fn not_done(what: &str, nobody: bool) -> String {
     let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
     format!("  not done, no file was changed: it {}{hint}", printable(what))
 }
@@ -131,7 +131,7 @@ pub fn prompt(usage: &Usage) -> String {
     format!("{} ({cached}), ", count(usage.prompt_tokens, "prompt token"))
 }
 
-/// How many tokens were generated, how fast, and what came of drafts.
+/// How many tokens were generated, how fast, and how many draft tokens were accepted.
 pub fn generated(usage: &Usage) -> String {
     let seconds = usage.decode_time.as_secs_f64();
     let speed = usage.completion_tokens as f64 / seconds;
@@ -141,7 +141,7 @@ pub fn generated(usage: &Usage) -> String {
     };
     match usage.drafts.drafted {
         0 => generated,
-        drafted => format!("{generated} ({} of {drafted} drafted ones accepted)", usage.drafts.accepted),
+        drafted => format!("{generated} ({} of {drafted} draft tokens accepted)", usage.drafts.accepted),
     }
 }
 

@@ -34,7 +34,7 @@ pub fn trace() -> Trace {
     let Some(traces) = traces() else { return Trace::in_memory() };
     let name = format!("{}-{}.jsonl", moment(), std::process::id());
     Trace::create(&traces.join(name)).unwrap_or_else(|error| {
-        ui::note(&format!("warning: no trace is kept: {error}"));
+        ui::note(&format!("warning: no trace is written: {error}"));
         Trace::in_memory()
     })
 }

@@ -21,8 +21,8 @@ pub enum HubError {
     NoFile { endpoint: String, repository: String, file: String },
     #[error("{endpoint} does not accept the token\nhint: set HF_TOKEN to a valid one, or to nothing")]
     Token { endpoint: String },
-    #[error("{url} answered {status}{said}")]
-    Refused { url: String, status: StatusCode, said: String },
+    #[error("{url} answered {status}{message}")]
+    Refused { url: String, status: StatusCode, message: String },
     #[error(
         "can't download from {url}: {reason}\n\
          hint: try again later, which goes on where it stopped; HF_ENDPOINT names another hub"

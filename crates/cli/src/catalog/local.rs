@@ -13,7 +13,7 @@ use super::{Entry, entries, find, hub, ollama};
 /// Whose a model is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum Store {
     /// The hub's cache.
     Hub,
     Ollama,
@@ -24,7 +24,7 @@ pub enum Source {
 pub struct Local {
     /// A name that `-m` takes.
     pub name: String,
-    pub source: Source,
+    pub source: Store,
     /// The file, or the first part of a split one.
     pub path: PathBuf,
     /// Of all parts that are here.
@@ -60,7 +60,7 @@ pub fn models() -> Result<Vec<Local>> {
         let entry = entries()?.iter().find(|entry| is_of(entry, file));
         models.push(Local {
             name: format!("{}:{}", file.repository, file.file),
-            source: Source::Hub,
+            source: Store::Hub,
             path: file.path.clone(),
             bytes: here.iter().map(|part| part.bytes).sum(),
             missing: missing.cloned().collect(),
@@ -76,7 +76,7 @@ pub fn models() -> Result<Vec<Local>> {
         let entry = entries()?.iter().find(|entry| is_same(entry, &held.name));
         models.push(Local {
             name: held.name,
-            source: Source::Ollama,
+            source: Store::Ollama,
             path: held.path,
             bytes: held.bytes,
             missing: Vec::new(),

@@ -1,7 +1,7 @@
 //! The models that alara knows by name, and where their files are: on this machine or on the hub.
 //!
 //! The catalog is data: one file a model in `models/catalog`, embedded.
-//! This module owns names and places of model files; it knows nothing of what is in them.
+//! This module owns names and paths of model files; it knows nothing of what is in them.
 //! Its submodules are the only code of alara that talks to the network for a model.
 
 pub mod cache;
@@ -132,8 +132,9 @@ impl Machine {
         Machine { memory: memory::total(), threads: default_threads() }
     }
 
-    /// Whether a model runs well in its memory beside what else a machine does: its file, an eighth
-    /// of that for a conversation and what is computed, and 2.5 GB for the system and its programs.
+    /// Whether a model runs well in its memory, beside what else a machine does.
+    /// It takes its file, an eighth of that for the KV cache and activations, and 2.5 GB for the
+    /// system and its programs.
     /// `None` where its size or the memory is not known.
     pub fn fits(&self, entry: &Entry) -> Option<bool> {
         let size = entry.size?;
@@ -141,8 +142,8 @@ impl Machine {
         Some(needed <= self.memory?)
     }
 
-    /// The one of `entries` to begin with: of those that are meant for it and fit, the largest that
-    /// is not too slow, else the smallest.
+    /// The one of `entries` to begin with, of those that are meant for it and fit.
+    /// It is the largest that is not too slow, else the smallest.
     pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
         let bearable = |entry: &&Entry| {
             let read =

@@ -26,10 +26,10 @@ pub enum Wanted {
     Any,
 }
 
-/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`, with
-/// or without `hf:`, `hf.co/` or `huggingface.co/` before it, and addresses as the hub's pages have
-/// them: `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` in place of
-/// `resolve`.
+/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`.
+/// `hf:`, `hf.co/` or `huggingface.co/` may stand before it.
+/// Reads addresses too, as the hub's pages have them:
+/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` instead of `resolve`.
 /// As with Ollama, `:latest` is as good as nothing.
 ///
 /// A name becomes a path of the cache, so nothing that could leave its folder passes.

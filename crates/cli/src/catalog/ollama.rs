@@ -14,7 +14,7 @@ use super::hub::is_sha256;
 
 /// A model of Ollama's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct OllamaModel {
     /// What Ollama calls it: `qwen3:0.6b`, `owner/name:tag`, `hf.co/owner/name:tag`.
     pub name: String,
     /// The GGUF file.
@@ -59,7 +59,7 @@ pub fn is_folder(folder: &Path) -> bool {
 }
 
 /// All models in `folder` whose weights are there.
-pub fn models(folder: &Path) -> Vec<Held> {
+pub fn models(folder: &Path) -> Vec<OllamaModel> {
     let mut held = Vec::new();
     for host in names(&folder.join("manifests")) {
         for namespace in names(&folder.join("manifests").join(&host)) {
@@ -81,7 +81,7 @@ pub fn models(folder: &Path) -> Vec<Held> {
 }
 
 /// The model that Ollama would run under this name; without a tag, `latest`.
-pub fn find(folder: &Path, name: &str) -> Option<Held> {
+pub fn find(folder: &Path, name: &str) -> Option<OllamaModel> {
     let tagged = if name.rsplit('/').next().is_some_and(|last| last.contains(':')) {
         name.to_owned()
     } else {
@@ -90,7 +90,7 @@ pub fn find(folder: &Path, name: &str) -> Option<Held> {
     models(folder).into_iter().find(|held| held.name.eq_ignore_ascii_case(&tagged))
 }
 
-fn weights(folder: &Path, manifest: &Path, name: String) -> Option<Held> {
+fn weights(folder: &Path, manifest: &Path, name: String) -> Option<OllamaModel> {
     // A manifest has a few hundred bytes.
     let text = fs::metadata(manifest).is_ok_and(|about| about.is_file() && about.len() < 1 << 20);
     let manifest: Manifest = serde_json::from_slice(&text.then(|| fs::read(manifest).ok())??).ok()?;
@@ -98,7 +98,7 @@ fn weights(folder: &Path, manifest: &Path, name: String) -> Option<Held> {
     let digest = layer.digest.strip_prefix("sha256:").filter(|digest| is_sha256(digest))?;
     let path = folder.join("blobs").join(format!("sha256-{digest}"));
     let bytes = fs::metadata(&path).ok()?.len();
-    Some(Held { name, path, bytes })
+    Some(OllamaModel { name, path, bytes })
 }
 
 fn names(folder: &Path) -> Vec<String> {

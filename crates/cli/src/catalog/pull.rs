@@ -11,7 +11,7 @@ use super::choice::choose;
 use super::error::HubError;
 use super::hub::Hub;
 use super::name::{HubName, Wanted, parts};
-use super::transfer::{Client, Place, Remote};
+use super::transfer::{Client, HubFile, Remote};
 use crate::ui::bytes;
 
 /// Who wants to know how it goes.
@@ -22,7 +22,7 @@ pub trait Watcher {
     fn begin(&mut self, file: &str, size: Option<u64>);
     /// So many bytes of it are here.
     fn at(&mut self, bytes: u64);
-    /// It is whole, checked and in its place.
+    /// It is whole, checked and published in the cache.
     fn end(&mut self);
 }
 
@@ -57,14 +57,14 @@ pub fn pull(
     };
     let mut missing = Vec::new();
     for file in &files {
-        let place = Place { repository, revision, file };
-        let (place, remote) = match client.describe(place) {
+        let hub_file = HubFile { repository, revision, file };
+        let (hub_file, remote) = match client.describe(hub_file) {
             // Owners rewrite history; the checksum tells whether it is the same file.
             Err(HubError::NoRevision { .. }) if expected.is_some() => {
-                let place = Place { revision: "main", ..place };
-                (place, client.describe(place)?)
+                let hub_file = HubFile { revision: "main", ..hub_file };
+                (hub_file, client.describe(hub_file)?)
             }
-            described => (place, described?),
+            described => (hub_file, described?),
         };
         if let (Some(expected), Some(found)) = (expected, &remote.sha256) {
             ensure!(
@@ -75,32 +75,32 @@ pub fn pull(
         }
         let blob = cache.blob(repository, &remote.etag);
         if blob.metadata().is_ok_and(|about| remote.size.is_none_or(|size| size == about.len())) {
-            publish(cache, place, &remote)?;
+            publish(cache, hub_file, &remote)?;
         } else {
-            missing.push((place, remote));
+            missing.push((hub_file, remote));
         }
     }
     let blobs = cache.folder(repository).join("blobs");
     if !missing.is_empty() {
         fs::create_dir_all(&blobs).with_context(|| format!("can't make the folder {}", blobs.display()))?;
     }
-    room(cache, repository, &blobs, &missing)?;
-    for (place, remote) in missing {
-        let _lock = lock(&cache.lock(repository, &remote.etag), place.file)?;
-        watcher.begin(place.file, remote.size);
+    check_space(cache, repository, &blobs, &missing)?;
+    for (hub_file, remote) in missing {
+        let _lock = lock(&cache.lock(repository, &remote.etag), hub_file.file)?;
+        watcher.begin(hub_file.file, remote.size);
         let partial = cache.partial(repository, &remote.etag);
-        client.fetch(place, &remote, &partial, &mut |at| watcher.at(at))?;
+        client.fetch(hub_file, &remote, &partial, &mut |at| watcher.at(at))?;
         let blob = cache.blob(repository, &remote.etag);
         fs::rename(&partial, &blob).with_context(|| format!("can't write {}", blob.display()))?;
-        publish(cache, place, &remote)?;
+        publish(cache, hub_file, &remote)?;
         watcher.end();
     }
     let first = files.first().and_then(|file| cache.find(repository, file, expected));
     first.with_context(|| format!("{repository} is in the cache but can't be read"))
 }
 
-fn publish(cache: &Cache, place: Place<'_>, remote: &Remote) -> Result<PathBuf> {
-    let Place { repository, revision, file } = place;
+fn publish(cache: &Cache, hub_file: HubFile<'_>, remote: &Remote) -> Result<PathBuf> {
+    let HubFile { repository, revision, file } = hub_file;
     cache
         .publish(repository, &remote.etag, &remote.commit, revision, file)
         .with_context(|| format!("can't write into {}", cache.folder(repository).display()))
@@ -126,8 +126,13 @@ fn lock(path: &Path, file: &str) -> Result<File> {
     }
 }
 
-/// Refuses what the disk has no room for before a byte of it is loaded.
-fn room(cache: &Cache, repository: &str, folder: &Path, missing: &[(Place<'_>, Remote)]) -> Result<()> {
+/// Refuses what does not fit on the disk, before a byte of it is loaded.
+fn check_space(
+    cache: &Cache,
+    repository: &str,
+    folder: &Path,
+    missing: &[(HubFile<'_>, Remote)],
+) -> Result<()> {
     let here = |remote: &Remote| {
         let partial = cache.partial(repository, &remote.etag);
         partial.metadata().map_or(0, |about| about.len())
@@ -139,7 +144,7 @@ fn room(cache: &Cache, repository: &str, folder: &Path, missing: &[(Place<'_>, R
         // If they hold nothing else.
         let _ = fs::remove_dir(folder).and_then(|()| fs::remove_dir(cache.folder(repository)));
         bail!(
-            "not enough room in {}: {} are to be downloaded, {} are free\n\
+            "not enough space in {}: {} are to be downloaded, {} are free\n\
              hint: make room, or set HF_HOME to a folder on another disk",
             cache.root.display(),
             bytes(left),

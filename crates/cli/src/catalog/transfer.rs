@@ -1,8 +1,9 @@
 //! Bytes from the hub: what it says of a file, and the file, gone on with where it broke off.
 //!
-//! The protocol is that of Hugging Face's `huggingface_hub`: `HEAD
-//! OWNER/NAME/resolve/REVISION/FILE` answers with `X-Repo-Commit`, and for large files with
-//! `X-Linked-Size` and `X-Linked-Etag` (the SHA-256) beside the redirect to where they are stored.
+//! The protocol is that of Hugging Face's `huggingface_hub`.
+//! `HEAD OWNER/NAME/resolve/REVISION/FILE` answers with `X-Repo-Commit`.
+//! For large files it redirects to where they are stored, and adds `X-Linked-Size` and
+//! `X-Linked-Etag` (the SHA-256).
 //! Refusals carry `X-Error-Code`.
 
 use std::io::{ErrorKind, Read};
@@ -37,7 +38,7 @@ pub struct Remote {
 
 /// A file of a revision of a repository.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct HubFile<'a> {
     pub repository: &'a str,
     pub revision: &'a str,
     pub file: &'a str,
@@ -53,7 +54,7 @@ pub struct Client {
 const TRIES: u32 = 5;
 /// The wait after the first try; it doubles.
 const WAIT: Duration = Duration::from_millis(300);
-/// A connection on which nothing comes for so long is given up.
+/// A connection on which nothing comes for so long is closed.
 const SILENCE: Duration = Duration::from_secs(60);
 const REDIRECTS: usize = 10;
 
@@ -72,13 +73,13 @@ impl Client {
     }
 
     /// What the hub says of a file.
-    pub fn describe(&self, place: Place<'_>) -> Result<Remote, HubError> {
-        let url = self.url(place);
+    pub fn describe(&self, hub_file: HubFile<'_>) -> Result<Remote, HubError> {
+        let url = self.url(hub_file);
         self.patiently(&url, |_| {
             let response = self.send(true, &url, 0)?;
             let status = response.status();
             if !status.is_success() && !status.is_redirection() {
-                return Err(self.refusal(&url, place, response));
+                return Err(self.refusal(&url, hub_file, response));
             }
             let about = response.headers();
             let nonsense = |reason: &str| {
@@ -111,7 +112,7 @@ impl Client {
         self.patiently(&url, |_| {
             let mut response = self.send(false, &url, 0)?;
             if !response.status().is_success() {
-                return Err(self.refusal(&url, Place { repository, revision, file: "" }, response));
+                return Err(self.refusal(&url, HubFile { repository, revision, file: "" }, response));
             }
             let body = response.body_mut().with_config().limit(64 << 20).read_to_string();
             let body = body.map_err(|error| passing(&error))?;
@@ -122,7 +123,7 @@ impl Client {
         })
     }
 
-    /// Downloads a file to `partial`, where what came of it before may lie.
+    /// Downloads a file to `partial`, where a part of it may lie already.
     /// `progress` is told how many bytes are there.
     /// Whatever ends this, a `partial` that is left is one to go on with.
     ///
@@ -131,12 +132,12 @@ impl Client {
     /// told.
     pub fn fetch(
         &self,
-        place: Place<'_>,
+        hub_file: HubFile<'_>,
         remote: &Remote,
         partial: &Path,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), HubError> {
-        let url = self.url(Place { revision: &remote.commit, ..place });
+        let url = self.url(HubFile { revision: &remote.commit, ..hub_file });
         let mut target = Target::open(partial, progress)?;
         if remote.size.is_some_and(|size| target.at > size) {
             target.restart()?;
@@ -144,21 +145,21 @@ impl Client {
         if remote.size.is_none_or(|size| target.at < size) {
             self.patiently(&url, |tries| {
                 let (before, best) = (target.best, remote.size);
-                let ended = self.stream(&url, place, best, &mut target, progress);
+                let ended = self.stream(&url, hub_file, best, &mut target, progress);
                 if target.best > before {
                     *tries = 0;
                 }
                 ended
             })?;
         }
-        target.finish(place.file, remote)
+        target.finish(hub_file.file, remote)
     }
 
     /// Reads the body into the target, until it ends.
     fn stream(
         &self,
         url: &str,
-        place: Place<'_>,
+        hub_file: HubFile<'_>,
         size: Option<u64>,
         target: &mut Target<'_>,
         progress: &mut dyn FnMut(u64),
@@ -169,7 +170,7 @@ impl Client {
                 let range = text(response.headers(), "content-range").unwrap_or_default().to_owned();
                 if !range.starts_with(&format!("bytes {}-", target.at)) {
                     target.restart()?;
-                    let reason = format!("another part came than was asked for ({range})");
+                    let reason = format!("another part was sent than was asked for ({range})");
                     return Err(Trouble::Passing { reason, wait: None });
                 }
             }
@@ -179,7 +180,7 @@ impl Client {
             }
             // It sends the whole, whatever was asked for.
             status if status.is_success() => target.restart()?,
-            _ => return Err(self.refusal(url, place, response)),
+            _ => return Err(self.refusal(url, hub_file, response)),
         }
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 17];
@@ -191,7 +192,7 @@ impl Client {
                 Err(error) => return Err(Trouble::Passing { reason: error.to_string(), wait: None }),
             };
             if size.is_some_and(|size| target.at + read as u64 > size) {
-                let reason = "more bytes came than the file has".to_owned();
+                let reason = "more bytes were sent than the file has".to_owned();
                 target.restart()?;
                 return Err(Trouble::Final(HubError::Nonsense { url: url.to_owned(), reason }));
             }
@@ -262,7 +263,7 @@ impl Client {
     }
 
     /// What a status that is no success means.
-    fn refusal(&self, url: &str, place: Place<'_>, mut response: Response<Body>) -> Trouble {
+    fn refusal(&self, url: &str, hub_file: HubFile<'_>, mut response: Response<Body>) -> Trouble {
         let status = response.status();
         let headers = response.headers();
         let code = text(headers, "x-error-code").unwrap_or_default().to_owned();
@@ -274,17 +275,17 @@ impl Client {
             return Trouble::Passing { reason: format!("it answered {status}"), wait };
         }
         let endpoint = self.hub.endpoint.clone();
-        let repository = place.repository.to_owned();
-        let said = text(headers, "x-error-message").map(|said| format!(": {}", one_line(said)));
+        let repository = hub_file.repository.to_owned();
+        let message = text(headers, "x-error-message").map(|message| format!(": {}", one_line(message)));
         Trouble::Final(match (code.as_str(), status) {
             ("GatedRepo", _) => HubError::Gated { endpoint, repository },
             ("RepoNotFound", _) => HubError::NoRepository { endpoint, repository },
             ("RevisionNotFound", _) => {
-                HubError::NoRevision { repository, revision: place.revision.to_owned() }
+                HubError::NoRevision { repository, revision: hub_file.revision.to_owned() }
             }
-            ("EntryNotFound", _) => HubError::NoFile { endpoint, repository, file: place.file.to_owned() },
-            (_, StatusCode::NOT_FOUND) if !place.file.is_empty() => {
-                HubError::NoFile { endpoint, repository, file: place.file.to_owned() }
+            ("EntryNotFound", _) => HubError::NoFile { endpoint, repository, file: hub_file.file.to_owned() },
+            (_, StatusCode::NOT_FOUND) if !hub_file.file.is_empty() => {
+                HubError::NoFile { endpoint, repository, file: hub_file.file.to_owned() }
             }
             (_, StatusCode::NOT_FOUND) => HubError::NoRepository { endpoint, repository },
             (_, StatusCode::UNAUTHORIZED) if self.hub.token.is_some() => HubError::Token { endpoint },
@@ -292,13 +293,13 @@ impl Client {
             (_, StatusCode::UNAUTHORIZED) => HubError::NoRepository { endpoint, repository },
             _ => {
                 let mut body = || response.body_mut().with_config().limit(1 << 10).read_to_string().ok();
-                let said = said.or_else(|| body().map(|body| format!(": {}", one_line(&body))));
-                HubError::Refused { url: url.to_owned(), status, said: said.unwrap_or_default() }
+                let message = message.or_else(|| body().map(|body| format!(": {}", one_line(&body))));
+                HubError::Refused { url: url.to_owned(), status, message: message.unwrap_or_default() }
             }
         })
     }
 
-    fn url(&self, Place { repository, revision, file }: Place<'_>) -> String {
+    fn url(&self, HubFile { repository, revision, file }: HubFile<'_>) -> String {
         format!("{}/{repository}/resolve/{revision}/{}", self.hub.endpoint, escaped(file))
     }
 }
@@ -318,8 +319,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// What a server says, as a message may show it.
-fn one_line(said: &str) -> String {
-    let clean = said.chars().map(|c| if c.is_control() { ' ' } else { c });
+fn one_line(message: &str) -> String {
+    let clean = message.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(200).collect::<String>().trim().to_owned()
 }
 

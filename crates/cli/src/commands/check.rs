@@ -26,8 +26,8 @@ use crate::ui;
 /// Exit code 0: good, 1: errors, 2: nothing there to check.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team's directory, the name of a built-in team, a .jinx or .npc file; a folder of task
-    /// files, a task's .yaml or .csv file, or a .bench file
+    /// A team's directory, the name of a built-in team, or a .jinx or .npc file.
+    /// Or a folder of task files, a task's .yaml or .csv file, or a .bench file
     #[arg(value_name = "PATH")]
     path: String,
     /// Print the problems as one JSON object
@@ -118,12 +118,12 @@ impl Target {
         }
         // Alone, it may call the built-in ones and the user's.
         let mut team = search().team(Some("alara"))?;
-        let mut said = Vec::new();
-        if let Some(jinx) = jinx::read(&source, &mut said) {
+        let mut problems = Vec::new();
+        if let Some(jinx) = jinx::read(&source, &mut problems) {
             team.jinxes.retain(|other| other.name != jinx.name);
             team.jinxes.push(jinx);
         }
-        team.diagnostics = said;
+        team.diagnostics = problems;
         Ok(Target { team, file: Some(file) })
     }
 
@@ -136,22 +136,22 @@ impl Target {
         team.jinxes.iter_mut().filter(|jinx| !jinx.trusted).for_each(|jinx| jinx.env.clear());
         for jinx in team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
             for test in &jinx.tests {
-                let place = Scratch::claim(&std::env::temp_dir())?;
+                let work = Scratch::claim(&std::env::temp_dir())?;
                 let readable = self.team.directory.iter().cloned().collect();
-                let sandbox = Sandbox::new(place.path(), Policy { readable, ..Policy::default() })?;
+                let sandbox = Sandbox::new(work.path(), Policy { readable, ..Policy::default() })?;
                 let nobody = Scripted::default();
                 let source = Single(&nobody);
                 let session = Session::new(&source, &sandbox);
                 let begun = Instant::now();
                 let caller = Caller::person(&session, &team);
                 let result = tool::call(&caller, jinx, &test.inputs, &jinx.name)?;
-                let said = test.judge(&result, begun.elapsed());
-                if said.is_empty() {
+                let problems = test.judge(&result, begun.elapsed());
+                if problems.is_empty() {
                     passed += 1;
                 } else {
                     failed += 1;
                 }
-                for problem in said {
+                for problem in problems {
                     ui::line(&format!("{}: test {}: {problem}", jinx.path.display(), test.id));
                 }
             }

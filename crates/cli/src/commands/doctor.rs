@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::catalog::{hub, local, ollama, pull};
 use crate::{gpu, memory, ui};
 
-/// Tell what this machine offers: the layers of the sandbox, programs, memory, room for models
+/// Tell what this machine offers: the layers of the sandbox, programs, memory, disk space for
+/// models
 ///
 /// Exit status 1 if something is missing that alara can't do without.
 #[derive(clap::Args)]
@@ -47,7 +48,7 @@ const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unpr
 const LANDLOCK: &str =
     "a kernel from 5.13 on with Landlock: `landlock` must be among the `lsm=` of its command line";
 const LAYERS: [Layer; 9] = [
-    ("user namespace", |found| found.user, "the ground for the other namespaces", NAMESPACES),
+    ("user namespace", |found| found.user, "the base of the other namespaces", NAMESPACES),
     (
         "mount namespace",
         |found| found.mounts,
@@ -146,9 +147,9 @@ fn sandbox() -> Vec<Finding> {
 
 /// How the files of a work directory are guarded, tried on one.
 fn guard() -> anyhow::Result<Finding> {
-    let place = tempfile::tempdir()?;
-    std::fs::write(place.path().join("file"), "")?;
-    let sandbox = Sandbox::new(place.path(), Policy { guard: true, ..Policy::default() })?;
+    let work = tempfile::tempdir()?;
+    std::fs::write(work.path().join("file"), "")?;
+    let sandbox = Sandbox::new(work.path(), Policy { guard: true, ..Policy::default() })?;
     let layers = sandbox.guarding() == Some(Guarding::Layer);
     Ok(Finding {
         group: "in all",
@@ -180,18 +181,18 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
     };
     let mut findings: Vec<Finding> = PROGRAMS
         .iter()
-        .map(|&(what, version, essential, why)| {
-            let output = try_out(&[what, version]);
-            let said = output.as_ref().map(|output| match output.stdout.is_empty() {
+        .map(|&(what, flag, essential, why)| {
+            let output = try_out(&[what, flag]);
+            let version = output.as_ref().map(|output| match output.stdout.is_empty() {
                 true => first_line(&output.stderr),
                 false => first_line(&output.stdout),
             });
             Finding {
                 group: "programs",
                 what: what.into(),
-                ok: Some(said.is_some()),
+                ok: Some(version.is_some()),
                 essential,
-                found: said.unwrap_or_default(),
+                found: version.unwrap_or_default(),
                 why,
                 remedy: "install it where PATH finds it",
             }
@@ -207,21 +208,21 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
 }
 
 fn gpus() -> Vec<Finding> {
-    let finding = |told: gpu::Told| Finding {
+    let finding = |gpu: gpu::GpuFinding| Finding {
         group: "GPUs",
-        what: told.what.into(),
-        ok: told.used,
+        what: gpu.what.into(),
+        ok: gpu.used,
         essential: false,
-        found: told.found,
+        found: gpu.found,
         why: "",
-        remedy: told.remedy,
+        remedy: gpu.remedy,
     };
-    gpu::told(Path::new("/")).into_iter().map(finding).collect()
+    gpu::findings(Path::new("/")).into_iter().map(finding).collect()
 }
 
 fn machine() -> Vec<Finding> {
     let available: Vec<&str> = Isa::available().map(Isa::name).collect();
-    let room = |folder: &Path| {
+    let space = |folder: &Path| {
         let free = folder
             .ancestors()
             .find_map(pull::free)
@@ -235,15 +236,15 @@ fn machine() -> Vec<Finding> {
         (true, Err(_)) => "a terminal of unknown kind".to_owned(),
         (false, _) => "none: the output goes to a file or a program".to_owned(),
     };
-    let hub = hub::cache_folder().map_or_else(|error| error.to_string(), |folder| room(&folder));
-    let ollama = ollama::folder().map_or_else(|| "not found".to_owned(), |folder| room(&folder));
+    let hub = hub::cache_folder().map_or_else(|error| error.to_string(), |folder| space(&folder));
+    let ollama = ollama::folder().map_or_else(|| "not found".to_owned(), |folder| space(&folder));
     let memory = memory::available()
         .map_or_else(|| "unknown".to_owned(), |bytes| format!("{} available", ui::bytes(bytes)));
     vec![
         plain("machine", "instructions", format!("{} (of {})", Isa::best().name(), available.join(", "))),
         plain("machine", "threads", default_threads().to_string()),
         plain("machine", "memory", memory),
-        plain("machine", "temporary files", room(&std::env::temp_dir())),
+        plain("machine", "temporary files", space(&std::env::temp_dir())),
         plain("machine", "terminal", terminal),
         plain("models", "on this machine", models.to_string()),
         plain("models", "hub's cache", hub),

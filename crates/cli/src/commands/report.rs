@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_bench::record::Named;
-use alara_bench::report::{self, Facts, Report, Source};
+use alara_bench::report::{self, Facts, Report, RunSource};
 use alara_bench::sqlite;
 
 use crate::catalog::{self, Entry};
@@ -72,19 +72,20 @@ pub fn summary(folder: &Path, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(paths: &[PathBuf]) -> anyhow::Result<(Vec<Source>, Report)> {
+fn read(paths: &[PathBuf]) -> anyhow::Result<(Vec<RunSource>, Report)> {
     let sources = report::find(paths)?;
     let entries = catalog::entries()?;
     let report = report::report(&sources, |model| facts(entries, model))?;
     Ok((sources, report))
 }
 
-fn database(file: &Path, sources: &[Source]) -> anyhow::Result<()> {
+fn database(file: &Path, sources: &[RunSource]) -> anyhow::Result<()> {
     Ok(sqlite::write(file, sources.iter().map(|source| (source.file.as_path(), &source.run)))?)
 }
 
-/// What the catalog knows of a model: by the hash of its file, else by the name of that, else by
-/// its own or Ollama's, as an endpoint has it.
+/// What the catalog knows of a model.
+/// It is found by the hash of its file, else by the file's name.
+/// An endpoint's is found by its own name or Ollama's.
 fn facts(entries: &[Entry], model: &Named) -> Facts {
     let name = model.name.rsplit_once('#').map_or(model.name.as_str(), |(_, name)| name);
     let is = |known: &str| known.eq_ignore_ascii_case(name);

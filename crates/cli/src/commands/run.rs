@@ -84,7 +84,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&first_words::demonstration());
         }
     }
-    agent::cancel_by_interrupt(&sandbox)?;
+    agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +178,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
     let sandbox = args.agent.sandbox(&team)?;
     let models = args.agent.models();
-    agent::cancel_by_interrupt(&sandbox)?;
+    agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,8 +228,8 @@ fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
     }
 }
 
-/// The team that a jinx file is run in: the one that was named, that in whose folder of jinxes it
-/// lies, or the one that is meant without a name.
+/// The team that a jinx file is run in.
+/// It is the one that was named, else the one in whose folder of jinxes it lies, else the default.
 /// The file counts, even if the team has a jinx of its name.
 fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> {
     let file = file.canonicalize().with_context(|| format!("can't read {}", file.display()))?;
@@ -271,8 +271,8 @@ mod tests {
         check("jinxes/deploy.jinx", true);
         check("please fix deploy.jinx", false);
         check("deploy", false);
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("two words.jinx");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("two words.jinx");
         std::fs::write(&file, "").unwrap();
         check(file.to_str().unwrap(), true);
     }

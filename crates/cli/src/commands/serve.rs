@@ -19,8 +19,8 @@ use crate::{agent, ask, consent, model, state, ui};
 ///
 /// Programs that know OpenAI's API can use them: POST /v1/chat/completions, GET /v1/models, GET
 /// /health.
-/// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
-/// what a rule says to ask about is denied.
+/// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules.
+/// What a rule says to ask about is denied.
 /// Only this machine reaches the server, and no web page.
 /// The first interrupt lets running requests finish, the second cancels them.
 #[derive(clap::Args)]
@@ -70,7 +70,7 @@ fn host(text: &str) -> Result<IpAddr, String> {
 }
 
 /// What agents work with here.
-struct Place {
+struct LocalWorkplace {
     team: Option<String>,
     models: Source,
     workdir: PathBuf,
@@ -79,7 +79,7 @@ struct Place {
     yes: bool,
 }
 
-impl Workplace for Place {
+impl Workplace for LocalWorkplace {
     fn models(&self) -> &dyn ModelSource {
         &self.models
     }
@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // What can't be had is told before anything is begun.
     drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder(), args.yes)?);
     agent::warn_of_sandbox();
-    let place = Place {
+    let workplace = LocalWorkplace {
         team: args.team.clone(),
         models: args.model.source(args.parallel.into(), args.yes),
         workdir: args.workdir.clone(),
@@ -130,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Options::default()
     };
     let npcs: Vec<String> = team.npcs.iter().map(|npc| npc.name.clone()).collect();
-    let server = match Server::new(Arc::new(place), team, spec, &options) {
+    let server = match Server::new(Arc::new(workplace), team, spec, &options) {
         Err(error @ alara_server::Error::Exposed { .. }) => {
             bail!("{error}\nhint: ALARA_TOKEN=$(openssl rand -hex 16) alara serve …, or leave out --host")
         }

@@ -1,4 +1,4 @@
-//! `alara warm`: computes what the NPCs of a team have in every prompt, and keeps it.
+//! `alara warm`: computes the static prefixes of a team's NPCs, and caches them.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{agent as agents, model, ui};
 
-/// Compute the static text of each NPC of a team (directive, skills, tools) and keep it on disk
+/// Compute the static prefix of each NPC of a team (directive, skills, tools) and cache it on disk
 ///
 /// Every later run begins with it at once.
 /// Tools of MCP servers are left out: who has some shares what stands before them.
@@ -44,7 +44,7 @@ struct Warmed<'a> {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     ensure!(
         args.model.cache.folder().is_some(),
-        "the prefix cache is switched off, so that nothing could be kept\nhint: name its folder with --cache"
+        "the prefix cache is switched off, so that nothing could be cached\nhint: name its folder with --cache"
     );
     let team = agents::find(args.team.as_deref(), args.yes)?;
     let mut own = args.model.clone();
@@ -55,7 +55,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for npc in &team.npcs {
         bar.inc(1);
         if models.is_endpoint(&npc.model) {
-            ui::note(&format!("{} is left out: its model is an endpoint, which keeps its own", npc.name));
+            ui::note(&format!(
+                "{} is left out: its model is an endpoint, which has a cache of its own",
+                npc.name
+            ));
             continue;
         }
         all.push(warm(&models, &team, npc).with_context(|| format!("NPC {}", npc.name))?);
@@ -67,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let [wanted, written] = [&outcome.wanted, &outcome.written].map(|count| count.load(Ordering::Relaxed));
     ensure!(
         !outcome.off.load(Ordering::Relaxed) && (wanted == 0 || written > 0),
-        "{written} of {wanted} pieces of static text could be kept"
+        "{written} of {wanted} static segments could be cached"
     );
     if args.json {
         let all: Vec<_> = all

@@ -1,4 +1,4 @@
-//! `alara bench drafts`: what guessing the next tokens is worth.
+//! `alara bench drafts`: what speculative decoding by prompt lookup is worth.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 
 use crate::{compute, device, ui};
 
-/// Measure what guessing the next tokens is worth: tokens/s with and without drafts, on tool calls
-/// and on free text
+/// Measure speculative decoding by prompt lookup: tokens/s with and without draft tokens, on tool
+/// calls and on free text
 ///
-/// All requests are made with and without drafts (one token a step) in turns, and the answers
+/// All requests are made with and without draft tokens (one token a step) in turns, and the answers
 /// compared.
 /// Tool calls are the model turns of traces, as `alara run` and `alara bench tasks` write them.
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
     n_gen: u32,
     #[command(flatten)]
     device: device::Args,
-    /// How keys and values are kept: f32, f16 or q8_0
+    /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
     /// Threads that compute [default: as many as the machine runs at once]

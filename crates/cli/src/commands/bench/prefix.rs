@@ -14,10 +14,10 @@ use crate::{compute, device, ui};
 /// Measure the prefix cache: hits of three agents that share skills, time to the first token,
 /// throughput
 ///
-/// Hits are those of a trace of 60 requests, or of what agents did in a run, held against the
-/// ideal: what each prompt has in common with any earlier one.
-/// Times are told cold, with the static text in memory, and after a restart, from files that the
-/// system has in memory and that it has not.
+/// Hits are those of a trace of 60 requests, or of what agents did in a run.
+/// They are held against the ideal: what each prompt has in common with any earlier one.
+/// Times are measured cold, with the static prefix in memory, and after a restart.
+/// After a restart the files are in the system's memory, or on disk only.
 #[derive(clap::Args)]
 pub struct Args {
     /// Model file; without it the model that ships
@@ -30,15 +30,15 @@ pub struct Args {
     /// template does]
     #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
     tool_format: Option<&'static Format>,
-    /// Replay the requests of this run instead of the made-up ones: a run file of `alara bench
-    /// tasks` or a trace
+    /// Replay the requests of this run instead of the made-up ones: a run file of
+    /// `alara bench tasks` or a trace
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Words of a skill in the made-up trace
     #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     words: u16,
-    /// Tokens of static text for the times to the first token, those that the model's context has
-    /// room for
+    /// Tokens of the static prefix for the times to the first token, as far as they fit into the
+    /// model's context
     #[arg(long, default_value = "1000,5000,15000", value_name = "N,…", value_delimiter = ',')]
     sizes: Vec<usize>,
     /// How many agents work at once: made-up ones, or on the tasks of a replay
@@ -53,10 +53,10 @@ pub struct Args {
     beside: usize,
     #[command(flatten)]
     device: device::Args,
-    /// How keys and values are kept: f32, f16 or q8_0
+    /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Most GB of memory for keys and values [default: as many tokens and agents call for]
+    /// Most GB of memory for the KV cache [default: as many tokens and agents call for]
     #[arg(long, value_name = "GB", value_parser = crate::cache::gigabytes)]
     kv_size: Option<u64>,
     /// Threads that compute [default: one a core, two where there are fewer than four]
@@ -120,7 +120,7 @@ fn print(report: &Report, beside: usize) {
         ui::note(&format!("{too_long} more requests of the trace are longer than the model's context"));
     }
     if !report.too_long.is_empty() {
-        ui::note(&format!("the model's context has no room for {:?} static tokens", report.too_long));
+        ui::note(&format!("the model's context is too short for {:?} static tokens", report.too_long));
     }
     let relative = |ms: f64, cold: f64| format!("{ms:.1} ms ({:.1} %)", ms / cold * 100.0);
     let rows = report.first_token.iter().map(|row| {
@@ -166,7 +166,7 @@ fn print(report: &Report, beside: usize) {
             beside.longest_ms,
         ));
     } else if beside > 0 {
-        ui::note("the model's context has no room for a prompt beside another sequence (--beside)");
+        ui::note("the model's context is too short for a prompt beside another sequence (--beside)");
     }
 }
 

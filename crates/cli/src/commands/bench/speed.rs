@@ -31,7 +31,7 @@ pub struct Args {
     repetitions: u32,
     #[command(flatten)]
     device: device::Args,
-    /// How keys and values are kept: f32, f16 or q8_0
+    /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
     /// Threads that compute [default: one a core, two where there are fewer than four]
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for grammar in tests.iter().filter_map(|test| test.grammar) {
         let usage = grammar.usage;
         ui::line(&format!(
-            "grammar of {} tools: {:.3} ms a token, {:.2} % of the steps; {} drawn, {} rejected, {} forced",
+            "grammar of {} tools: {:.3} ms a token, {:.2} % of the steps; {} sampled, {} rejected, {} forced",
             grammar.n_tools,
             grammar.avg_token_ns as f64 / 1e6,
             grammar.share_of_steps * 100.0,

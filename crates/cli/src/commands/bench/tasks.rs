@@ -9,16 +9,17 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use alara_bench::place::Ground;
-use alara_bench::policy::{Exception, Retry};
+use alara_bench::options::{Options, Progress, Solver};
+use alara_bench::policy::{Retry, RuleOverride};
 use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
 use alara_bench::run_file::{self, RunFile};
-use alara_bench::runner::{self, Progress, Solver};
+use alara_bench::runner;
 use alara_bench::sqlite;
 use alara_bench::stats::{self, Table};
 use alara_bench::sweep::{Condition, Shard, Sweep};
+use alara_bench::task_dir::TaskDirs;
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::ChatModel;
@@ -27,17 +28,15 @@ use alara_harness::sandbox::{Isolation, enforced};
 use anyhow::{Context, bail};
 use serde_json::json;
 
+use crate::agent::{self, INTERRUPTED};
 use crate::{model, ui};
 use display::Display;
 use plan::Job;
 
-/// The exit code of a program that an interrupt ended, as shells count.
-const INTERRUPTED: u8 = 130;
-
 /// Let an agent work through a suite of tasks, or models and conditions through a sweep
 ///
-/// Each task runs in folders of its own, behind the sandbox; after each attempt its verification
-/// decides, and what that says is the feedback for the next attempt.
+/// Each task runs in folders of its own, in the sandbox.
+/// After each attempt its verification decides; its output is the feedback for the next attempt.
 /// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
 /// trial.
 /// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, 130: interrupted.
@@ -64,25 +63,24 @@ pub struct Args {
     /// Most attempts a task
     #[arg(long, default_value = "5", value_name = "N")]
     attempts: NonZeroU32,
-    /// How a further attempt begins: the conversation goes on with what the verification said;
-    /// everything is as at the beginning; or as the published study did it
+    /// How a further attempt begins: with the verification's output in the same conversation, with
+    /// everything as at the beginning, or as in the published study
     #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
     retry: Retry,
     /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
     /// CATEGORY=:ATTEMPTS
     #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
-    policy: Vec<(String, Exception)>,
+    policy: Vec<(String, RuleOverride)>,
     /// Most seconds a task, for all its attempts together
     #[arg(long, default_value = "360", value_name = "SECONDS")]
     timeout: NonZeroU64,
-    /// From which the seeds of all random draws are derived [default: the sweep's, else 0]
+    /// From which the seeds of all sampling are derived [default: the sweep's, else 0]
     #[arg(long)]
     seed: Option<u64>,
-    /// How daring the draws are; 0 always takes the most likely token
+    /// Sampling temperature; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
-    /// How daring the draws of later attempts are at least: the most likely mistake would only be
-    /// repeated
+    /// Least temperature of later attempts: the most likely mistake would only be repeated
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
     /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt
@@ -148,8 +146,8 @@ impl Args {
     /// The condition that the command line describes.
     fn condition(&self) -> anyhow::Result<Condition> {
         let mut categories = BTreeMap::new();
-        for (name, exception) in &self.policy {
-            if categories.insert(name.clone(), *exception).is_some() {
+        for (name, own_rule) in &self.policy {
+            if categories.insert(name.clone(), *own_rule).is_some() {
                 bail!("--policy has two rules for {name}");
             }
         }
@@ -179,7 +177,7 @@ impl Args {
 }
 
 /// Reads `CATEGORY=RULE`.
-fn policy(text: &str) -> Result<(String, Exception), String> {
+fn policy(text: &str) -> Result<(String, RuleOverride), String> {
     let (category, rule) =
         text.split_once('=').ok_or("it is CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS")?;
     Ok((category.to_owned(), rule.parse()?))
@@ -206,24 +204,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let folder = args.folder(&sweep);
     let jobs = plan::jobs(args, &sweep, &suite, &tasks, folder.as_deref())?;
-    let mut room = Vec::new();
+    let mut forecasts = Vec::new();
     if folder.is_some() || args.plan {
-        room = plan::forecasts(args, &jobs)?;
-        plan::tell(&room, args.plan);
-        plan::refuse_missing(&mut room)?;
+        forecasts = plan::forecasts(args, &jobs)?;
+        plan::tell(&forecasts, args.plan);
+        plan::refuse_missing(&mut forecasts)?;
     }
     if args.plan {
         return Ok(ExitCode::SUCCESS);
     }
     if !args.gold
         && sweep.trials.is_some_and(|trials| trials.get() > 1)
-        && jobs.iter().any(|job| job.cell.condition.temperature == Some(0.0))
+        && jobs.iter().any(|job| job.run.condition.temperature == Some(0.0))
     {
         ui::note(
             "warning: at temperature 0 the first attempts of all trials are the same; --temperature raises it",
         );
     }
-    let fits = |job: &&Job| !room.iter().any(|one| one.model == job.model && one.memory.is_err());
+    let fits = |job: &&Job| !forecasts.iter().any(|one| one.model == job.model && one.memory.is_err());
     let jobs: Vec<&Job> = jobs.iter().filter(fits).collect();
     if jobs.is_empty() {
         ui::note("nothing ran: there is no work here");
@@ -257,8 +255,8 @@ fn work(
     if let Some(warning) = enforced().warning() {
         ui::note(&format!("warning: {warning}"));
     }
-    let ground = Ground::claim(&std::env::temp_dir())?;
-    let programs = runner::programs(&ground, Isolation::Auto)?;
+    let dirs = TaskDirs::claim(&std::env::temp_dir())?;
+    let programs = runner::programs(&dirs, Isolation::Auto)?;
     let display = Display::new(jobs.iter().map(|job| job.tasks.len()).sum());
     let mut cancel = None;
     let mut files = Vec::new();
@@ -288,9 +286,13 @@ fn work(
         // Only from here on is there something that an interrupt could break.
         let cancel = match &cancel {
             Some(cancel) => cancel,
-            None => cancel.insert(interrupts()?),
+            None => {
+                let flag = cancel.insert(Arc::<AtomicBool>::default());
+                agent::cancel_by_interrupt(flag.clone())?;
+                &*flag
+            }
         };
-        let condition = &job.cell.condition;
+        let condition = &job.run.condition;
         let solver = Solver {
             team: &job.team,
             npc: &job.npc,
@@ -301,10 +303,10 @@ fn work(
             calls: condition.calls,
         };
         let observer = |progress: Progress| display.show(&progress);
-        let options = runner::Options {
+        let options = Options {
             policy: condition.policy(),
             timeout: job.timeout(),
-            seed: job.cell.seed,
+            seed: job.run.seed,
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             parallel: args.parallel.get(),
             isolation: Isolation::Auto,
@@ -313,7 +315,7 @@ fn work(
             observer: &observer,
         };
         let whole = folder.unwrap_or(&path);
-        let ended = runner::run(&left, &solver, &options, &ground, file).with_context(|| {
+        let ended = runner::run(&left, &solver, &options, &dirs, file).with_context(|| {
             display.clear();
             format!("the run stopped; when that is mended, go on with: {}", resume_command(whole))
         })?;
@@ -345,19 +347,6 @@ fn open(
     let file = RunFile::create(&path, header)
         .context("can't start the run (--out names another place, --resume goes on with this one)")?;
     Ok((file, Vec::new()))
-}
-
-/// A flag that the first interrupt raises; the second ends the process at once.
-fn interrupts() -> anyhow::Result<Arc<AtomicBool>> {
-    let cancel = Arc::new(AtomicBool::new(false));
-    let flag = cancel.clone();
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED.into());
-        }
-    })
-    .context("can't catch interrupts")?;
-    Ok(cancel)
 }
 
 /// The model that works, which several runs share.

@@ -8,7 +8,7 @@ use alara_harness::trace::{self, Record};
 
 use crate::progress::{call_line, printable};
 
-/// What was said to and by one NPC.
+/// A conversation with one NPC.
 #[derive(Default)]
 pub struct Conversation {
     /// What has happened.
@@ -18,14 +18,14 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// What is to be said: `text`, after what the NPC has not heard of yet.
+    /// The next message: `text`, after what the NPC has not heard of yet.
     pub fn message(&self, text: &str) -> String {
         let parts: Vec<&str> = self.news.iter().map(String::as_str).chain([text]).collect();
         parts.join("\n\n")
     }
 
     /// The last message of the user that was not taken back.
-    pub fn last_said(&self) -> Option<&str> {
+    pub fn last_question(&self) -> Option<&str> {
         let mut taken_back = 0;
         self.records.iter().rev().find_map(|record| match &**record {
             Record::Retract => {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn what_was_said_last() {
         let user = |text: &str| Record::User { text: text.into() };
-        let said = |text: &str| Record::Assistant {
+        let answer = |text: &str| Record::Assistant {
             message: Message::assistant(text, Vec::new()),
             finish: Finish::Stop,
             usage: Usage::default(),
@@ -106,13 +106,13 @@ mod tests {
         let check = |records: Vec<Record>, last: Option<&str>, transcript: &str| {
             let records = records.into_iter().map(Arc::new).collect();
             let conversation = Conversation { records, news: Vec::new() };
-            assert_eq!(conversation.last_said(), last);
+            assert_eq!(conversation.last_question(), last);
             assert_eq!(conversation.transcript("worker", Some(2)), transcript);
         };
         check(Vec::new(), None, "");
-        check(vec![user("a"), said("b")], Some("a"), "## you\na\n\n## worker\nb\n\n");
+        check(vec![user("a"), answer("b")], Some("a"), "## you\na\n\n## worker\nb\n\n");
         check(
-            vec![user("a"), said("b"), user("c"), said("d"), Record::Retract],
+            vec![user("a"), answer("b"), user("c"), answer("d"), Record::Retract],
             Some("a"),
             "## you\na\n\n## worker\nb\n\n",
         );

@@ -15,11 +15,11 @@ use rustyline::{Config, Context, Editor, Helper};
 use super::line;
 use crate::state;
 
-/// What came.
+/// What was typed.
 pub enum Input {
     /// A line, or several that belong together.
     Line(String),
-    /// The line was given up.
+    /// The line was cancelled.
     Interrupted,
     /// There are no more.
     End,

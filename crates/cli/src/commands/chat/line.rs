@@ -47,8 +47,9 @@ pub fn parse(line: &str) -> Line<'_> {
     }
 }
 
-/// Whether more is to come before a line means something: it ends with a backslash, a fence of code
-/// is open, or a command has an open quote or bracket.
+/// Whether more is to come before a line means something.
+/// That is so if it ends with a backslash, a fence of code is open, or a command has an open quote
+/// or bracket.
 /// In plain words quotes and brackets mean nothing: don't :(
 pub fn is_open(line: &str) -> bool {
     if line.ends_with('\\') {
@@ -84,8 +85,9 @@ pub fn joined(line: &str) -> String {
     line.replace("\\\n", "\n")
 }
 
-/// The words of a text, with the place where each begins: separated by blanks, quotes hold
-/// together, a backslash takes the next character as it is, but within single quotes.
+/// The words of a text, each with its offset.
+/// Blanks separate them and quotes hold them together.
+/// A backslash takes the next character as it is, but within single quotes.
 ///
 /// # Errors
 /// A quote is open.
@@ -119,8 +121,8 @@ fn words(text: &str) -> Result<Vec<(usize, String)>, String> {
 
 /// The arguments of `jinx` in what was typed after its name.
 /// First come `name=value` of its inputs; then the others in their order.
-/// If all that it requires is one text, that is the whole rest, as it was typed: `/shell ls -l |
-/// wc`.
+/// If all that it requires is one text, that is the whole rest, as it was typed:
+/// `/shell ls -l | wc`.
 /// `offer` is what may be chosen from.
 ///
 /// # Errors
@@ -227,8 +229,8 @@ mod tests {
         let offer = alara_harness::agent::offer(&team, None);
         let check = |name: &str, text: &str| {
             let found = arguments(team.jinx(name).unwrap(), text, &offer).unwrap();
-            let said: Vec<&str> = found.values().filter_map(Value::as_str).collect();
-            assert_eq!(said.join(" "), text, "{name}");
+            let words: Vec<&str> = found.values().filter_map(Value::as_str).collect();
+            assert_eq!(words.join(" "), text, "{name}");
         };
         check("skill", &format!("{} all", offer.skills[0]));
         check("delegate", &format!("{} greet", offer.members[0]));

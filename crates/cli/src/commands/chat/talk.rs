@@ -36,7 +36,7 @@ pub struct Talk<'s> {
     session: Session<'s>,
     models: &'s Source,
     /// What the person called the team; `None` = nothing, so it is the one that lies here.
-    place: Option<String>,
+    team_name: Option<String>,
     /// Whether all is said yes to beforehand.
     yes: bool,
     team: Team,
@@ -61,7 +61,7 @@ impl<'s> Talk<'s> {
         Talk {
             session,
             models,
-            place: args.team.clone(),
+            team_name: args.team.clone(),
             yes: args.yes,
             team,
             first: npc.clone(),
@@ -191,19 +191,19 @@ impl<'s> Talk<'s> {
             }
             "team" if rest.is_empty() => {
                 let directory = self.team.directory.as_ref().map(|path| path.display().to_string());
-                let place = directory.unwrap_or_else(|| "built in".to_owned());
-                return Ok(Next::Remark(format!("{} ({place})", self.team.name)));
+                let origin = directory.unwrap_or_else(|| "built in".to_owned());
+                return Ok(Next::Remark(format!("{} ({origin})", self.team.name)));
             }
             "team" => {
                 let team = agent::find(Some(rest), self.yes)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
-                (self.team, self.place) = (team, Some(rest.to_owned()));
+                (self.team, self.team_name) = (team, Some(rest.to_owned()));
                 return Ok(Next::Remark(format!(
                     "this is {} of {}{}",
                     self.npc,
                     self.team.name,
-                    self.place_of_trace()
+                    self.trace_note()
                 )));
             }
             "history" => {
@@ -228,14 +228,14 @@ impl<'s> Talk<'s> {
                 }
             }
             "retry" => {
-                let text = conversation.last_said().context("nothing has been said yet")?.to_owned();
+                let text = conversation.last_question().context("nothing has been said yet")?.to_owned();
                 let scope = if self.npc == self.first { String::new() } else { format!("@{}", self.npc) };
                 conversation.records.push(self.session.trace.push(&scope, Record::Retract)?);
                 return self.say(&self.npc.clone(), &text);
             }
             "clear" => {
                 self.begin_anew(self.npc.clone());
-                return Ok(Next::Remark(format!("a new conversation{}", self.place_of_trace())));
+                return Ok(Next::Remark(format!("a new conversation{}", self.trace_note())));
             }
             "save" if rest.is_empty() => bail!("/save FILE"),
             "save" => {
@@ -282,7 +282,7 @@ impl<'s> Talk<'s> {
     }
 
     /// Where the trace of the new conversation is.
-    fn place_of_trace(&self) -> String {
+    fn trace_note(&self) -> String {
         self.session.trace.path().map(|path| format!("; its trace is {}", path.display())).unwrap_or_default()
     }
 
@@ -293,7 +293,7 @@ impl<'s> Talk<'s> {
             return;
         }
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.place.as_deref(), self.yes) {
+        match agent::find(self.team_name.as_deref(), self.yes) {
             Ok(team) => {
                 self.team = team;
                 if self.team.member(&self.npc).is_none() {

@@ -8,7 +8,7 @@ use alara_harness::Notice;
 use serde_json::Value;
 
 use crate::markdown::{Markdown, is_styled};
-use crate::progress::{call_line, count, generated, kept, printable, shorten, verdict};
+use crate::progress::{call_line, count, generated, not_done, printable, shorten, verdict};
 use crate::ui;
 
 /// Shows one conversation.
@@ -74,7 +74,7 @@ impl View {
             }
             Notice::Kept { what, nobody } => {
                 self.end_line();
-                ui::note(&kept(what, *nobody));
+                ui::note(&not_done(what, *nobody));
             }
             Notice::Compaction { messages } => {
                 self.end_line();

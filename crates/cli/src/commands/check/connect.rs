@@ -11,9 +11,9 @@ use crate::ui;
 /// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.
 /// Returns how many servers failed.
 pub fn run(team: &Team) -> anyhow::Result<usize> {
-    let place = Scratch::claim(&std::env::temp_dir())?;
+    let work = Scratch::claim(&std::env::temp_dir())?;
     let readable = team.directory.iter().cloned().collect();
-    let sandbox = Sandbox::new(place.path(), Policy { readable, ..Policy::default() })?;
+    let sandbox = Sandbox::new(work.path(), Policy { readable, ..Policy::default() })?;
     let nobody = Scripted::default();
     let source = Single(&nobody);
     let session = Session::new(&source, &sandbox).asking(|_| Answer::Yes).observed(|notice| {

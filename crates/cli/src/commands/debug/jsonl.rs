@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Reads a record from each line of stdin and prints its answer, or `{"error": …}` for a record
-/// that has none: there are as many lines out as in, without empty ones.
+/// that has none.
+/// There are as many lines out as in, without empty ones.
 /// Lines end at `\n` only.
 pub fn each<R: DeserializeOwned, A: Serialize>(
     answer: impl Fn(R) -> anyhow::Result<A>,

@@ -25,7 +25,7 @@ pub struct Args {
     /// Write the last N rows only
     #[arg(long, value_name = "N")]
     last: Option<usize>,
-    /// How keys and values are kept: f32, f16 or q8_0
+    /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f32", value_name = "TYPE")]
     kv: KvType,
     #[command(flatten)]

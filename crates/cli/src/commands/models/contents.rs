@@ -45,7 +45,7 @@ pub struct Contents {
     pub memory: Option<Memory>,
     /// What would go on the GPU that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Place>,
+    pub placement: Option<GpuPlacement>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<Tensor>,
 }
@@ -87,12 +87,12 @@ pub struct Memory {
     pub context: usize,
     pub trained_context: usize,
     #[serde(flatten)]
-    pub held: Held,
+    pub held: MemoryUse,
 }
 
 /// Bytes that something holds of a model.
 #[derive(Serialize)]
-pub struct Held {
+pub struct MemoryUse {
     /// As stored: weights are used where the file is mapped.
     pub weights: u64,
     pub kv: u64,
@@ -103,24 +103,24 @@ pub struct Held {
     pub total: u64,
 }
 
-impl From<Footprint> for Held {
+impl From<Footprint> for MemoryUse {
     fn from(footprint: Footprint) -> Self {
         let Footprint { weights, kv, state, working } = footprint;
-        Held { weights, kv, state, working, total: footprint.total() }
+        MemoryUse { weights, kv, state, working, total: footprint.total() }
     }
 }
 
 /// What would go on a GPU.
 #[derive(Serialize)]
-pub struct Place {
+pub struct GpuPlacement {
     pub device: String,
     /// What can be had there.
     pub gpu_memory: u64,
     /// How many layers would, of how many.
     pub gpu_layers: usize,
     pub layers: usize,
-    pub gpu: Option<Held>,
-    pub host: Option<Held>,
+    pub gpu: Option<MemoryUse>,
+    pub host: Option<MemoryUse>,
     /// Why none would.
     pub refusal: Option<String>,
 }
@@ -178,7 +178,7 @@ impl Contents {
             problems.push(problem.to_string());
         }
         let placement = match &memory {
-            Some(memory) => place(gguf, memory.context, kv, offload)?,
+            Some(memory) => placement(gguf, memory.context, kv, offload)?,
             None => None,
         };
         let parameters = gguf.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.values()));
@@ -276,12 +276,17 @@ fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Resu
     Ok(Memory { context, trained_context, held: footprint.into() })
 }
 
-fn place(gguf: &Gguf, context: usize, kv: KvType, offload: &Offload) -> alara_engine::Result<Option<Place>> {
+fn placement(
+    gguf: &Gguf,
+    context: usize,
+    kv: KvType,
+    offload: &Offload,
+) -> alara_engine::Result<Option<GpuPlacement>> {
     let parts = Parts::of(gguf, context, kv)?;
     let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
     let (device, layers) = (offload.device.to_string(), parts.blocks.len());
     Ok(Some(match placed {
-        Ok(Placement { layers: gpu_layers, gpu, host, .. }) => Place {
+        Ok(Placement { layers: gpu_layers, gpu, host, .. }) => GpuPlacement {
             device,
             gpu_memory,
             gpu_layers,
@@ -292,7 +297,7 @@ fn place(gguf: &Gguf, context: usize, kv: KvType, offload: &Offload) -> alara_en
         },
         Err(refusal) => {
             let refusal = Some(refusal.told(context));
-            Place { device, gpu_memory, gpu_layers: 0, layers, gpu: None, host: None, refusal }
+            GpuPlacement { device, gpu_memory, gpu_layers: 0, layers, gpu: None, host: None, refusal }
         }
     }))
 }

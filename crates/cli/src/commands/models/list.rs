@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::printable;
-use crate::catalog::local::{self, Local, Source};
+use crate::catalog::local::{self, Local, Store};
 use crate::catalog::{Entry, Machine, entries, hub, ollama};
 use crate::ui;
 
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 1 => format!("{}, 1 part missing", ui::bytes(model.bytes)),
                 missing => format!("{}, {missing} parts missing", ui::bytes(model.bytes)),
             };
-            vec![printable(&model.name), size, place(model.source).to_owned()]
+            vec![printable(&model.name), size, origin(model.source).to_owned()]
         };
         ui::table(&["other models on this machine", "size", "here"], other.iter().map(row));
         ui::line("");
@@ -88,15 +88,15 @@ fn described(entry: &Entry, fits: Option<bool>, choice: Option<&str>) -> Value {
 
 fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     let own = models.iter().filter(|model| model.catalog.as_ref() == Some(&entry.name));
-    let mut places: Vec<&str> = own.map(|model| place(model.source)).collect();
-    places.dedup();
+    let mut origins: Vec<&str> = own.map(|model| origin(model.source)).collect();
+    origins.dedup();
     let partly = || {
         let part = local::partial(&local::cache().ok()?, entry)?;
         Some(format!("{} of it", ui::bytes(part)))
     };
-    let here = match places.as_slice() {
+    let here = match origins.as_slice() {
         [] => partly().unwrap_or_default(),
-        places => places.join(", "),
+        origins => origins.join(", "),
     };
     let score = entry.score.as_ref().map_or_else(String::new, |score| {
         format!("{} {:.1}", score.benchmark.split(',').next().unwrap_or_default(), score.value)
@@ -117,9 +117,9 @@ fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     ]
 }
 
-fn place(source: Source) -> &'static str {
-    match source {
-        Source::Hub => "hub's cache",
-        Source::Ollama => "Ollama",
+fn origin(store: Store) -> &'static str {
+    match store {
+        Store::Hub => "hub's cache",
+        Store::Ollama => "Ollama",
     }
 }

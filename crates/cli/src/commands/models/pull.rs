@@ -17,9 +17,10 @@ use crate::ui;
 /// HF_HUB_OFFLINE=1 forbids the network.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name of `alara models list`, or of any repository hf:OWNER/NAME (its Q4_K_M file, or what
-    /// is nearest to it), hf:OWNER/NAME:Q6_K, hf:OWNER/NAME:FILE.gguf, or the address of a file;
-    /// hf.co/ serves as hf:, and so does nothing
+    /// A name of `alara models list`, the address of a file, or hf:OWNER/NAME of any repository,
+    /// with :Q6_K or :FILE.gguf after it.
+    /// Without these it is the Q4_K_M file, or what is nearest to it; hf.co/ serves as hf:, and so
+    /// does nothing
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
@@ -61,8 +62,8 @@ impl Watcher for Display {
     }
 
     fn begin(&mut self, file: &str, size: Option<u64>) {
-        let told = size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
-        ui::note(&format!("downloading {file}{told}"));
+        let shown = size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
+        ui::note(&format!("downloading {file}{shown}"));
         file.clone_into(&mut self.name);
         self.bar = Some(ui::bar(size));
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use alara_engine::backend::KvType;
 use anyhow::bail;
 
-use super::contents::{Contents, Held};
+use super::contents::{Contents, MemoryUse};
 use super::printable;
 use crate::device;
 use crate::ui::{self, bytes};
@@ -17,11 +17,11 @@ pub struct Args {
     /// that ships
     #[arg(value_name = "MODEL")]
     model: Option<String>,
-    /// Context length for which memory is told, in tokens.
+    /// Context length of the memory estimate, in tokens.
     /// Default: what a run would take
     #[arg(long, alias = "ctx", value_name = "N")]
     context: Option<usize>,
-    /// How keys and values are kept, for which memory is told: f32, f16 or q8_0
+    /// Number format of the KV cache in the memory estimate: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
     #[command(flatten)]
@@ -134,7 +134,7 @@ fn print(c: &Contents) {
 }
 
 /// A sum, and of what it is the sum.
-fn held(held: &Held) -> String {
+fn held(held: &MemoryUse) -> String {
     let parts = [
         (held.weights, "weights"),
         (held.kv, "KV cache"),

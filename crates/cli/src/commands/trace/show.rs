@@ -60,10 +60,10 @@ fn text(entry: &Entry) -> String {
     match &*entry.record {
         Record::Start(start) => {
             let tools: Vec<&str> = start.tools.iter().map(|tool| tool.name.as_str()).collect();
-            let place = if entry.scope.is_empty() { String::new() } else { format!(" [{}]", entry.scope) };
+            let scope = if entry.scope.is_empty() { String::new() } else { format!(" [{}]", entry.scope) };
             let tools = if tools.is_empty() { "none".to_owned() } else { tools.join(", ") };
             let mut text =
-                format!("= {} of {} with {}; tools: {tools}{place}", start.npc, start.team, start.model);
+                format!("= {} of {} with {}; tools: {tools}{scope}", start.npc, start.team, start.model);
             for served in &start.mcp {
                 let became = match served.error.as_str() {
                     "" => format!("permitted by {}", served.by),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use alara_bench::options::Progress;
 use alara_bench::record::{Finished, Verdict};
-use alara_bench::runner::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::ui;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use alara_bench::record::{Header, Machine, Named, now};
-use alara_bench::sweep::{Cell, Shard, Sweep};
+use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_engine::backend::limits;
@@ -23,7 +23,7 @@ const READ: f64 = 3000.0;
 
 /// One run: who works on which tasks under which rules, and where that is written.
 pub struct Job<'a> {
-    pub cell: Cell,
+    pub run: SweepRun,
     pub team: Team,
     pub npc: Npc,
     /// The model as `-m` would name it; `None` = the one that ships, or the gold solutions.
@@ -42,25 +42,25 @@ pub fn jobs<'a>(
     folder: Option<&Path>,
 ) -> anyhow::Result<Vec<Job<'a>>> {
     let shard = args.shard.unwrap_or(Shard::ALL);
-    let cells = sweep.runs(&args.condition()?);
-    let mine = shard.range(cells.len() * tasks.len());
+    let runs = sweep.runs(&args.condition()?);
+    let mine = shard.range(runs.len() * tasks.len());
     let mut jobs = Vec::new();
-    for (index, cell) in cells.into_iter().enumerate() {
+    for (index, run) in runs.into_iter().enumerate() {
         let first = index * tasks.len();
         let part = |at: usize| at.clamp(first, first + tasks.len()) - first;
         let tasks = &tasks[part(mine.start)..part(mine.end)];
         if tasks.is_empty() {
             continue;
         }
-        let mut team = match &cell.condition.team {
+        let mut team = match &run.condition.team {
             Some(name) => crate::agent::find(Some(name), false)?,
             None => crate::agent::built_in()?,
         };
         suite.furnish(&mut team);
-        let npc = team.npc(cell.condition.npc.as_deref())?.clone();
-        let model = cell.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.gold);
-        let path = folder.map(|folder| folder.join(cell.file(shard)));
-        jobs.push(Job { cell, team, npc, model, tasks: tasks.to_vec(), path });
+        let npc = team.npc(run.condition.npc.as_deref())?.clone();
+        let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.gold);
+        let path = folder.map(|folder| folder.join(run.file(shard)));
+        jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), path });
     }
     Ok(jobs)
 }
@@ -74,7 +74,7 @@ impl Job<'_> {
         named: &Named,
         programs: &BTreeMap<String, String>,
     ) -> anyhow::Result<Header> {
-        let Cell { condition, trial, seed, .. } = &self.cell;
+        let SweepRun { condition, trial, seed, .. } = &self.run;
         let temperature = condition.temperature.unwrap_or(0.0);
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
@@ -103,12 +103,12 @@ impl Job<'_> {
 
     /// The limit of tasks that have none of their own.
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.cell.condition.timeout.map_or(360, std::num::NonZeroU64::get))
+        Duration::from_secs(self.run.condition.timeout.map_or(360, std::num::NonZeroU64::get))
     }
 
     /// What to call it beside others.
     pub fn title(&self) -> String {
-        let Cell { condition, trial, .. } = &self.cell;
+        let SweepRun { condition, trial, .. } = &self.run;
         [self.model.as_deref().unwrap_or_default(), &condition.name, &trial.to_string()]
             .join(" ")
             .trim()
@@ -156,7 +156,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
         if !args.gold {
             match args.model.named(job.model.as_deref()).candidate(args.parallel.get()) {
                 Ok(candidate) => memory = Ok(candidate.bytes),
-                Err(error) => match model::no_room(&error) {
+                Err(error) => match model::out_of_memory(&error) {
                     Some(why) => memory = Err(why),
                     None => missing = Some(error),
                 },

@@ -44,12 +44,12 @@ const TEXTS: [&str; 9] = [
     "{\"a\": [1, 2.5e-3, null], \"b\": {\"c\": \"\\u00e9\"}} <tool> [INST] </s>",
 ];
 
-/// The bytes of the file against the checksum of the catalog, for a model of that name, else
-/// against the one that the file's name tells, as Ollama's store and the hub's cache name files.
+/// The bytes of the file against the checksum of the catalog, for a model of that name.
+/// Else against the one in the file's name, as Ollama's store and the hub's cache name files.
 pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
     let path = Path::new(gguf.name());
     let entry = name.and_then(|name| catalog::find(name).ok().flatten());
-    let expected = entry.and_then(|entry| entry.sha256.clone()).or_else(|| told_by_name(path));
+    let expected = entry.and_then(|entry| entry.sha256.clone()).or_else(|| hash_in_name(path));
     let Some(expected) = expected.filter(|_| gguf.parts() == 1) else {
         return Err(Reason::Skipped("none is known for this file".to_owned()));
     };
@@ -63,7 +63,7 @@ pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
 }
 
 /// The checksum in the name of the file that `path` leads to.
-fn told_by_name(path: &Path) -> Option<String> {
+fn hash_in_name(path: &Path) -> Option<String> {
     let file = path.canonicalize().ok()?;
     let name = file.file_name()?.to_str()?.to_lowercase();
     let hash = name.strip_prefix("sha256-").unwrap_or(&name);
@@ -137,7 +137,7 @@ pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     ))
 }
 
-/// The template compiles and renders a small conversation; what of system text, tools and their
+/// The template compiles and renders a small conversation; what of a system prompt, tools and their
 /// results it has.
 pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     let chosen = match chat_template(gguf, tokenizer, None) {
@@ -197,16 +197,16 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     }
 }
 
-/// How well the model foretells the sample.
+/// The model's perplexity on the sample.
 ///
-/// Weights that are random, or that are computed with wrongly from the first block on, give as many
-/// as there are tokens, V, or more: no better than guessing.
-/// A model that has learnt anything of English is far below: a trained one of half a billion
-/// parameters is at 10 to 30 on such a text.
-/// The line is drawn at the square root of V, 389 for a vocabulary of 151 936: who is above it has
-/// not spared half of a guesser's bits.
-/// A subtle fault, which costs a few per cent, can't be seen without a reference; so the number is
-/// told.
+/// Random weights, or a computation that is wrong from the first block on, give the size V of the
+/// vocabulary or more.
+/// A model that has learnt anything of English is far below.
+/// A trained one of half a billion parameters is at 10 to 30 on such a text.
+/// The limit is the square root of V, 389 for a vocabulary of 151 936: half of the bits that a
+/// uniform distribution takes.
+/// A subtle fault costs a few per cent, which can't be seen without a reference; so the number is
+/// shown.
 pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer, offload: Offload) -> Finding {
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let mut tokens = tokenizer.encode_prompt(SAMPLE, &[])?;
@@ -377,10 +377,10 @@ mod tests {
     fn a_checksum_in_a_name() {
         let folder = tempfile::tempdir().unwrap();
         let hash = hexadecimal(&Sha256::digest(b"abc"));
-        let check = |name: &str, bytes: &[u8], told: bool, same: bool| {
+        let check = |name: &str, bytes: &[u8], named: bool, same: bool| {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            assert_eq!(told_by_name(&path), told.then(|| hash.clone()), "{name}");
+            assert_eq!(hash_in_name(&path), named.then(|| hash.clone()), "{name}");
             assert_eq!(sha256(&path).unwrap() == hash, same, "{name}");
         };
         check(&format!("sha256-{hash}"), b"abc", true, true);

@@ -1,5 +1,5 @@
-//! The scripts of a task, setup and verification: run behind the sandbox, with an end, whatever the
-//! agent did.
+//! The scripts of a task, setup and verification.
+//! They run in the sandbox, within a time limit, whatever the agent did.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use alara_harness::error::chain;
 use alara_harness::sandbox::{Policy, Sandbox, Script};
 
 use crate::Task;
-use crate::place::Place;
-use crate::runner::Options;
+use crate::options::Options;
+use crate::task_dir::TaskDir;
 
 /// Longest time of the setup.
 const SETUP: Duration = Duration::from_secs(60);
@@ -29,63 +29,63 @@ impl<E: std::error::Error> From<E> for Infrastructure {
     }
 }
 
-/// How a script of the task ended, and what it said.
-pub enum Check {
+/// How a script of the task ended, and what it printed.
+pub enum ScriptOutcome {
     Passed,
     Failed(String),
 }
 
 /// The sandbox of a task, with the setup done.
-pub fn prepare(task: &Task, options: &Options, place: &Place) -> Result<Sandbox, Infrastructure> {
+pub fn prepare(task: &Task, options: &Options, dir: &TaskDir) -> Result<Sandbox, Infrastructure> {
     if let Some(name) = task.programs().into_iter().find(|name| !options.programs.contains_key(*name)) {
         return Err(Infrastructure(format!("{name} is not installed")));
     }
     let policy = Policy {
         network: false,
-        home: Some(place.home.clone()),
-        private_tmp: Some(place.tmp.clone()),
+        home: Some(dir.home.clone()),
+        private_tmp: Some(dir.tmp.clone()),
         isolation: options.isolation,
         ..Policy::default()
     };
-    let sandbox = match Sandbox::new(&place.work, policy.clone()) {
+    let sandbox = match Sandbox::new(&dir.work, policy.clone()) {
         // A task that does not name `/tmp` gets by without a private one.
         Err(alara_harness::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
-            Sandbox::new(&place.work, Policy { private_tmp: None, ..policy })?
+            Sandbox::new(&dir.work, Policy { private_tmp: None, ..policy })?
         }
         other => other?,
     };
     let sandbox = sandbox.with_cancel(options.cancel.clone());
-    set_up(task, &sandbox, place)?;
+    set_up(task, &sandbox, dir)?;
     Ok(sandbox)
 }
 
-/// Makes of an empty place what the task begins with.
-pub fn set_up(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<(), Infrastructure> {
-    place.open()?;
-    std::fs::write(place.home.join(".gitconfig"), GIT_CONFIG)?;
+/// Makes of empty folders what the task begins with.
+pub fn set_up(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<(), Infrastructure> {
+    dir.open()?;
+    std::fs::write(dir.home.join(".gitconfig"), GIT_CONFIG)?;
     match script(sandbox, &task.setup, SETUP)? {
-        Check::Passed => Ok(()),
-        Check::Failed(said) => Err(Infrastructure(format!("the setup failed: {said}"))),
+        ScriptOutcome::Passed => Ok(()),
+        ScriptOutcome::Failed(output) => Err(Infrastructure(format!("the setup failed: {output}"))),
     }
 }
 
 /// Runs the verification.
-/// That there is no place for it any more is the agent's fault.
-pub fn verify(task: &Task, sandbox: &Sandbox, place: &Place) -> Result<Check, Infrastructure> {
-    if let Err(error) = place.open() {
-        return Ok(Check::Failed(error.to_string()));
+/// That its folders are gone is the agent's fault.
+pub fn verify(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<ScriptOutcome, Infrastructure> {
+    if let Err(error) = dir.open() {
+        return Ok(ScriptOutcome::Failed(error.to_string()));
     }
     script(sandbox, &task.verify, VERIFY)
 }
 
 /// Runs bash.
-/// What it said is what it printed on stdout, or else on stderr.
-fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Infrastructure> {
-    if text.trim().is_empty() {
-        return Ok(Check::Passed);
+/// Its output is what it printed on stdout, or else on stderr.
+fn script(sandbox: &Sandbox, code: &str, timeout: Duration) -> Result<ScriptOutcome, Infrastructure> {
+    if code.trim().is_empty() {
+        return Ok(ScriptOutcome::Passed);
     }
     let output = sandbox.run(&Script {
-        program: &["bash", "-c", text],
+        program: &["bash", "-c", code],
         env: &[],
         stdin: None,
         timeout,
@@ -96,10 +96,10 @@ fn script(sandbox: &Sandbox, text: &str, timeout: Duration) -> Result<Check, Inf
         let seconds = timeout.as_secs();
         return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));
     }
-    let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(match output.exit {
-        Some(0) => Check::Passed,
-        _ if words(&output.stdout).is_empty() => Check::Failed(words(&output.stderr)),
-        _ => Check::Failed(words(&output.stdout)),
+        Some(0) => ScriptOutcome::Passed,
+        _ if text(&output.stdout).is_empty() => ScriptOutcome::Failed(text(&output.stderr)),
+        _ => ScriptOutcome::Failed(text(&output.stdout)),
     })
 }

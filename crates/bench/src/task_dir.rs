@@ -1,4 +1,4 @@
-//! Where tasks run: folders of their own for each, below one of the process.
+//! Where tasks run: each in folders of its own, below one of the process.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,27 +11,27 @@ use crate::Error;
 /// The folder of this process.
 /// What a killed process has left is removed by the next one.
 #[derive(Debug)]
-pub struct Ground(Scratch);
+pub struct TaskDirs(Scratch);
 
-impl Ground {
+impl TaskDirs {
     /// Makes the folder in `base`, and removes those of processes that are gone.
     ///
     /// # Errors
     /// `base` can't be written to.
     pub fn claim(base: &Path) -> Result<Self, Error> {
-        Ok(Ground(Scratch::claim(base).map_err(Error::Harness)?))
+        Ok(TaskDirs(Scratch::claim(base).map_err(Error::Harness)?))
     }
 
     /// Fresh folders for one run of the task `id`.
     ///
     /// # Errors
     /// They can't be made, for example because the disk is full.
-    pub fn place(&self, id: &str) -> Result<Place, Error> {
+    pub fn make(&self, id: &str) -> Result<TaskDir, Error> {
         let root = self.0.path().join(id);
         let tmp = root.join("tmp");
-        let place = Place { work: tmp.join("work"), home: tmp.join(".home"), tmp, root };
-        place.make().map_err(|source| Error::Place { action: "make", path: place.tmp.clone(), source })?;
-        Ok(place)
+        let dir = TaskDir { work: tmp.join("work"), home: tmp.join(".home"), tmp, root };
+        dir.make().map_err(|source| Error::TaskDir { action: "make", path: dir.tmp.clone(), source })?;
+        Ok(dir)
     }
 
     /// Where the folders are made.
@@ -54,7 +54,7 @@ pub fn probe_disk(folder: &Path) -> io::Result<()> {
 /// Work and home lie in what becomes `/tmp`, so that programs see the same paths in every run:
 /// `/tmp/work` and `/tmp/.home`.
 #[derive(Debug)]
-pub struct Place {
+pub struct TaskDir {
     root: PathBuf,
     /// Where the agent works and the task's scripts start.
     pub work: PathBuf,
@@ -64,7 +64,7 @@ pub struct Place {
     pub tmp: PathBuf,
 }
 
-impl Place {
+impl TaskDir {
     /// Empties the folders, whatever an agent has made of them: no link is followed.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Place {
         self.make()
     }
 
-    /// Makes the folders in a place that has none.
+    /// Makes the folders, where there are none.
     fn make(&self) -> io::Result<()> {
         fs::create_dir_all(&self.root)?;
         for folder in [&self.tmp, &self.work, &self.home] {
@@ -91,8 +91,8 @@ impl Place {
         for (folder, name) in [(&self.tmp, "/tmp"), (&self.work, "the work directory"), (&self.home, "HOME")]
         {
             if !fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir()) {
-                let words = format!("{name} is no directory any more");
-                return Err(io::Error::new(io::ErrorKind::NotADirectory, words));
+                let message = format!("{name} is no directory any more");
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
             }
             #[cfg(unix)]
             {
@@ -114,9 +114,9 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TaskDir {
     fn drop(&mut self) {
-        // The ground tries again at the end.
+        // [`TaskDirs`] tries again at the end.
         let _ = scratch::remove(&self.root);
     }
 }
@@ -126,19 +126,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_goes_with_its_task() {
+    fn folders_go_with_their_task() {
         let base = tempfile::tempdir().unwrap();
-        let ground = Ground::claim(base.path()).unwrap();
-        let place = ground.place("a-1").unwrap();
-        place.probe_disk().unwrap();
-        fs::write(place.work.join("x"), "x").unwrap();
-        fs::create_dir_all(place.work.join("deep/er")).unwrap();
-        fs::write(place.tmp.join("y"), "y").unwrap();
-        place.clear().unwrap();
-        assert_eq!(fs::read_dir(&place.tmp).unwrap().count(), 2);
-        assert_eq!(fs::read_dir(&place.work).unwrap().count(), 0);
-        let work = place.work.clone();
-        drop(place);
+        let dirs = TaskDirs::claim(base.path()).unwrap();
+        let dir = dirs.make("a-1").unwrap();
+        dir.probe_disk().unwrap();
+        fs::write(dir.work.join("x"), "x").unwrap();
+        fs::create_dir_all(dir.work.join("deep/er")).unwrap();
+        fs::write(dir.tmp.join("y"), "y").unwrap();
+        dir.clear().unwrap();
+        assert_eq!(fs::read_dir(&dir.tmp).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(&dir.work).unwrap().count(), 0);
+        let work = dir.work.clone();
+        drop(dir);
         assert!(!work.exists());
     }
 
@@ -150,29 +150,29 @@ mod tests {
         let canary = base.path().join("canary");
         fs::create_dir_all(canary.join("deep")).unwrap();
         fs::write(canary.join("deep/x"), "x").unwrap();
-        let ground = Ground::claim(&base.path().join("ground")).unwrap();
-        let place = ground.place("a-1").unwrap();
-        for folder in [&place.work, &place.home, &place.tmp] {
-            place.open().unwrap();
-            fs::create_dir_all(place.work.join("closed/deep")).unwrap();
-            fs::set_permissions(place.work.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+        let dirs = TaskDirs::claim(&base.path().join("tasks")).unwrap();
+        let dir = dirs.make("a-1").unwrap();
+        for folder in [&dir.work, &dir.home, &dir.tmp] {
+            dir.open().unwrap();
+            fs::create_dir_all(dir.work.join("closed/deep")).unwrap();
+            fs::set_permissions(dir.work.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
             fs::rename(folder, base.path().join("moved")).unwrap();
             symlink(&canary, folder).unwrap();
-            place.open().unwrap_err();
-            place.clear().unwrap();
-            assert_eq!(fs::read_dir(&place.tmp).unwrap().count(), 2);
-            assert_eq!(fs::read_dir(&place.work).unwrap().count(), 0);
+            dir.open().unwrap_err();
+            dir.clear().unwrap();
+            assert_eq!(fs::read_dir(&dir.tmp).unwrap().count(), 2);
+            assert_eq!(fs::read_dir(&dir.work).unwrap().count(), 0);
             assert_eq!(fs::read_dir(canary.join("deep")).unwrap().count(), 1);
             assert_eq!(fs::read_dir(&canary).unwrap().count(), 1);
             scratch::remove(&base.path().join("moved")).unwrap();
         }
-        fs::set_permissions(&place.work, fs::Permissions::from_mode(0o000)).unwrap();
-        place.open().unwrap();
-        assert_eq!(place.work.metadata().unwrap().permissions().mode() & 0o700, 0o700);
-        symlink(&canary, place.tmp.join("link")).unwrap();
-        fs::remove_dir(&place.work).unwrap();
-        symlink(&canary, &place.work).unwrap();
-        drop(place);
+        fs::set_permissions(&dir.work, fs::Permissions::from_mode(0o000)).unwrap();
+        dir.open().unwrap();
+        assert_eq!(dir.work.metadata().unwrap().permissions().mode() & 0o700, 0o700);
+        symlink(&canary, dir.tmp.join("link")).unwrap();
+        fs::remove_dir(&dir.work).unwrap();
+        symlink(&canary, &dir.work).unwrap();
+        drop(dir);
         assert!(canary.join("deep/x").exists());
     }
 }

@@ -15,31 +15,31 @@ use alara_harness::team::Npc;
 use alara_harness::trace::{Entry, Record, Trace};
 use sha2::{Digest, Sha256};
 
-use crate::check::{Check, Infrastructure, prepare, set_up, verify};
-use crate::place::Place;
+use crate::options::{Options, Progress, Solver};
 use crate::policy::{FEEDBACK_BYTES, Retry, cut};
-use crate::record::{Attempt, Cost, Finished, Message, Named, Verdict};
-use crate::runner::{Options, Progress, Solver};
+use crate::record::{Attempt, Cost, Finished, Named, TurnRecord, Verdict};
+use crate::scripts::{Infrastructure, ScriptOutcome, prepare, set_up, verify};
 use crate::task::Solution;
+use crate::task_dir::TaskDir;
 use crate::{Error, Task};
 
 /// The deadline of a task whose limit is beyond all clocks.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a solver did in one attempt.
+/// What an agent did in one attempt.
 #[derive(Default)]
-struct Did {
+struct AttemptLog {
     /// What stopped it before it thought itself ready; empty if nothing did.
     note: String,
-    messages: Vec<Message>,
+    messages: Vec<TurnRecord>,
     /// Whether a further attempt would be the same in vain.
     give_up: bool,
 }
 
 /// Works on the task once, given what to say to the agent.
-type Work<'a> = Box<dyn FnMut(&str) -> Result<Did, Infrastructure> + 'a>;
+type Worker<'a> = Box<dyn FnMut(&str) -> Result<AttemptLog, Infrastructure> + 'a>;
 
-/// Runs `task` in `place`.
+/// Runs `task` in `dir`.
 /// Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
 /// `None` if the run was cancelled meanwhile.
 ///
@@ -50,7 +50,7 @@ pub fn run(
     task: &Task,
     solver: &Solver,
     options: &Options,
-    place: Result<Place, Error>,
+    dir: Result<TaskDir, Error>,
     traces: &Path,
     mut record: impl FnMut(Attempt) -> Result<(), Error>,
 ) -> Result<Option<Finished>, Error> {
@@ -62,13 +62,13 @@ pub fn run(
         true => Ok(None),
         false => Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64()))),
     };
-    let ready = place.map_err(Infrastructure::from).and_then(|place| {
+    let ready = dir.map_err(Infrastructure::from).and_then(|dir| {
         let npc = equip(task, solver)?;
-        forget(traces, &task.id)?;
-        let sandbox = prepare(task, options, &place)?;
-        Ok((place, npc, sandbox))
+        remove_traces(traces, &task.id)?;
+        let sandbox = prepare(task, options, &dir)?;
+        Ok((dir, npc, sandbox))
     });
-    let (place, npc, sandbox) = match ready {
+    let (dir, npc, sandbox) = match ready {
         Ok(ready) => ready,
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
@@ -77,8 +77,8 @@ pub fn run(
     let gold = task.gold.as_ref().map(Solution::turns).unwrap_or_default();
     let gold = Scripted::new((0..attempts).flat_map(|_| gold.clone()));
     let model = solver.model.unwrap_or(&gold);
-    let drawn = Drawn { model, thinking: solver.thinking, draw: Mutex::default() };
-    let source = Single(&drawn);
+    let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: Mutex::default() };
+    let source = Single(&attempt_model);
     let instruction = task.instruction.trim();
     let mut message = instruction.to_owned();
     let mut number = 0;
@@ -103,15 +103,16 @@ pub fn run(
             let started = Instant::now();
             let seed = seed(options.seed, &task.id, number);
             let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
-            *drawn.draw.lock().unwrap_or_else(PoisonError::into_inner) = Draw { seed, temperature };
+            *attempt_model.sampling.lock().unwrap_or_else(PoisonError::into_inner) =
+                AttemptSampling { seed, temperature };
             let before = session.trace.len();
             let done = work(&message);
             if cancelled() {
                 return Ok(None);
             }
             // Whatever stopped the solver: what counts is what lies there now.
-            let checked = verify(task, &sandbox, &place).map(|check| match check {
-                Check::Passed => {
+            let checked = verify(task, &sandbox, &dir).map(|check| match check {
+                ScriptOutcome::Passed => {
                     // Where the files are as at the beginning, so is what the team has done.
                     let entries = session.trace.entries();
                     let since = if rule.retry == Retry::Feedback { 0 } else { before };
@@ -122,26 +123,26 @@ pub fn run(
             if cancelled() {
                 return Ok(None);
             }
-            let broken = place.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
-            let (did, broken) = match done {
-                Ok(did) => (did, broken),
-                Err(Infrastructure(reason)) => (Did::default(), Some(reason)),
+            let broken = dir.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
+            let (log, broken) = match done {
+                Ok(log) => (log, broken),
+                Err(Infrastructure(reason)) => (AttemptLog::default(), Some(reason)),
             };
-            let mut said = String::new();
+            let mut output = String::new();
             let (verdict, reason) = match (checked, broken) {
-                (Ok(Check::Passed), _) => (Verdict::Solved, String::new()),
-                (Ok(Check::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+                (Ok(ScriptOutcome::Passed), _) => (Verdict::Solved, String::new()),
+                (Ok(ScriptOutcome::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
                     (Verdict::Error, reason)
                 }
-                (Ok(Check::Failed(words)), None) => {
-                    let parts = [did.note.as_str(), cut(&words, FEEDBACK_BYTES)];
+                (Ok(ScriptOutcome::Failed(text)), None) => {
+                    let parts = [log.note.as_str(), cut(&text, FEEDBACK_BYTES)];
                     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
                     let reason = parts.join("; ");
-                    said = words;
+                    output = text;
                     (Verdict::Failed, reason)
                 }
             };
-            let cost = Cost::of(&did.messages);
+            let cost = Cost::of(&log.messages);
             record(Attempt {
                 task: task.id.clone(),
                 attempt: number,
@@ -150,22 +151,22 @@ pub fn run(
                 reason: reason.clone(),
                 seconds: started.elapsed().as_secs_f64(),
                 cost,
-                ttft: did.messages.first().map(|message| message.ttft),
+                ttft: log.messages.first().map(|message| message.ttft),
                 tokens_per_second: cost.tokens_per_second(),
                 trace: relative(&trace),
-                messages: did.messages,
+                messages: log.messages,
             })?;
-            let stuck = did.give_up && rule.retry != Retry::Fresh;
+            let stuck = log.give_up && rule.retry != Retry::Fresh;
             let over = stuck || number >= attempts || Instant::now() >= deadline;
             if verdict != Verdict::Failed || over {
                 return finished(verdict, reason, number);
             }
-            message = rule.retry.message(instruction, &said, &session.trace.entries());
+            message = rule.retry.message(instruction, &output, &session.trace.entries());
             if rule.retry == Retry::Feedback {
                 continue;
             }
-            let cleared = place.clear().map_err(Infrastructure::from);
-            if let Err(Infrastructure(reason)) = cleared.and_then(|()| set_up(task, &sandbox, &place)) {
+            let cleared = dir.clear().map_err(Infrastructure::from);
+            if let Err(Infrastructure(reason)) = cleared.and_then(|()| set_up(task, &sandbox, &dir)) {
                 return finished(Verdict::Error, reason, number);
             }
             if rule.retry == Retry::Fresh {
@@ -188,7 +189,7 @@ fn trace_name(id: &str, attempt: u32) -> String {
 }
 
 /// Removes the conversations of a task that a killed run has left.
-fn forget(traces: &Path, id: &str) -> std::io::Result<()> {
+fn remove_traces(traces: &Path, id: &str) -> std::io::Result<()> {
     let Ok(entries) = traces.read_dir() else { return Ok(()) };
     for entry in entries {
         let entry = entry?;
@@ -228,7 +229,7 @@ fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
 
 /// Whether each member that the task names has worked: in a conversation that was begun for it, one
 /// of its calls succeeded.
-fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> Check {
+fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> ScriptOutcome {
     let has_worked = |name: &str| {
         let meant = |record: &Record| match record {
             Record::Start(start) if start.team == solver.team.name => start.npc == name,
@@ -245,8 +246,8 @@ fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> Check {
         begun.into_iter().any(|entry| done(&entry.scope))
     };
     match task.delegates.iter().find(|name| !has_worked(name)) {
-        Some(name) => Check::Failed(format!("The result is right, but {name} has not worked on it.")),
-        None => Check::Passed,
+        Some(name) => ScriptOutcome::Failed(format!("The result is right, but {name} has not worked on it.")),
+        None => ScriptOutcome::Passed,
     }
 }
 
@@ -256,20 +257,20 @@ fn worker<'a, 's: 'a>(
     npc: &'a Npc,
     session: &'a Session<'s>,
     deadline: Instant,
-) -> Result<Work<'a>, Infrastructure> {
+) -> Result<Worker<'a>, Infrastructure> {
     let mut agent = Agent::new(session, solver.team, npc, None)?.until(deadline);
     Ok(Box::new(move |message| {
         let before = session.trace.entries().len();
         let outcome = agent.run(message);
         let entries = session.trace.entries();
-        let mut did = did(&entries, before, &solver.named);
-        did.note = match outcome {
+        let mut log = log(&entries, before, &solver.named);
+        log.note = match outcome {
             Ok(Outcome::Answer { .. } | Outcome::Cancelled) => String::new(),
             Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
             Ok(Outcome::Length) => "a turn reached the limit on tokens".to_owned(),
             Ok(Outcome::Deadline) => "the time was up".to_owned(),
             Ok(Outcome::Repetition { call: Some(call) }) => format!("it called {call} again and again"),
-            Ok(Outcome::Repetition { call: None }) => "it went round in circles".to_owned(),
+            Ok(Outcome::Repetition { call: None }) => "it repeated itself".to_owned(),
             Ok(Outcome::Failed { error }) => error,
             // A model that has worked so far and does not go on: most likely the conversation
             // outgrew its context.
@@ -279,18 +280,18 @@ fn worker<'a, 's: 'a>(
             Err(error @ alara_harness::Error::Model(_))
                 if agent.records().any(|record| matches!(record, Record::Assistant { .. })) =>
             {
-                did.give_up = true;
+                log.give_up = true;
                 Infrastructure::from(error).0
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(did)
+        Ok(log)
     }))
 }
 
-/// What models said in an attempt, which begins after `before` of the entries: whose turn each was,
-/// what it cost, and the model that its conversation had then.
-fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
+/// The turns of models in an attempt, which begins after `before` of the entries.
+/// Each with its NPC, its cost and the model that its conversation had then.
+fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
     let mut messages = Vec::new();
     for (index, entry) in entries.iter().enumerate().skip(before) {
         let Record::Assistant { message, usage, .. } = &*entry.record else { continue };
@@ -300,7 +301,7 @@ fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
         });
         let (npc, model) = start.map_or(("", ""), |start| (&start.npc, &start.model));
         let hash = if model == named.name { named.hash.clone() } else { String::new() };
-        messages.push(Message {
+        messages.push(TurnRecord {
             npc: npc.to_owned(),
             model: Named { name: model.to_owned(), hash },
             tool_calls: message.tool_calls.len() as u64,
@@ -313,31 +314,32 @@ fn did(entries: &[Entry], before: usize, named: &Named) -> Did {
             tokens_accepted: usage.drafts.accepted as u64,
         });
     }
-    Did { messages, ..Did::default() }
+    AttemptLog { messages, ..AttemptLog::default() }
 }
 
-/// A model whose draws follow the attempt that is under way.
-struct Drawn<'a> {
+/// A model that samples with the seed and temperature of the attempt under way.
+struct AttemptModel<'a> {
     model: &'a dyn ChatModel,
     thinking: Option<bool>,
-    draw: Mutex<Draw>,
+    sampling: Mutex<AttemptSampling>,
 }
 
 /// How an attempt differs from the run's sampling.
 #[derive(Clone, Copy, Default)]
-struct Draw {
+struct AttemptSampling {
     seed: u64,
     /// The temperature is at least this.
     temperature: f32,
 }
 
-impl ChatModel for Drawn<'_> {
+impl ChatModel for AttemptModel<'_> {
     fn name(&self) -> &str {
         self.model.name()
     }
 
     fn chat(&self, mut request: Request) -> Result<Events<'_>, ModelError> {
-        let Draw { seed, temperature } = *self.draw.lock().unwrap_or_else(PoisonError::into_inner);
+        let AttemptSampling { seed, temperature } =
+            *self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
         request.sampling.seed = seed;
         request.sampling.temperature = request.sampling.temperature.max(temperature);
         request.thinking = self.thinking.or(request.thinking);
@@ -371,7 +373,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let names = ["a-1.jsonl", "a-1@2.jsonl", "a-1.b.jsonl", "a-10.jsonl"];
         names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
-        forget(folder.path(), "a-1").unwrap();
+        remove_traces(folder.path(), "a-1").unwrap();
         let left = names.map(|name| folder.path().join(name).exists());
         assert_eq!(left, [false, false, true, true]);
     }
