@@ -157,7 +157,7 @@ pub struct Constrained {
     pub avg_token_ns: u64,
     /// Its time as a share of the time of the forward passes.
     pub share_of_steps: f64,
-    /// Forward passes, each of which computes a drawn token and what is forced behind it.
+    /// Forward passes, each of which computes a sampled token and what is forced behind it.
     pub n_steps: usize,
     /// All that it did, in every repetition and the warm-up.
     pub usage: GrammarUsage,
