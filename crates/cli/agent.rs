@@ -9,9 +9,8 @@ use alara_engine::cache::disk;
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
-use alara_harness::source::{Diagnostic, Severity};
 use alara_harness::team::Search;
-use alara_harness::{Error, Policy, Sandbox, Session, Team, Trace};
+use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
@@ -155,7 +154,7 @@ fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<Pat
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
     let mut team = search().team(name)?;
     consent::team(&team, yes)?;
-    team.improve();
+    team.optimize();
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
 }
@@ -163,7 +162,7 @@ pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
 /// The built-in team, whatever lies here, without the user's own jinxes.
 pub fn built_in() -> anyhow::Result<Team> {
     let mut team = Team::stock("alara")?;
-    team.improve();
+    team.optimize();
     Ok(team)
 }
 

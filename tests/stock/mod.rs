@@ -7,7 +7,7 @@ mod work;
 use std::path::Path;
 
 use alara_engine::ToolCall;
-use alara_harness::jinx::{check, improve};
+use alara_harness::jinx::{check, optimize};
 use alara_harness::model::Reply;
 use alara_harness::{Caller, Scripted, Session, Single, Team, ToolResult, tool};
 use serde_json::{Value, json};
@@ -137,7 +137,7 @@ fn improved_jinxes_do_the_same() {
     let results = |place: &Ground| place.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
     let before = Ground::stock();
     let mut team = Team::stock("alara").unwrap();
-    let made = improve(&mut team.jinxes);
+    let made = optimize(&mut team.jinxes);
     let after = Ground::with(team);
     assert_eq!(results(&before), results(&after), "{made:?}");
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use alara_harness::jinx::{self, Improvement};
+use alara_harness::jinx::{self, Optimization};
 use alara_harness::scratch::Scratch;
-use alara_harness::source::{Diagnostic, Severity, Source};
-use alara_harness::{Caller, Policy, Sandbox, Scripted, Session, Single, Team, tool};
+use alara_harness::source::Source;
+use alara_harness::{Caller, Diagnostic, Policy, Sandbox, Scripted, Session, Severity, Single, Team, tool};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -61,7 +61,7 @@ struct Target {
 struct Report {
     problems: Vec<Diagnostic>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    improvements: Option<Vec<Improvement>>,
+    improvements: Option<Vec<Optimization>>,
     errors: usize,
     warnings: usize,
 }
@@ -81,8 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut target = Target::find(&args.path)?;
     let problems: Vec<Diagnostic> =
         target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
-    let improvements: Vec<Improvement> =
-        target.team.improve().into_iter().filter(|made| target.means(&made.path)).collect();
+    let improvements: Vec<Optimization> =
+        target.team.optimize().into_iter().filter(|made| target.means(&made.path)).collect();
     let report = Report::of(problems, args.explain.then_some(improvements));
     report.show(args, if args.compiled { ui::note } else { ui::line })?;
     if args.compiled {
@@ -180,7 +180,7 @@ impl Target {
 }
 
 impl Report {
-    fn of(problems: Vec<Diagnostic>, improvements: Option<Vec<Improvement>>) -> Self {
+    fn of(problems: Vec<Diagnostic>, improvements: Option<Vec<Optimization>>) -> Self {
         let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
         let warnings = problems.len() - errors;
         Report { problems, improvements, errors, warnings }

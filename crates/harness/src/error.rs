@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use alara_engine::nearest::nearest;
+
 use crate::model::ModelError;
-use crate::source::Diagnostic;
+use crate::types::Diagnostic;
 
 /// An error of the harness.
 /// A tool that fails or a model that stops early is none: that is a result.
@@ -150,6 +152,20 @@ pub enum Error {
     /// A model's events ended without `Done`.
     #[error("the model broke off without ending its turn")]
     NoEnd,
+}
+
+impl Error {
+    /// For a name that is not among the known ones, with the one that may have been meant.
+    pub fn unknown<'a>(what: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.collect();
+        let hint = nearest(name, known.iter().copied()).map(|near| format!(", did you mean `{near}`?"));
+        Error::Unknown {
+            what,
+            name: name.to_owned(),
+            hint: hint.unwrap_or_default(),
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+        }
+    }
 }
 
 /// An error and its causes, in one line.

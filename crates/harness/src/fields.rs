@@ -1,10 +1,10 @@
 //! A mapping in a file, read key by key: what is there, of which type, and which keys nobody knows.
 
+use alara_engine::nearest::nearest;
 use serde_json::Value;
 
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
-use crate::team::nearest;
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 use crate::yaml::{Entry, Kind, Node};
 
 /// A mapping that is being read.
@@ -44,12 +44,12 @@ impl<'a, 'd> Fields<'a, 'd> {
     }
 
     /// Says something that stops nobody.
-    pub fn warning(&mut self, place: Place, message: impl Into<String>) {
+    pub fn warning(&mut self, place: Location, message: impl Into<String>) {
         self.said.push(self.source.warning(place, message));
     }
 
     /// Says what can't be used.
-    pub fn error(&mut self, place: Place, message: impl Into<String>) {
+    pub fn error(&mut self, place: Location, message: impl Into<String>) {
         self.said.push(self.source.error(place, message));
     }
 
@@ -59,7 +59,7 @@ impl<'a, 'd> Fields<'a, 'd> {
     }
 
     /// Where a key stands, or the file as a whole.
-    pub fn place(&self, key: &str) -> Place {
+    pub fn place(&self, key: &str) -> Location {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| entry.place).unwrap_or_default()
     }
 

@@ -15,34 +15,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::jinx::{Effect, Jinx, Verdict};
+use crate::jinx::Jinx;
 use crate::sandbox::Risk;
-use crate::team::Team;
-
-/// What joins or nests commands in a shell: a command with one of these is several.
-const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
-
-/// The pattern of a rule for every jinx that no other rule speaks of.
-pub const ANY: &str = "*";
-
-/// A rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rule {
-    /// A jinx, or a jinx and a prefix: `shell`, `shell:git push`.
-    pub pattern: String,
-    /// What holds.
-    pub verdict: Verdict,
-    /// Where it was said, for the trace.
-    pub by: String,
-    /// Whether a team above said it: then no rule of this team permits more.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub inherited: bool,
-}
+use crate::team::{ANY, JOINTS, Rule, Team};
+use crate::types::{Effect, Verdict};
 
 /// What a person is asked: whether a call may be made, or whether it may have what is the user's.
 #[derive(Clone, Debug)]
@@ -211,12 +191,6 @@ fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String>
 /// A text with single spaces.
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Whether a rule can never hold: what is allowed is one command, and this prefix joins several.
-pub fn never_fits(rule: &Rule) -> bool {
-    let prefix = rule.pattern.split_once(':').map_or("", |(_, prefix)| prefix);
-    rule.verdict == Verdict::Allow && prefix.contains(JOINTS)
 }
 
 fn fits(rule: &Rule, jinx: &str, first: Option<&str>) -> bool {

@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::fields::{Fields, is_name};
-use crate::jinx::{Action, Effect, Input, Jinx, Kind, Skill, Step};
+use crate::jinx::{Action, Input, Jinx, Kind, Skill, Step};
 use crate::markdown::{frontmatter, sections};
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Effect};
 use crate::yaml::Node;
 
 /// How long its one step may take: it only joins texts.

@@ -12,14 +12,14 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What.
     pub kind: Kind,
 }
@@ -39,7 +39,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Where the key stands.
-    pub place: Place,
+    pub place: Location,
     /// The key, as text.
     pub key: String,
     /// The value.
@@ -58,7 +58,7 @@ impl Node {
             with_snippet: false,
         };
         let mut node: Node = serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
-            let place = error.location().map_or_else(Place::default, |place| place_of(&place));
+            let place = error.location().map_or_else(Location::default, |place| place_of(&place));
             let message = error.to_string();
             // The place stands before the message already.
             let message = message.split_once(": ").map_or(message.as_str(), |(before, rest)| {
@@ -171,16 +171,16 @@ impl Node {
 }
 
 /// The word at a place, if it is a single letter.
-fn letter(source: &Source, place: Place) -> Option<String> {
+fn letter(source: &Source, place: Location) -> Option<String> {
     let line = source.text.lines().nth(place.line.checked_sub(1)?)?;
     let mut characters = line.chars().skip(place.column.checked_sub(1)?);
     let letter = characters.next().filter(|letter| matches!(letter, 'y' | 'n' | 'Y' | 'N'))?;
     characters.next().is_none_or(|next| !next.is_alphanumeric()).then(|| letter.to_string())
 }
 
-fn place_of(location: &serde_saphyr::Location) -> Place {
+fn place_of(location: &serde_saphyr::Location) -> Location {
     let number = |number: u64| usize::try_from(number).unwrap_or(0);
-    Place { line: number(location.line()), column: number(location.column()) }
+    Location { line: number(location.line()), column: number(location.column()) }
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(node.value(), serde_json::json!({"b": [{"c": 2, "a": 3}], "a": 4}));
         let said: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["a.npc:5:1: warning: the key `a` occurs twice; the last one counts"]);
-        assert_eq!(node.at("/b/0/a").place, Place { line: 4, column: 8 });
+        assert_eq!(node.at("/b/0/a").place, Location { line: 4, column: 8 });
         assert_eq!(node.at("/b/7/a").place, node.at("/b").place);
         let (error, _) = parse("a: [1\nb: 2\n");
         assert_eq!(

@@ -1,5 +1,5 @@
 //! The steps of a jinx in their one, typed form: what files are read into, what is checked,
-//! improved, printed and run.
+//! optimised, printed and run.
 //!
 //! This module only says what a step is.
 //! Conditions and iterated values are minijinja *expressions* (`total > 3`); values (`with`, `set`,
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::types::Location;
 
 /// Steps that run one after the other in one scope.
 pub type Steps = Vec<Step>;
@@ -39,16 +41,7 @@ pub struct Step {
     /// Where it stands in its file: line and column from 1.
     /// Not part of the compiled form.
     #[serde(skip)]
-    pub place: Place,
-}
-
-/// A place in a file: line and column, from 1; 0 = the file as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
-    /// The line.
-    pub line: usize,
-    /// The column, in characters.
-    pub column: usize,
+    pub place: Location,
 }
 
 /// What a step does.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ToolResult;
 use super::template::{Scope, holds};
+use crate::types::ToolResult;
 
 /// A test of a jinx.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

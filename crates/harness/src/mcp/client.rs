@@ -10,8 +10,8 @@ use super::http::Http;
 use super::rpc::{Failure, Link, Wire};
 use super::{Server, Transport, Way, offer, said, stdio};
 use crate::error::chain;
-use crate::jinx::ToolResult;
 use crate::sandbox::{Sandbox, Service};
+use crate::types::ToolResult;
 
 /// The version that is asked for, and those that are understood.
 const VERSION: &str = "2025-06-18";

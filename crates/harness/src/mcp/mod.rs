@@ -10,12 +10,10 @@
 //! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes
 //! nothing down but its own tools.
 
-mod client;
+pub(crate) mod client;
 mod http;
-mod offer;
-mod read;
-mod rpc;
-mod servers;
+pub(crate) mod offer;
+pub(crate) mod rpc;
 mod stdio;
 
 use std::fmt;
@@ -25,9 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::jinx::Place;
-pub use read::read;
-pub use servers::{Offered, Servers};
+use crate::types::Location;
 
 /// What rules and questions call the start of a server, as if it were a jinx.
 pub const START: &str = "mcp";
@@ -58,7 +54,7 @@ pub struct Server {
     pub path: PathBuf,
     /// Where in the file.
     #[serde(skip)]
-    pub place: Place,
+    pub place: Location,
 }
 
 /// How a server is reached.
@@ -156,17 +152,6 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
 }
 
-/// The tool of a server that a jinx stands for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Remote {
-    /// The server: see [`Server::start`].
-    pub server: String,
-    /// What the server calls the tool.
-    pub tool: String,
-    /// The schema of its arguments, an object's.
-    pub parameters: Value,
-}
-
 /// What became of a server that an NPC names, as the trace tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
@@ -189,7 +174,7 @@ pub struct Served {
 }
 
 /// Foreign words as a message may show them: on one line, and short.
-fn said(text: &str) -> String {
+pub(crate) fn said(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     clean.trim().to_owned()
 }

@@ -12,16 +12,15 @@ use super::ctx::{self, Ctx};
 use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
 use super::library::{Layer, Library};
 use super::model::Provider;
-use super::nearest::nearest;
 use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
-use super::{Limits, Npc, Team, rules};
+use super::{Npc, Team, rules};
 use crate::error::Error;
-use crate::jinx::Place;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::permission::Rule;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::team::Rule;
+use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
 /// What a team gets from above: from the team that it is part of, or from alara and the user.
@@ -186,7 +185,7 @@ fn assemble(
                 let path = listing.folder.path();
                 files
                     .said
-                    .push(Source { path, text: String::new() }.error(Place::default(), error.to_string()));
+                    .push(Source { path, text: String::new() }.error(Location::default(), error.to_string()));
             }
         }
     }
@@ -217,7 +216,7 @@ fn chosen<'a>(ctx: &'a [File], folder: &str, said: &mut Vec<Diagnostic>) -> Opti
     for other in ctx.iter().filter(|other| other.path != chosen.path) {
         let message = format!("a team has one .ctx file: {} counts, this one is ignored", chosen.name());
         said.push(
-            Source { path: other.path.clone(), text: String::new() }.warning(Place::default(), message),
+            Source { path: other.path.clone(), text: String::new() }.warning(Location::default(), message),
         );
     }
     Some(chosen)
@@ -268,7 +267,7 @@ fn npcs(
     files: &mut Files,
     watch: &mut Watch,
 ) -> Vec<Npc> {
-    let mut found: Vec<(Npc, Place)> = Vec::new();
+    let mut found: Vec<(Npc, Location)> = Vec::new();
     for file in &listing.npc {
         let Some((source, node)) = files.open(file, templates, &ctx.values) else { continue };
         if let Some(npc) = npc::read(&source, &node, shared, &mut files.said) {
@@ -288,7 +287,7 @@ fn npcs(
     npcs
 }
 
-fn add_npc(found: &mut Vec<(Npc, Place)>, (npc, place): (Npc, Place), files: &mut Files) {
+fn add_npc(found: &mut Vec<(Npc, Location)>, (npc, place): (Npc, Location), files: &mut Files) {
     let Some((before, _)) = found.iter().find(|(before, _)| before.name == npc.name) else {
         found.push((npc, place));
         return;
@@ -358,7 +357,7 @@ fn lead(
         }
         _ if npcs.len() > 1 => {
             let message = format!("no `forenpc` says which NPC leads the team: `{}` does", first.name);
-            files.said.push(source.unwrap_or(&place).warning(Place::default(), message));
+            files.said.push(source.unwrap_or(&place).warning(Location::default(), message));
         }
         _ => {}
     }
@@ -377,14 +376,14 @@ fn add_team(teams: &mut Vec<Team>, team: Team, npcs: &[Npc], files: &mut Files) 
     let source = Source { path, text: String::new() };
     if team.description.is_empty() {
         let message = "a sub-team needs a `description`: it is all that the team above sees of it";
-        files.said.push(source.warning(Place::default(), message));
+        files.said.push(source.warning(Location::default(), message));
     }
     let taken =
         npcs.iter().any(|npc| npc.name == team.name) || teams.iter().any(|other| other.name == team.name);
     match taken {
         true => {
             let message = format!("there is another member `{}`; work goes to that one", team.name);
-            files.said.push(source.error(Place::default(), message));
+            files.said.push(source.error(Location::default(), message));
         }
         false => teams.push(team),
     }

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::{Team, stock};
-use crate::jinx::{Improvement, Jinx, check, improve};
-use crate::source::Diagnostic;
+use crate::jinx::{Jinx, Optimization, check, optimize};
+use crate::types::Diagnostic;
 
 impl Team {
     /// All that is odd or wrong in the files of the team and of its sub-teams, and what analysis
     /// finds in their jinxes, by file and place.
-    /// To be asked before the team is [improved](Self::improve): branches that never run are gone
+    /// To be asked before the team is [optimised](Self::optimize): branches that never run are gone
     /// after that.
     pub fn check(&self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics.clone();
@@ -32,12 +32,12 @@ impl Team {
         self.teams.iter().for_each(|team| team.analyse(found));
     }
 
-    /// Improves the jinxes of the team and of its sub-teams.
+    /// Optimises the jinxes of the team and of its sub-teams.
     /// Returns what was done, by file and place.
-    pub fn improve(&mut self) -> Vec<Improvement> {
-        let mut made = improve(&mut self.jinxes);
+    pub fn optimize(&mut self) -> Vec<Optimization> {
+        let mut made = optimize(&mut self.jinxes);
         for team in &mut self.teams {
-            made.extend(team.improve());
+            made.extend(team.optimize());
         }
         made.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));
         made.dedup();

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::model;
 use super::model::Provider;
-use super::{Limits, model};
 use crate::fields::Fields;
 use crate::mcp::{self, Server};
 use crate::model::ModelSpec;
-use crate::source::{Diagnostic, Source};
-use crate::store::Access;
+use crate::source::Source;
+use crate::team::Access;
+use crate::types::{Diagnostic, Limits};
 use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.

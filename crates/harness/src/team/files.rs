@@ -11,9 +11,9 @@ use include_dir::{Dir, DirEntry};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::jinx::Place;
 use crate::skill;
-use crate::source::{Diagnostic, Severity, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location, Severity};
 
 /// Folders of a team in which no sub-team is looked for.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
@@ -194,7 +194,7 @@ fn name(path: &Path) -> String {
 }
 
 fn problem(path: &Path, message: String) -> Diagnostic {
-    Diagnostic { path: path.to_owned(), place: Place::default(), severity: Severity::Error, message }
+    Diagnostic { path: path.to_owned(), place: Location::default(), severity: Severity::Error, message }
 }
 
 /// A jinx's file, or a skill's `SKILL.md`.

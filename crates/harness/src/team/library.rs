@@ -7,11 +7,10 @@ use std::sync::LazyLock;
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::files::{self, Folder, JinxFile};
-use super::nearest::nearest;
 use super::stock;
-use crate::jinx::{Action, Jinx, Place, Steps};
+use crate::jinx::{Action, Jinx, Steps};
 use crate::skill;
-use crate::source::Diagnostic;
+use crate::types::{Diagnostic, Location};
 
 /// Packages of the implementation that files in the wild were written for; alara does not have
 /// them.
@@ -61,7 +60,7 @@ impl Layer {
                     jinx.name,
                     before.path.display()
                 );
-                said.push(source.error(Place::default(), message));
+                said.push(source.error(Location::default(), message));
                 continue;
             }
             let jinx = Jinx { reference: file.reference.clone(), ..jinx };
@@ -106,7 +105,7 @@ impl Library {
                     said.push(Diagnostic {
                         path: jinx.path.clone(),
                         place,
-                        severity: crate::source::Severity::Warning,
+                        severity: crate::types::Severity::Warning,
                         message,
                     });
                     // Listed and permitted as the file says.
@@ -209,7 +208,7 @@ fn said_name(text: &str) -> Option<String> {
 }
 
 /// The foreign package that a Python step imports, and where that step is.
-fn foreign(steps: &Steps) -> Option<(&'static str, Place)> {
+fn foreign(steps: &Steps) -> Option<(&'static str, Location)> {
     steps.iter().find_map(|step| match &step.action {
         Action::Python { code } => imports(code).map(|package| (package, step.place)),
         Action::When { then, otherwise, .. } => foreign(then).or_else(|| foreign(otherwise)),

@@ -9,10 +9,10 @@ mod ctx;
 mod files;
 mod library;
 mod model;
-mod nearest;
 mod npc;
 mod rules;
 mod search;
+mod servers;
 mod stock;
 mod template;
 
@@ -27,18 +27,17 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::permission::Rule;
 use crate::skill;
-use crate::source::{Diagnostic, Severity, Source};
-use crate::store::Access;
+use crate::source::Source;
+use crate::team::{Access, Rule};
+use crate::types::{Diagnostic, Severity};
 use assemble::Above;
 pub use files::Watch;
 use files::{Folder, Listing};
 use library::{Layer, Library};
-pub(crate) use model::variable;
-pub(crate) use nearest::nearest;
-use nearest::unknown;
+pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
+pub use rules::{ANY, Rule};
 pub use search::Search;
 
 /// A team.
@@ -125,6 +124,15 @@ pub struct Npc {
     pub path: PathBuf,
 }
 
+/// Who may use a key of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Access {
+    /// The NPCs that may read it; `None` = all of the team.
+    pub read: Option<Vec<String>>,
+    /// The NPCs that may write it; `None` = all of the team.
+    pub write: Option<Vec<String>>,
+}
+
 /// The skills of an NPC: names of jinxes that are skills.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skills {
@@ -132,62 +140,6 @@ pub struct Skills {
     pub inline: Vec<String>,
     /// Those of which it sees name and description, and looks up the text with the jinx `skill`.
     pub catalog: Vec<String>,
-}
-
-/// How long an NPC may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Limits {
-    /// Most turns of the model for one user message.
-    /// Default 12.
-    pub turns: usize,
-    /// Most tokens that one turn may generate.
-    /// Default 4096.
-    /// A turn that reaches it ends the run, so that a model that never stops does not fill its
-    /// context first.
-    pub turn_tokens: usize,
-    /// Most tokens of reasoning in one turn: after so many it is ended for the model, which goes on
-    /// with its answer.
-    /// Default none beside `turn_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning_tokens: Option<usize>,
-    /// Most calls of one turn; those beyond are not run.
-    /// Default 64.
-    pub turn_calls: usize,
-    /// After how many times in a row that the same call had the same result the run ends; from the
-    /// second on, the model is told so.
-    /// Default 5, and at least 2.
-    pub repeated_calls: usize,
-    /// Most bytes of one tool's output that the model gets to read.
-    /// Default 16384.
-    pub tool_output_bytes: usize,
-    /// Most seconds for one user message.
-    /// Default none.
-    pub seconds: Option<u64>,
-    /// Most conversations inside of each other: an NPC that gives work to one that gives work.
-    /// Default 3.
-    pub depth: usize,
-    /// Most tokens of the conversation that are sent to the model; older messages are then summed
-    /// up.
-    /// Default: what the model's context has room for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            turns: 12,
-            turn_tokens: 4096,
-            reasoning_tokens: None,
-            turn_calls: 64,
-            repeated_calls: 5,
-            tool_output_bytes: 16 * 1024,
-            seconds: None,
-            depth: 3,
-            window: None,
-        }
-    }
 }
 
 impl Team {
@@ -226,8 +178,8 @@ impl Team {
 
     fn stock_with(name: &str, user: Option<&Path>) -> Result<Self, Error> {
         let folder = stock::TEAMS.get_dir(name);
-        let folder =
-            folder.ok_or_else(|| unknown("built-in team", name, stock::teams().map(String::as_str)))?;
+        let folder = folder
+            .ok_or_else(|| Error::unknown("built-in team", name, stock::teams().map(String::as_str)))?;
         let mut said = Vec::new();
         let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut said);
         Team::read(&listing, user, said)
@@ -280,7 +232,7 @@ impl Team {
     pub fn npc(&self, name: Option<&str>) -> Result<&Npc, Error> {
         let name = name.unwrap_or(&self.forenpc);
         let known = || self.npcs.iter().map(|npc| npc.name.as_str());
-        self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| unknown("NPC", name, known()))
+        self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| Error::unknown("NPC", name, known()))
     }
 
     /// Name and description of those to whom work can be given: its NPCs but for `except`, and its

@@ -5,14 +5,15 @@ use std::path::Path;
 use super::ctx::list;
 use super::library::Library;
 use super::model::Provider;
-use super::{Limits, Npc, Skills, model};
+use super::{Npc, Skills, model};
 use crate::calls::Calls;
 use crate::fields::{Fields, is_name};
-use crate::jinx::{Jinx, Place};
+use crate::jinx::Jinx;
 use crate::markdown::{frontmatter, sections};
 use crate::mcp::{self, Server};
 use crate::model::ModelSpec;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.
@@ -47,13 +48,16 @@ pub fn read(
     node: &Node,
     shared: &Shared,
     said: &mut Vec<Diagnostic>,
-) -> Option<(Npc, Place)> {
+) -> Option<(Npc, Location)> {
     let mut fields = Fields::new(source, node, said)?;
     fields.know(&LOOKS);
     fields.without_effect(&WITHOUT_EFFECT);
     let directive = fields.text(&["primary_directive", "directive"]);
     if directive.is_none() {
-        fields.warning(Place::default(), "an NPC without a `primary_directive` does not know what it is for");
+        fields.warning(
+            Location::default(),
+            "an NPC without a `primary_directive` does not know what it is for",
+        );
     }
     let npc = build(&mut fields, &source.stem(), directive.unwrap_or_default(), &["jinxes", "jinxs"], shared);
     fields.unknown();
@@ -67,13 +71,13 @@ pub fn read_markdown(
     whole: bool,
     shared: &Shared,
     said: &mut Vec<Diagnostic>,
-) -> Vec<(Npc, Place)> {
+) -> Vec<(Npc, Location)> {
     if !whole {
         let (_, sections) = sections(&source.text);
         let agents = sections.into_iter().map(|(title, directive)| {
             let heading = format!("## {title}");
             let line = source.text.lines().position(|line| line.trim_end() == heading);
-            let place = Place { line: line.map_or(0, |index| index + 1), column: 1 };
+            let place = Location { line: line.map_or(0, |index| index + 1), column: 1 };
             let mut npc = plain(&source.path, &slug(&title), directive, shared);
             add_shared(&mut npc, shared, said);
             (npc, place)
@@ -87,7 +91,7 @@ pub fn read_markdown(
             said.push(error);
             return Vec::new();
         }
-        None => Node { place: Place::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
+        None => Node { place: Location::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
     };
     let Some(mut fields) = Fields::new(source, &node, said) else { return Vec::new() };
     fields.know(&["description"]);
@@ -104,7 +108,7 @@ fn build(
     directive: String,
     jinxes: &[&'static str],
     shared: &Shared,
-) -> Option<(Npc, Place)> {
+) -> Option<(Npc, Location)> {
     let place = fields.place("name");
     let name = fields.text(&["name"]).unwrap_or_else(|| slug(stem));
     if !is_name(&name) {
@@ -118,7 +122,7 @@ fn build(
     npc.calls = calls(fields);
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
-        let mut entries: Vec<(Place, &str)> = Vec::new();
+        let mut entries: Vec<(Location, &str)> = Vec::new();
         for node in &nodes {
             match node.text() {
                 // Markdown files in the wild list their tools in one line.
@@ -172,7 +176,7 @@ fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
 /// Lists what the team's `.ctx` lists for all.
 fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
     let Some((source, nodes)) = shared.jinxes else { return };
-    let entries: Vec<(Place, &str)> =
+    let entries: Vec<(Location, &str)> =
         nodes.iter().filter_map(|node| Some((node.place, node.text()?))).collect();
     // Remarks about these are made once, for the `.ctx`.
     let mut again = Vec::new();
@@ -190,7 +194,7 @@ fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
 /// Adds the jinxes that entries mean and that are `of_kind` to a list, each once.
 fn add(
     names: &mut Vec<String>,
-    entries: &[(Place, &str)],
+    entries: &[(Location, &str)],
     of_kind: fn(&Jinx) -> bool,
     source: &Source,
     library: &Library,
@@ -223,7 +227,7 @@ fn skills(fields: &mut Fields, library: &Library) -> Skills {
     let source = fields.source();
     let read = |names: &mut Vec<String>, node: &Node, said: &mut Vec<Diagnostic>| {
         let nodes = list(node);
-        let entries: Vec<(Place, &str)> =
+        let entries: Vec<(Location, &str)> =
             nodes.iter().map(|node| (node.place, node.text().unwrap_or_default())).collect();
         add(names, &entries, |jinx| jinx.skill.is_some(), source, library, said);
     };

@@ -11,15 +11,34 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::library::Library;
-use super::nearest::nearest;
-use crate::jinx::Verdict;
 use crate::mcp::START;
-use crate::permission::{ANY, Rule, never_fits};
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Verdict};
 use crate::yaml::Node;
+
+/// What joins or nests commands in a shell: a command with one of these is several.
+pub(crate) const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
+
+/// The pattern of a rule for every jinx that no other rule speaks of.
+pub const ANY: &str = "*";
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// A jinx, or a jinx and a prefix: `shell`, `shell:git push`.
+    pub pattern: String,
+    /// What holds.
+    pub verdict: Verdict,
+    /// Where it was said, for the trace.
+    pub by: String,
+    /// Whether a team above said it: then no rule of this team permits more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inherited: bool,
+}
 
 /// Names that jinxes once had; a rule for one is also for the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
@@ -127,6 +146,12 @@ pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
         names.map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
     };
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
+}
+
+/// Whether a rule can never hold: what is allowed is one command, and this prefix joins several.
+fn never_fits(rule: &Rule) -> bool {
+    let prefix = rule.pattern.split_once(':').map_or("", |(_, prefix)| prefix);
+    rule.verdict == Verdict::Allow && prefix.contains(JOINTS)
 }
 
 /// A pattern as it is held against others: with single spaces, and none around its parts.

@@ -14,8 +14,8 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, json};
 
 use super::library::Pattern;
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 
 /// Most steps of one template, which also bound what it makes: thousands of lines of text are made
 /// with fewer.
@@ -86,7 +86,7 @@ impl Templates {
         if source.text.len().max(context.to_string().len()) > TEMPLATE {
             let message =
                 format!("a template, and the values that it knows, have at most {TEMPLATE} bytes each");
-            return Err(source.error(Place::default(), message));
+            return Err(source.error(Location::default(), message));
         }
         let render = |text: &str| -> Result<String, minijinja::Error> {
             let text = jinja::bounded(text, &jinja::MARKS)
@@ -94,12 +94,12 @@ impl Templates {
             self.environment.template_from_str(&text)?.render(Value::from(Serde(&context)))
         };
         if let Err(refused) = jinja::bounded(&source.text, &jinja::MARKS) {
-            let place = Place { line: refused.line, column: 1 };
+            let place = Location { line: refused.line, column: 1 };
             return Err(source.error(place, format!("the template is wrong: {refused}")));
         }
         self.wanted();
         let text = render(&source.text).map_err(|error| {
-            let place = Place { line: error.line().unwrap_or(0), column: 1 };
+            let place = Location { line: error.line().unwrap_or(0), column: 1 };
             let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
             source.error(place, format!("the template is wrong: {}{detail}", error.kind()))
         })?;
@@ -108,7 +108,7 @@ impl Templates {
             let message = format!(
                 "nothing is fetched when a team is loaded: `{name}` is taken from this team, if it has it"
             );
-            said.push(source.warning(Place::default(), message));
+            said.push(source.warning(Location::default(), message));
         }
         let original = Some(source.text.clone());
         Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
@@ -126,7 +126,7 @@ impl Rendered {
         let Some(original) = self.original.as_deref().filter(|_| diagnostic.place.line > 0) else {
             return diagnostic;
         };
-        let Place { line, column } = diagnostic.place;
+        let Location { line, column } = diagnostic.place;
         let Some(from) = self.lines.as_ref().and_then(|lines| lines.get(line - 1)).copied() else {
             let message = format!("{} (the place is that after templating)", diagnostic.message);
             return Diagnostic { message, ..diagnostic };
@@ -136,7 +136,7 @@ impl Rendered {
         let (before, after) = (nth(original, from), nth(&self.source.text, line));
         let same = before.chars().zip(after.chars()).take_while(|(left, right)| left == right).count();
         let column = if before == after { column } else { column.min(same + 1) };
-        Diagnostic { place: Place { line: from, column }, ..diagnostic }
+        Diagnostic { place: Location { line: from, column }, ..diagnostic }
     }
 }
 

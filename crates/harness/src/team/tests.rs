@@ -1,6 +1,7 @@
 use super::*;
-use crate::agent;
-use crate::jinx::{Action, Effect};
+use crate::jinx::Action;
+use crate::run::agent;
+use crate::types::Effect;
 
 mod layers;
 
@@ -8,13 +9,13 @@ const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
 const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";
 
 /// A directory with files.
-struct Place(tempfile::TempDir);
+struct TeamDir(tempfile::TempDir);
 
-impl Place {
+impl TeamDir {
     fn new(files: &[(&str, &str)]) -> Self {
-        let place = Place(tempfile::tempdir().unwrap());
-        files.iter().for_each(|(path, text)| place.write(path, text));
-        place
+        let dir = TeamDir(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(path, text)| dir.write(path, text));
+        dir
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -35,9 +36,9 @@ impl Place {
 
 /// The team of some files, and what is said about them.
 fn load(files: &[(&str, &str)]) -> (Team, Vec<String>) {
-    let place = Place::new(files);
-    let team = Team::load(place.0.path()).unwrap();
-    let said = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    let dir = TeamDir::new(files);
+    let team = Team::load(dir.0.path()).unwrap();
+    let said = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
     (team, said)
 }
 
@@ -259,7 +260,7 @@ store:
     assert_eq!(npc(&team, "w").jinxes, ["shell"]);
     assert_eq!(team.store["plan"].read, Some(vec!["w".to_owned(), "x".to_owned()]));
     assert_eq!(team.store["plan"].write, Some(vec!["w".to_owned()]));
-    assert_eq!(team.store["notes"], crate::store::Access::default());
+    assert_eq!(team.store["notes"], crate::team::Access());
     assert_eq!(
         said,
         [
@@ -275,15 +276,15 @@ store:
 #[test]
 fn keys_of_a_store_are_known_to_the_teams_own_jinxes() {
     let keep = "steps: [{set: {store.plan: 1, store.plam: 2}}]\n";
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("t/team.ctx", "forenpc: w\nstore: {plan: {}}\n"),
         ("t/w.npc", "directive: d\njinxes: [keep, remember, recall]\n"),
         ("t/jinxes/keep.jinx", keep),
         ("t/sub/team.ctx", "description: d\nstore: {other: {}}\n"),
         ("t/sub/v.npc", "directive: d\njinxes: [keep, remember]\n"),
     ]);
-    let found = Team::load(&place.path("t")).unwrap().check();
-    let found: Vec<String> = found.iter().map(|found| place.shown(&found.to_string())).collect();
+    let found = Team::load(&dir.path("t")).unwrap().check();
+    let found: Vec<String> = found.iter().map(|found| dir.shown(&found.to_string())).collect();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(
         found[0].contains("keep.jinx")
@@ -362,15 +363,15 @@ fn who_leads() {
 
 #[test]
 fn no_team_at_all() {
-    let place = Place::new(&[("jinxes/a.jinx", STEPS), ("bad/w.npc", "name: [\n")]);
-    let error = |path: &Path| place.shown(&Team::load(path).unwrap_err().to_string());
+    let dir = TeamDir::new(&[("jinxes/a.jinx", STEPS), ("bad/w.npc", "name: [\n")]);
+    let error = |path: &Path| dir.shown(&Team::load(path).unwrap_err().to_string());
     assert!(
-        error(place.0.path()).ends_with(
+        error(dir.0.path()).ends_with(
             ": a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own"
         )
     );
-    assert!(error(&place.path("none")).starts_with("there is no team in none: "));
-    let bad = error(&place.path("bad"));
+    assert!(error(&dir.path("none")).starts_with("there is no team in none: "));
+    let bad = error(&dir.path("bad"));
     assert!(
         bad.starts_with(
             "nobody leads the team in bad: none of its NPCs can be used\n  bad/w.npc:1:7: error: "
@@ -451,7 +452,7 @@ fn static_segments_are_in_canonical_order() {
 /// Compatibility: "agents.md / agents/".
 #[test]
 fn agents_in_markdown() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("AGENTS.md", "# About\n\n## Build steps\nRun make.\n"),
         ("npc_team/team.ctx", "forenpc: w\nagents: [AGENTS.md, ../x, none.md]\nmodel: m\n"),
         ("npc_team/w.npc", NPC),
@@ -465,7 +466,7 @@ fn agents_in_markdown() {
         ),
         ("npc_team/agents/plain.md", "You are plain.\n"),
     ]);
-    let team = Team::load(&place.path("npc_team")).unwrap();
+    let team = Team::load(&dir.path("npc_team")).unwrap();
     let agent = |name: &str| {
         let npc = npc(&team, name);
         (npc.directive.as_str(), npc.jinxes.join(" "), npc.model.model.as_deref().unwrap())
@@ -475,7 +476,7 @@ fn agents_in_markdown() {
     assert_eq!(agent("scout"), ("You look.", "shell".into(), "nn"));
     assert_eq!(agent("plain"), ("You are plain.", "".into(), "m"));
     assert_eq!(agent("Build-steps"), ("Run make.", "".into(), "m"));
-    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    let said: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
     assert_eq!(
         said,
         [
@@ -486,6 +487,6 @@ fn agents_in_markdown() {
         ]
     );
     // Nobody asked for it: it is no agent.
-    place.write("npc_team/team.ctx", "forenpc: w\n");
-    assert!(Team::load(&place.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
+    dir.write("npc_team/team.ctx", "forenpc: w\n");
+    assert!(Team::load(&dir.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
 }

@@ -7,11 +7,9 @@ use alara_engine::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::agent::Outcome;
 use crate::calls::Calls;
-use crate::jinx::{ToolResult, Verdict};
 use crate::mcp::Served;
-use crate::team::Limits;
+use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -13,8 +13,8 @@ use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, par
 use serde::Serialize;
 
 use super::{Line, PERSON, Record, lines};
-use crate::agent::Outcome;
 use crate::error::Error;
+use crate::types::Outcome;
 
 /// Of the tables below; another one in the database means that it is made anew.
 const VERSION: i64 = 2;

@@ -2,8 +2,8 @@ use alara_engine::{Finish, Message, ToolCall};
 use serde_json::json;
 
 use super::*;
-use crate::jinx::ToolResult;
 use crate::trace::Trace;
+use crate::types::ToolResult;
 
 /// A run with one call, whose user says `task`.
 fn write(path: &Path, task: &str) -> Trace {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Known, Report, hint};
 use crate::jinx::template::single;
 use crate::jinx::{Choices, Input, Jinx, Kind, Llm, Offer, Step, Tools};
-use crate::source::Severity;
+use crate::types::Severity;
 
 /// The types of JSON schema.
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "object", "null"];

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::names::blocks;
 use super::{Known, Report};
 use crate::jinx::{Action, Jinx, Step};
-use crate::source::Diagnostic;
+use crate::types::Diagnostic;
 
 /// Reports each cycle once, at the call with which it begins.
 pub fn check(

@@ -2,7 +2,8 @@
 
 use super::Known;
 use super::names::blocks;
-use crate::jinx::{Action, Effect, Jinx, Step, Tools};
+use crate::jinx::{Action, Jinx, Step, Tools};
+use crate::types::Effect;
 
 /// The effect of a step of `jinx`.
 /// A program's and a model's with tools are the jinx's own, whoever sets a key of the store writes;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::{self, Text, constant, root, texts};
 use super::{Known, Report, calls, effect, hint};
 use crate::jinx::template::quoted_placeholder;
-use crate::jinx::{Action, Effect, Jinx, Place, Step};
-use crate::source::Severity;
+use crate::jinx::{Action, Jinx, Step};
+use crate::types::{Effect, Location, Severity};
 
 /// Names that are given everywhere.
 const GIVEN: [&str; 5] = ["ctx", "npc", "team", "store", "skills"];
@@ -28,7 +28,7 @@ pub fn check(jinx: &Jinx, known: &Known, store: &[&str], report: &mut Report) {
         let mut scope = scope.clone();
         scope.insert("out".to_owned(), true);
         Flow { jinx, known, store, report, lost: BTreeSet::new(), outside: None }.text(
-            Place { line: 1, column: 1 },
+            Location { line: 1, column: 1 },
             Text::Expression(ok),
             &scope,
         );
@@ -134,7 +134,7 @@ impl Flow<'_, '_> {
     }
 
     /// Checks the names that a text uses, and the text itself.
-    fn text(&mut self, step: Place, text: Text, scope: &Scope) {
+    fn text(&mut self, step: Location, text: Text, scope: &Scope) {
         if let Text::Code(language, code) = text
             && !is_one_placeholder(code)
             && let Some(quoted) = quoted_placeholder(language, code)
@@ -184,7 +184,7 @@ impl Flow<'_, '_> {
     }
 
     /// Warns of a key that the team's store doesn't have, if the team says which ones it has.
-    fn store_key(&mut self, step: Place, text: &str, path: &str) {
+    fn store_key(&mut self, step: Location, text: &str, path: &str) {
         let Some(key) = path.split('.').nth(1).filter(|_| !self.store.is_empty()) else { return };
         if !self.store.contains(&key) {
             let hint = hint(key, self.store.iter().copied());

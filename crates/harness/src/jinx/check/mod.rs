@@ -15,9 +15,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Jinx, Place, Step};
-use crate::source::{Diagnostic, Severity};
-use crate::team::nearest;
+use alara_engine::nearest::nearest;
+
+use super::{Jinx, Step};
+use crate::types::{Diagnostic, Location, Severity};
 
 pub(super) use effects::{effect, reaches};
 pub(super) use names::{Text, blocks, constant, root, texts, words};
@@ -80,7 +81,7 @@ impl Report<'_> {
         self.text.get_or_init(|| (self.text_of)(&self.jinx.path)).as_deref()
     }
 
-    fn say(&mut self, severity: Severity, place: Place, message: String) {
+    fn say(&mut self, severity: Severity, place: Location, message: String) {
         self.said.push(Diagnostic { path: self.jinx.path.clone(), place, severity, message });
     }
 
@@ -95,13 +96,13 @@ impl Report<'_> {
     }
 
     /// About a name in one of a step's texts.
-    fn name(&mut self, severity: Severity, step: Place, text: &str, name: &str, message: String) {
+    fn name(&mut self, severity: Severity, step: Location, text: &str, name: &str, message: String) {
         let place = self.file().map_or(step, |file| places::of_name(file, step, text, name));
         self.say(severity, place, message);
     }
 
     /// About a piece of one of a step's texts.
-    fn piece(&mut self, step: Place, piece: &str, message: String) {
+    fn piece(&mut self, step: Location, piece: &str, message: String) {
         let place = self.file().map_or(step, |file| places::of_piece(file, step, piece));
         self.say(Severity::Error, place, message);
     }

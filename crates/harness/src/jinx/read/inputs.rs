@@ -14,7 +14,8 @@
 use serde_json::Value;
 
 use super::Reader;
-use crate::jinx::{Choices, Input, Kind, Offer, Place};
+use crate::jinx::{Choices, Input, Kind, Offer};
+use crate::types::Location;
 use crate::yaml::{Entry, Kind as Shape, Node};
 
 /// What may be said about an input.
@@ -89,7 +90,7 @@ impl Reader<'_> {
         inputs
     }
 
-    fn input(&mut self, place: Place, name: &str, said: &[Entry]) -> Option<Input> {
+    fn input(&mut self, place: Location, name: &str, said: &[Entry]) -> Option<Input> {
         if !is_name(name) {
             self.error(place, format!("the input `{name}`: a name is made of letters, digits and `_`"));
             return None;

@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
+use alara_engine::nearest::nearest;
 use serde_json::Value;
 
 use super::Reader;
-use crate::jinx::Place;
-use crate::team::nearest;
+use crate::types::Location;
 use crate::yaml::{Kind, Node};
 
 /// The units of durations, in seconds.
 const UNITS: [(&str, f64); 5] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
 impl Reader<'_> {
-    pub(super) fn error(&mut self, place: Place, message: impl Into<String>) {
+    pub(super) fn error(&mut self, place: Location, message: impl Into<String>) {
         self.diagnostics.push(self.source.error(place, message));
     }
 
-    pub(super) fn warning(&mut self, place: Place, message: impl Into<String>) {
+    pub(super) fn warning(&mut self, place: Location, message: impl Into<String>) {
         self.diagnostics.push(self.source.warning(place, message));
     }
 
     /// Warns of a key that is not among the `known` ones.
-    pub(super) fn known(&mut self, place: Place, key: &str, known: &[&str]) {
+    pub(super) fn known(&mut self, place: Location, key: &str, known: &[&str]) {
         if !known.contains(&key) {
             let hint = hint(key, known.iter().copied());
             self.warning(place, format!("unknown key `{key}`{hint}"));

@@ -17,8 +17,9 @@ use alara_engine::jinja::{self, MARKS};
 use minijinja::UndefinedBehavior;
 use serde_json::{Map, Value};
 
-use super::{Action, Effect, Jinx, Place, Skill, Step, Tools, Verdict};
-use crate::source::{Diagnostic, Severity, Source};
+use super::{Action, Jinx, Skill, Step, Tools};
+use crate::source::Source;
+use crate::types::{Diagnostic, Effect, Location, Severity, Verdict};
 use crate::yaml::{Entry, Node};
 
 /// The keys of a file that mean something.
@@ -78,7 +79,7 @@ fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Dia
             let rendered = Source { path: source.path.clone(), text };
             let node = Node::parse(&rendered, diagnostics).map_err(|_| problem)?;
             let message = "the file is YAML only after rendering; places are those of the rendered text";
-            diagnostics.push(source.warning(Place::default(), message));
+            diagnostics.push(source.warning(Location::default(), message));
             Ok(node)
         }
         other => other,
@@ -166,7 +167,7 @@ impl Reader<'_> {
         if jinx.steps.is_empty()
             && said("steps").is_none_or(|steps| steps.items().is_none_or(<[_]>::is_empty))
         {
-            let place = said("steps").map_or(Place { line: 1, column: 1 }, |steps| steps.place);
+            let place = said("steps").map_or(Location { line: 1, column: 1 }, |steps| steps.place);
             self.error(place, format!("the jinx `{}` has no steps", jinx.name));
         }
         jinx.effect = match said("effect") {
@@ -181,7 +182,7 @@ impl Reader<'_> {
         let said = ["jinx_name", "name", "skill_name"].iter().find_map(|key| node.get(key));
         let (name, place) = match said {
             Some(node) => (self.text(node, "jinx_name").unwrap_or_default(), node.place),
-            None => (self.source.stem(), Place { line: 1, column: 1 }),
+            None => (self.source.stem(), Location { line: 1, column: 1 }),
         };
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
             self.error(place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));

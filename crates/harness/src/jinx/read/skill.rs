@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::Reader;
-use crate::jinx::{Action, Choices, Input, Jinx, Kind, Place, Skill, Step};
+use crate::jinx::{Action, Choices, Input, Jinx, Kind, Skill, Step};
+use crate::types::Location;
 use crate::yaml::{Entry, Kind as Shape, Node};
 
 /// The expression of the section that is asked for, unless a step says otherwise.
@@ -21,7 +22,7 @@ pub(super) const KEYS: [&str; 7] = [
 ];
 
 /// A step that gives a section of the jinx's own texts.
-pub(super) fn serve(section: &str, place: Place) -> Step {
+pub(super) fn serve(section: &str, place: Location) -> Step {
     let text = Value::from(format!("{{{{ skill | section({section}) }}}}"));
     Step {
         name: "step_1".to_owned(),

@@ -41,7 +41,7 @@ fn a_file_with_every_key() {
     );
     assert_eq!(
         (jinx.path.as_path(), jinx.steps[0].place),
-        (Path::new("j.jinx"), Place { line: 14, column: 3 })
+        (Path::new("j.jinx"), Location { line: 14, column: 3 })
     );
     assert_eq!(good("steps: [{return: 1}]").name, "j");
     assert_eq!(good("name: x\npermission: deny\nsteps: [{return: 1}]").permission, Some(Verdict::Deny));

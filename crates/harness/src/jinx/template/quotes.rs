@@ -6,13 +6,13 @@
 use std::fmt;
 
 use super::code::{Language, Piece, pieces};
-use crate::jinx::Place;
+use crate::types::Location;
 
 /// A placeholder in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quoted {
     /// Where it stands in the program: line and column, from 1.
-    pub place: Place,
+    pub place: Location,
     /// What stands there.
     pub found: String,
     /// What should.
@@ -139,7 +139,7 @@ impl Reader<'_> {
         };
         let before = &self.text[..range.start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let place = Place {
+        let place = Location {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         };
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn the_place_is_told() {
         let quoted = quoted_placeholder(Language::Bash, "echo é\necho é '{{ q }}'").unwrap();
-        assert_eq!(quoted.place, Place { line: 2, column: 9 });
+        assert_eq!(quoted.place, Location { line: 2, column: 9 });
         let expected = "`'{{ q }}'` in line 2 of the code stands in quotes: write `{{ q }}`";
         assert_eq!(quoted.to_string(), expected);
     }
