@@ -401,7 +401,6 @@ fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
     assert_eq!(said, []);
     house.team.jinxes.push(jinx);
     house.team.npcs.iter_mut().for_each(|npc| npc.jinxes.push("survey".into()));
-    house.team.optimize();
     let run = |threads: usize| {
         let model = Scripted::new([
             Reply::call("survey", json!({})),

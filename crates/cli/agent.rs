@@ -148,22 +148,19 @@ fn protected(team: Option<&Path>, work: &Path, kept: Option<PathBuf>) -> Vec<Pat
     protected
 }
 
-/// The team with this name, or the one that is meant without, improved; what is odd in its files is
+/// The team with this name, or the one that is meant without; what is odd in its files is
 /// told.
 /// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    let mut team = search().team(name)?;
+    let team = search().team(name)?;
     consent::team(&team, yes)?;
-    team.optimize();
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
 }
 
 /// The built-in team, whatever lies here, without the user's own jinxes.
 pub fn built_in() -> anyhow::Result<Team> {
-    let mut team = Team::stock("alara")?;
-    team.optimize();
-    Ok(team)
+    Ok(Team::stock("alara")?)
 }
 
 /// The team in whose folder of jinxes a file lies, the innermost one.

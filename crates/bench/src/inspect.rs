@@ -184,17 +184,17 @@ fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
         let number = |number: u64| usize::try_from(number).unwrap_or(0);
-        let place = error.location().map_or_else(Location::default, |place| Location {
+        let location = error.location().map_or_else(Location::default, |place| Location {
             line: number(place.line()),
             column: number(place.column()),
         });
         let message = error.to_string();
-        // The place stands before the message already.
+        // The location stands before the message already.
         let message = match message.split_once(": ") {
             Some((before, rest)) if before.contains("line") => rest,
             _ => message.split(" at line ").next().unwrap_or(&message),
         };
-        at(&source.path, place, message)
+        at(&source.path, location, message)
     })
 }
 
@@ -207,9 +207,9 @@ fn key(text: &str, key: &str) -> Location {
     }
 }
 
-fn at(path: &Path, place: Location, message: &str) -> Diagnostic {
+fn at(path: &Path, location: Location, message: &str) -> Diagnostic {
     let (path, message): (PathBuf, String) = (path.to_owned(), message.trim().to_owned());
-    Diagnostic { path, place, severity: Severity::Error, message }
+    Diagnostic { path, location, severity: Severity::Error, message }
 }
 
 /// An error that names the file and the line itself.
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn names_are_found_as_whole_words() {
         let source = Source { path: "x".into(), text: "a: gitt # git\nb: 'é' git-1 git\n".into() };
-        assert_eq!(about(&source, "git", "").place, Location { line: 2, column: 14 });
-        assert_eq!(about(&source, "absent", "").place, Location::default());
+        assert_eq!(about(&source, "git", "").location, Location { line: 2, column: 14 });
+        assert_eq!(about(&source, "absent", "").location, Location::default());
     }
 }

@@ -243,7 +243,6 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
         team.jinxes.retain(|other| other.name != jinx.name);
         team.jinxes.push(jinx.clone());
     }
-    team.optimize();
     let jinx = team.jinx(&jinx.name).cloned().unwrap_or(jinx);
     Ok((team, jinx))
 }

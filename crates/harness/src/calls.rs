@@ -25,8 +25,8 @@ const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
 
-/// Most characters of a string in a forced call: a model that never ends it would otherwise write
-/// until its limit on tokens cuts the call off.
+/// Most characters of a string in a forced call.
+/// A model that never ends it would otherwise write until its limit on tokens cuts the call off.
 const STRING_LENGTH: usize = 4000;
 
 /// Whether a turn must be a call.
@@ -46,9 +46,9 @@ impl Calls {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
 
-    /// That of an NPC whose file says `own`, with a model that writes calls in this format: what the
-    /// file says, else forced where tools only stand in the prompt, since a model that was not
-    /// trained to call does not call by itself.
+    /// That of an NPC whose file says `own`, with a model that writes calls in this format.
+    /// Where the file says nothing, it is forced if tools only stand in the prompt.
+    /// A model that was not trained to call does not call by itself.
     pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
         let described = format.is_some_and(Format::described);
         own.unwrap_or(if described { Calls::Forced } else { Calls::Free })
@@ -212,7 +212,7 @@ impl Spoken {
                 if let Some(name) = &name {
                     self.answering = name == finish;
                 }
-                // The answer is told as a whole.
+                // The answer comes as a whole.
                 (!self.answering).then_some(Event::ToolCallDelta { index, name, arguments })
             }
             Event::ToolCall(mut call) if call.name == *finish => {

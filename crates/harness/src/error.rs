@@ -21,7 +21,7 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A sandbox with walls in a process that did not call
+    /// A sandbox with isolation in a process that did not call
     /// [`sandbox::enter`](crate::sandbox::enter).
     #[error("the sandbox has no launcher: `sandbox::enter()` must be the first call in `main`")]
     NoLauncher,
@@ -34,10 +34,10 @@ pub enum Error {
         /// What can be enforced.
         enforced: String,
     },
-    /// The launcher could not put up a wall.
+    /// The launcher could not set up the isolation.
     #[error("the sandbox can't be set up: {message}")]
     Launcher {
-        /// Which wall, and what the system said.
+        /// Which part of it, and the system's error.
         message: String,
     },
     /// A program can't be started.
@@ -72,19 +72,19 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A place that should be a team.
+    /// A directory that should be a team.
     #[error(
         "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",
         path.display()
     )]
     NoTeam {
-        /// The place.
+        /// The directory.
         path: PathBuf,
     },
     /// A team whose NPCs can't be used, or that has none.
     #[error("nobody leads the team in {}: none of its NPCs can be used{problems}", path.display())]
     NoNpc {
-        /// The place.
+        /// The directory.
         path: PathBuf,
         /// What is wrong in its files, a line for each.
         problems: String,

@@ -14,7 +14,8 @@
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
 //! 6. `team`: what the files of a directory make together.
 //! 7. `permission`, `store`, `trace`: what is decided, shared and recorded during a run.
-//! 8. `run`: agents, tools, the steps of jinxes, the servers of a session. It is one recursion.
+//! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
+//!    It is one recursion.
 //! 9. `replay`: a recorded run once more.
 //!
 //! # In a program of one's own

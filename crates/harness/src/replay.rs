@@ -1,8 +1,8 @@
-//! Runs a trace again without a model: what the model said is taken from the trace, everything else
+//! Runs a trace again without a model: its replies are taken from the trace, everything else
 //! is done anew.
 //!
-//! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if
-//! they are run) what its jinxes give back.
+//! So it shows whether the same team still does the same.
+//! Its texts, its tools and its rules are compared, and what its jinxes give back, if they are run.
 //! Times, places and versions are not compared.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -26,8 +26,8 @@ use crate::types::{Outcome, Verdict};
 /// What [`Error::Model`] puts before a model's own words.
 const MODEL_FAILED: &str = "the model can't answer: ";
 
-/// A model that says again what one said in a trace: conversation by conversation, turn by turn.
-/// A conversation is known by its system text and its first message.
+/// A model that gives the replies of a trace again: conversation by conversation, turn by turn.
+/// A conversation is known by its system prompt and its first message.
 pub struct Replay {
     name: String,
     context: Option<usize>,
@@ -71,8 +71,8 @@ impl Replay {
 
 fn events(message: &Message, finish: Finish, usage: Usage) -> Vec<Event> {
     let reasoning = message.reasoning_content.iter().map(|text| Event::Reasoning { text: text.clone() });
-    let said = Some(&message.content).filter(|text| !text.is_empty());
-    let text = said.map(|text| Event::Text { text: text.clone() });
+    let text = Some(&message.content).filter(|text| !text.is_empty());
+    let text = text.map(|text| Event::Text { text: text.clone() });
     let calls = message.tool_calls.iter().cloned().map(Event::ToolCall);
     reasoning.chain(text).chain(calls).chain([Event::Done { finish, usage }]).collect()
 }
@@ -147,7 +147,7 @@ fn is_an_answer(by: &str) -> bool {
     by.starts_with("an answer") || by.starts_with("an earlier answer")
 }
 
-/// Says and runs again in `session` what the user of a trace said and ran.
+/// Sends and runs again in `session` what the user of a trace sent and ran.
 ///
 /// # Errors
 /// An NPC is no longer there, or the sandbox failed.
@@ -211,8 +211,9 @@ pub struct Difference {
     pub replayed: Option<Value>,
 }
 
-/// Compares two runs; also how many records of the recorded one were compared: a run that was
-/// killed, was cancelled or ran out of time can't be compared any further.
+/// Compares two runs.
+/// Also gives how many records of the recorded one were compared.
+/// A run that was killed, was cancelled or ran out of time can't be compared any further.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
@@ -242,7 +243,7 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
     (compared, None)
 }
 
-/// Whether the last thing that the user said or ran has no end.
+/// Whether the last thing that the user sent or ran has no end.
 fn was_killed(entries: &[Entry]) -> bool {
     entries.iter().fold(false, |open, entry| match &*entry.record {
         Record::User { .. } if entry.is_the_users() => true,

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::model::{Reply as Turn, Scripted, Single};
+use crate::run::Mocks;
 use crate::testing::Fixture;
 
 fn shell(command: &str) -> Turn {

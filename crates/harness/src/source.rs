@@ -1,4 +1,4 @@
-//! A text file and what there is to say about places in it.
+//! A text file, and diagnostics about it.
 
 use std::path::{Path, PathBuf};
 
@@ -31,13 +31,13 @@ impl Source {
     }
 
     /// Something odd that stops nobody.
-    pub fn warning(&self, place: Location, message: impl Into<String>) -> Diagnostic {
+    pub fn warning(&self, location: Location, message: impl Into<String>) -> Diagnostic {
         let (path, message) = (self.path.clone(), message.into());
-        Diagnostic { path, place, severity: Severity::Warning, message }
+        Diagnostic { path, location, severity: Severity::Warning, message }
     }
 
     /// Something that can't be used.
-    pub fn error(&self, place: Location, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, ..self.warning(place, message) }
+    pub fn error(&self, location: Location, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { severity: Severity::Error, ..self.warning(location, message) }
     }
 }

@@ -1,4 +1,4 @@
-//! Where tests stand: a team, a work directory and a sandbox without walls.
+//! What tests run in: a team, a work directory and a sandbox without isolation.
 
 use std::path::Path;
 

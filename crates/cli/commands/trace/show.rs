@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use alara_engine::Usage;
-use alara_harness::trace::{Entry, PERSON, Record, self};
+use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, Verdict};
 
 use crate::progress::{call_line, count, generated, printable, prompt, verdict};

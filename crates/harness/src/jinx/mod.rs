@@ -3,7 +3,6 @@
 
 pub mod check;
 mod inputs;
-pub mod optimize;
 mod read;
 pub mod step;
 pub mod template;
@@ -18,7 +17,6 @@ use serde_json::{Map, Value, json};
 
 pub use check::{Known, check};
 pub use inputs::{Choices, Input, Kind, Offer};
-pub use optimize::{Optimization, optimize};
 pub use read::read;
 pub use step::{Action, Llm, Retry, Step, Steps, Tools};
 

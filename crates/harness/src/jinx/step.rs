@@ -1,5 +1,5 @@
-//! The steps of a jinx in their one, typed form: what files are read into, what is checked,
-//! optimised, printed and run.
+//! The steps of a jinx in their one, typed form: what files are read into, what is checked, printed
+//! and run.
 //!
 //! This module only says what a step is.
 //! Conditions and iterated values are minijinja *expressions* (`total > 3`); values (`with`, `set`,
@@ -41,7 +41,7 @@ pub struct Step {
     /// Where it stands in its file: line and column from 1.
     /// Not part of the compiled form.
     #[serde(skip)]
-    pub place: Location,
+    pub location: Location,
 }
 
 /// What a step does.
@@ -133,12 +133,6 @@ pub enum Action {
         #[serde(rename = "return")]
         value: Value,
     },
-    /// Steps that don't depend on each other and write nothing, found by analysis: they run side by
-    /// side.
-    Together {
-        /// In the order of the file, in which their results are merged.
-        steps: Steps,
-    },
 }
 
 /// A model's turn, or a whole run with tools.
@@ -150,7 +144,7 @@ pub struct Llm {
     /// `None` = the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub npc: Option<Value>,
-    /// Whether the NPC's directive and the team's context are its system text.
+    /// Whether the NPC's directive and the team's context are its system prompt.
     /// Default: only if `npc` or `tools` are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<bool>,

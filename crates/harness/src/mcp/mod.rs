@@ -3,9 +3,10 @@
 //!
 //! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
 //! held against rules, traced.
-//! `read` makes a [`Server`] of what a file says, `servers` starts each once a session and with
-//! consent, `offer` makes jinxes of what a server says, `client` speaks with one, over `rpc` and a
-//! program's pipes (`stdio`) or `http`.
+//! `offer` cleans what a server says about its tools.
+//! `client` speaks with one, over `rpc` and a program's pipes (`stdio`) or `http`.
+//! `team` reads a [`Server`] from a file.
+//! `run` starts each once a session, with consent.
 //!
 //! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes
 //! nothing down but its own tools.
@@ -54,7 +55,7 @@ pub struct Server {
     pub path: PathBuf,
     /// Where in the file.
     #[serde(skip)]
-    pub place: Location,
+    pub location: Location,
 }
 
 /// How a server is reached.
@@ -146,7 +147,7 @@ impl Server {
     }
 }
 
-/// A word of a command as it can be told from others.
+/// A word of a command as it stands apart from others.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
@@ -174,7 +175,7 @@ pub struct Served {
 }
 
 /// Foreign words as a message may show them: on one line, and short.
-pub(crate) fn said(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     clean.trim().to_owned()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use alara_engine::grammar::loosened;
 use serde_json::{Value, json};
 
-use super::said;
+use super::printable;
 
 /// Most tools of one server.
 pub const MOST_TOOLS: usize = 128;
@@ -19,7 +19,7 @@ const SCHEMA_BYTES: usize = 16 * 1024;
 
 /// A tool as a server offers it, within bounds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
+pub struct ListedTool {
     /// What the server calls it.
     pub name: String,
     pub description: String,
@@ -29,18 +29,18 @@ pub struct Offer {
 
 /// The tools of a server's list that can be used, by name.
 /// What is odd about the others goes to `remarks`.
-pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
+pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<ListedTool> {
     if tools.len() > MOST_TOOLS {
         remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
     }
-    let mut found: BTreeMap<String, Offer> = BTreeMap::new();
+    let mut found: BTreeMap<String, ListedTool> = BTreeMap::new();
     for tool in tools.iter().take(MOST_TOOLS) {
         let name = tool["name"].as_str().unwrap_or_default();
         if name.is_empty() || name.len() > 4 * NAME_BYTES {
-            remarks.push(format!("a tool has no name that can be used: `{}`", said(name)));
+            remarks.push(format!("a tool has no name that can be used: `{}`", printable(name)));
             continue;
         }
-        let shown = said(name);
+        let shown = printable(name);
         let parameters = match parameters(&tool["inputSchema"]) {
             Ok(parameters) => parameters,
             Err(reason) => {
@@ -48,12 +48,12 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
                 continue;
             }
         };
-        // What can't be guaranteed but checked is no reason: a call that violates it is told so.
+        // What can't be guaranteed but checked is no reason: a call that violates it fails with a message.
         if let Err(refusal) = loosened(&parameters) {
             let reason = refusal.to_string();
             remarks.push(format!(
                 "its tool `{shown}` is left out, since arguments for it can't be guaranteed to be valid: {}",
-                said(&reason)
+                printable(&reason)
             ));
             continue;
         }
@@ -63,7 +63,7 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
             remarks.push(format!("it offers two tools `{shown}`: the first one counts"));
             continue;
         }
-        found.insert(name.to_owned(), Offer { name: name.to_owned(), description, parameters });
+        found.insert(name.to_owned(), ListedTool { name: name.to_owned(), description, parameters });
     }
     found.into_values().collect()
 }
@@ -110,7 +110,7 @@ pub fn name(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read_one(tool: Value) -> (Option<Offer>, Vec<String>) {
+    fn read_one(tool: Value) -> (Option<ListedTool>, Vec<String>) {
         let mut remarks = Vec::new();
         (read(&[tool], &mut remarks).pop(), remarks)
     }

@@ -1,4 +1,4 @@
-//! Results of a trace that stand in for calls, so that nothing needs to run.
+//! Mocks of a replay: recorded results that calls get, so that nothing needs to run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +9,9 @@ use crate::mcp::Served;
 use crate::trace::{Entry, Record};
 use crate::types::ToolResult;
 
-/// The results that stand in for the calls of a trace, so that nothing needs to run: of all but
-/// those in which a conversation was held or asked to be shortened, which are replayed themselves.
+/// The recorded results that the calls of a trace get, so that nothing needs to run.
+/// Calls in which a conversation was held, or asked to be shortened, have none: they are replayed
+/// themselves.
 #[derive(Debug, Default)]
 pub struct Mocks {
     /// By the scope of the call, in their order.

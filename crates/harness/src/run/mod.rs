@@ -1,9 +1,10 @@
 //! Running: agents, the tools that they call, the steps of jinxes.
 //!
-//! It is one module because it is one recursion: an agent calls tools, a tool runs a jinx, a step
-//! of a jinx may be an agent.
-//! `session` is what all of them share, `tool` the one place where tools run, `agent` the loop of
-//! turns, `steps` runs a jinx, `mcp` the servers of a session, `mocks` the results of a replay.
+//! It is one module because it is one recursion.
+//! An agent calls tools, a tool runs a jinx, a step of a jinx may be an agent.
+//! `session` is what all of them share.
+//! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
+//! `mcp` holds the servers of a session, `mocks` the results of a replay.
 
 pub mod agent;
 pub mod mcp;

@@ -63,8 +63,8 @@ pub enum Notice<'a> {
     Emit(&'a serde_json::Value),
     /// Something is not as it should be, and the work goes on.
     Warning(&'a str),
-    /// Nothing was changed in the work directory, since nobody said yes.
-    Kept {
+    /// Nothing was changed in the work directory, since nobody agreed.
+    Unchanged {
         /// What would have been done, as in "removes a, overwrites b".
         what: &'a str,
         /// Whether nobody was there to be asked.
@@ -77,7 +77,7 @@ pub enum Notice<'a> {
     },
 }
 
-/// Who is told what happens.
+/// Who gets notices of what happens.
 pub type Observer<'a> = Box<dyn FnMut(&Notice) + Send + 'a>;
 /// Who answers when a rule says `ask`.
 pub type Asked<'a> = Box<dyn Fn(&Question) -> Answer + Sync + Send + 'a>;
@@ -88,7 +88,7 @@ pub struct Session<'a> {
     pub models: &'a dyn ModelSource,
     /// Runs programs.
     pub sandbox: &'a Sandbox,
-    /// What is said of how tokens are drawn; the rest is as each model has it.
+    /// How tokens are sampled, as far as it is set here; the rest is as each model has it.
     pub sampling: Draws,
     /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
     /// say.
@@ -100,7 +100,7 @@ pub struct Session<'a> {
     pub permissions: Permissions,
     /// What the team's members share.
     pub store: Store,
-    /// Results that are kept for a while.
+    /// Cached results.
     pub memo: Memo,
     /// The MCP servers that were started for it.
     pub mcp: Servers,

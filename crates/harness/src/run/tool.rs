@@ -154,8 +154,8 @@ fn refused(
     Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
 }
 
-/// Holds a call against what the user lets this jinx, as its file is now, have of the environment;
-/// the result says why it is not run.
+/// Holds a call against what the user lets this jinx, as its file is now, have of the environment.
+/// The result says why it is not run.
 /// The files of a team can't say yes to that: where a program sends a key is not seen from outside.
 fn withheld(
     caller: &Caller,

@@ -10,7 +10,7 @@ use ureq::http::Uri;
 
 use super::model::variable;
 use crate::fields::{Fields, is_name};
-use crate::mcp::{Given, Server, Transport, Way, offer, said};
+use crate::mcp::{Given, Server, Transport, Way, offer, printable};
 use crate::model::endpoint::is_loopback;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
@@ -33,12 +33,12 @@ pub fn read(
     node: &Node,
     team: &[Server],
     above: &[Server],
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Vec<Server> {
     let one = std::slice::from_ref(node);
     let mut found: Vec<Server> = Vec::new();
     for item in node.items().unwrap_or(one).iter().filter(|item| !item.is_null()) {
-        let mut reading = Reading { source, team, above, said };
+        let mut reading = Reading { source, team, above, diagnostics };
         for server in reading.entry(item) {
             let before = found.iter_mut().find(|before| before.name == server.name);
             match before {
@@ -58,7 +58,7 @@ pub fn read(
                         "there are two MCP servers `{}`; the first one counts: give the other a `name`",
                         server.name
                     );
-                    said.push(source.error(item.place, message));
+                    diagnostics.push(source.error(item.location, message));
                 }
             }
         }
@@ -70,12 +70,12 @@ struct Reading<'a, 'd> {
     source: &'a Source,
     team: &'a [Server],
     above: &'a [Server],
-    said: &'d mut Vec<Diagnostic>,
+    diagnostics: &'d mut Vec<Diagnostic>,
 }
 
 impl<'a> Reading<'a, '_> {
-    fn error(&mut self, place: Location, message: impl Into<String>) {
-        self.said.push(self.source.error(place, message));
+    fn error(&mut self, location: Location, message: impl Into<String>) {
+        self.diagnostics.push(self.source.error(location, message));
     }
 
     fn known(&self, name: &str) -> Option<&'a Server> {
@@ -84,10 +84,10 @@ impl<'a> Reading<'a, '_> {
 
     fn entry(&mut self, node: &'a Node) -> Vec<Server> {
         if let Some(text) = node.text() {
-            return self.text(text.trim(), node.place).into_iter().collect();
+            return self.text(text.trim(), node.location).into_iter().collect();
         }
         let source = self.source;
-        let Some(mut fields) = Fields::new(source, node, self.said) else { return Vec::new() };
+        let Some(mut fields) = Fields::new(source, node, self.diagnostics) else { return Vec::new() };
         let name = fields.text(&["name"]);
         let tools = fields.entry(&["tools"]).map(|entry| texts(&mut fields, &entry.value, "tools"));
         let timeout = timeout(&mut fields);
@@ -107,12 +107,12 @@ impl<'a> Reading<'a, '_> {
         }
         fields.unknown();
         let way = match (path, command, url) {
-            (None, None, None) => return self.pick(name.as_deref(), tools.as_deref(), node.place),
-            (Some(path), None, None) => self.script(&path, node.place),
-            (None, Some(command), None) => self.command(&command, node.place),
-            (None, None, Some(url)) => self.address(&url, !given.is_empty(), node.place),
+            (None, None, None) => return self.pick(name.as_deref(), tools.as_deref(), node.location),
+            (Some(path), None, None) => self.script(&path, node.location),
+            (None, Some(command), None) => self.command(&command, node.location),
+            (None, None, Some(url)) => self.address(&url, !given.is_empty(), node.location),
             _ => {
-                self.error(node.place, "an MCP server has one of `path`, `command` and `url`");
+                self.error(node.location, "an MCP server has one of `path`, `command` and `url`");
                 None
             }
         };
@@ -123,15 +123,18 @@ impl<'a> Reading<'a, '_> {
         }
         let name = name.unwrap_or_else(|| default_name(&way));
         if !is_name(&name) {
-            self.error(node.place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
+            self.error(
+                node.location,
+                format!("the name `{name}` is not made of letters, digits, `_` and `-`"),
+            );
             return Vec::new();
         }
         let timeout = timeout.unwrap_or(TIMEOUT);
-        vec![Server { name, given, network, tools, timeout, ..self.server(way, node.place) }]
+        vec![Server { name, given, network, tools, timeout, ..self.server(way, node.location) }]
     }
 
     /// One of the known servers, or all of the team's, with fewer tools.
-    fn pick(&mut self, name: Option<&str>, tools: Option<&[String]>, place: Location) -> Vec<Server> {
+    fn pick(&mut self, name: Option<&str>, tools: Option<&[String]>, location: Location) -> Vec<Server> {
         let narrowed = |server: &Server| {
             let mut server = server.clone();
             server.tools = match (server.tools, tools) {
@@ -146,17 +149,17 @@ impl<'a> Reading<'a, '_> {
             Some(name) => match self.known(name) {
                 Some(server) => vec![narrowed(server)],
                 None => {
-                    self.unknown(name, place);
+                    self.unknown(name, location);
                     Vec::new()
                 }
             },
             None if tools.is_none() => {
-                self.error(place, "an MCP server needs a `path`, a `command` or a `url`");
+                self.error(location, "an MCP server needs a `path`, a `command` or a `url`");
                 Vec::new()
             }
             None if self.team.is_empty() => {
                 self.error(
-                    place,
+                    location,
                     "`tools` alone picks from the MCP servers of the team's .ctx, which has none",
                 );
                 Vec::new()
@@ -165,36 +168,36 @@ impl<'a> Reading<'a, '_> {
         }
     }
 
-    fn unknown(&mut self, name: &str, place: Location) {
+    fn unknown(&mut self, name: &str, location: Location) {
         let known = self.team.iter().chain(self.above).map(|server| server.name.as_str());
         let hint = nearest(name, known).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
         self.error(
-            place,
+            location,
             format!("there is no MCP server `{name}`{hint}; a program is named as `command: …`, a file as `path: …`"),
         );
     }
 
     /// The name of a known server, an address, a path or a command.
-    fn text(&mut self, text: &str, place: Location) -> Option<Server> {
+    fn text(&mut self, text: &str, location: Location) -> Option<Server> {
         if let Some(server) = self.known(text) {
             return Some(server.clone());
         }
         let ending = Path::new(text).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         let is_script = INTERPRETERS.iter().any(|(known, _)| *known == ending);
         let way = if text.contains("://") {
-            self.address(text, false, place)?
+            self.address(text, false, location)?
         } else if text.contains(char::is_whitespace) && !is_there(self.source, text) {
-            self.command(text, place)?
+            self.command(text, location)?
         } else if is_script || text.contains('/') || is_there(self.source, text) {
-            self.script(text, place)?
+            self.script(text, location)?
         } else {
-            self.unknown(text, place);
+            self.unknown(text, location);
             return None;
         };
-        Some(Server { name: default_name(&way), ..self.server(way, place) })
+        Some(Server { name: default_name(&way), ..self.server(way, location) })
     }
 
-    fn server(&self, way: Way, place: Location) -> Server {
+    fn server(&self, way: Way, location: Location) -> Server {
         Server {
             name: String::new(),
             way,
@@ -203,12 +206,12 @@ impl<'a> Reading<'a, '_> {
             tools: None,
             timeout: TIMEOUT,
             path: self.source.path.clone(),
-            place,
+            location,
         }
     }
 
     /// A file in the team's folder or the one that it is in, with what runs it.
-    fn script(&mut self, text: &str, place: Location) -> Option<Way> {
+    fn script(&mut self, text: &str, location: Location) -> Option<Way> {
         let Some(path) = find(self.source, text) else {
             let home = if text.starts_with('~') {
                 ": what is in a home directory is not seen, copy it there"
@@ -217,7 +220,7 @@ impl<'a> Reading<'a, '_> {
             };
             let message =
                 format!("there is no file {text} in the team's folder or the one that it is in{home}");
-            self.error(place, message);
+            self.error(location, message);
             return None;
         };
         let ending = path.rsplit('.').next().unwrap_or_default();
@@ -227,25 +230,25 @@ impl<'a> Reading<'a, '_> {
         ))
     }
 
-    fn command(&mut self, text: &str, place: Location) -> Option<Way> {
+    fn command(&mut self, text: &str, location: Location) -> Option<Way> {
         if text.contains('$') {
             let message = "variables in a command are not replaced: name them under `env`";
-            self.said.push(self.source.warning(place, message));
+            self.diagnostics.push(self.source.warning(location, message));
         }
         match words(text) {
             Some(words) if !words.is_empty() => Some(Way::Program(words)),
             _ => {
-                self.error(place, format!("`{text}` is no command: a quote is not closed"));
+                self.error(location, format!("`{text}` is no command: a quote is not closed"));
                 None
             }
         }
     }
 
-    fn address(&mut self, text: &str, with_headers: bool, place: Location) -> Option<Way> {
+    fn address(&mut self, text: &str, with_headers: bool, location: Location) -> Option<Way> {
         let query = text.split_once('?').map(|(_, query)| query.to_lowercase());
         if query.is_some_and(|query| SECRET.iter().any(|secret| query.contains(secret))) {
             let message = "the address seems to contain a secret, and what stands in the file is shown: take `api_key` or `headers`";
-            self.said.push(self.source.warning(place, message));
+            self.diagnostics.push(self.source.warning(location, message));
         }
         let uri = text.parse::<Uri>().ok();
         let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
@@ -260,9 +263,9 @@ impl<'a> Reading<'a, '_> {
             Some(("http", _)) => {
                 "headers are not sent without encryption: take https, or leave them out".to_owned()
             }
-            _ => format!("`{}` is no address: it has no http:// or https://", said(text)),
+            _ => format!("`{}` is no address: it has no http:// or https://", printable(text)),
         };
-        self.error(place, message);
+        self.error(location, message);
         None
     }
 }
@@ -324,7 +327,8 @@ fn texts(fields: &mut Fields, node: &Node, key: &str) -> Vec<String> {
         match scalar(item) {
             Some(text) => texts.push(text),
             None => {
-                fields.error(item.place, format!("`{key}` is a list of texts, not of {}", item.describe()));
+                fields
+                    .error(item.location, format!("`{key}` is a list of texts, not of {}", item.describe()));
             }
         }
     }
@@ -344,15 +348,21 @@ fn values(fields: &mut Fields, key: &'static str) -> Vec<(String, Given)> {
     let Some(entry) = fields.entry(&[key]) else { return Vec::new() };
     let Some(entries) = entry.value.entries() else {
         let found = entry.value.describe();
-        fields.error(entry.value.place, format!("`{key}` must be a mapping of names to values, not {found}"));
+        fields.error(
+            entry.value.location,
+            format!("`{key}` must be a mapping of names to values, not {found}"),
+        );
         return Vec::new();
     };
     let mut values = Vec::new();
     for entry in entries {
-        let (place, name) = (entry.place, &entry.key);
+        let (location, name) = (entry.location, &entry.key);
         let Some(text) = scalar(&entry.value) else {
             let found = entry.value.describe();
-            fields.error(place, format!("`{name}` must be a text, or a variable as in `$NAME`, not {found}"));
+            fields.error(
+                location,
+                format!("`{name}` must be a text, or a variable as in `$NAME`, not {found}"),
+            );
             continue;
         };
         if let Some(variable) = variable(&text) {
@@ -361,12 +371,12 @@ fn values(fields: &mut Fields, key: &'static str) -> Vec<(String, Given)> {
         }
         if text.contains('$') {
             fields.warning(
-                place,
+                location,
                 format!("`{name}`: only a value that is one `$NAME` and nothing else is replaced"),
             );
         } else if SECRET.iter().any(|secret| name.to_lowercase().contains(secret)) {
             fields.warning(
-                place,
+                location,
                 format!("`{name}` looks like a secret, and what stands in the file is shown: name the environment variable that holds it, as in `$NAME`"),
             );
         }
@@ -378,37 +388,37 @@ fn values(fields: &mut Fields, key: &'static str) -> Vec<(String, Given)> {
 
 /// `api_key: $NAME`, as a header.
 fn key(fields: &mut Fields) -> Option<(String, Given)> {
-    let place = fields.place("api_key");
+    let location = fields.location("api_key");
     let key = fields.text(&["api_key"])?;
     match variable(&key) {
         Some(name) => Some(("Authorization".to_owned(), Given::Bearer(name))),
         None => {
-            fields.error(place, "a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`");
+            fields.error(location, "a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`");
             None
         }
     }
 }
 
 fn transport(fields: &mut Fields) -> Option<Transport> {
-    let place = fields.place("transport");
+    let location = fields.location("transport");
     match fields.text(&["transport"])?.as_str() {
         "sse" => Some(Transport::Sse),
         "streamable-http" | "http" => Some(Transport::StreamableHttp),
         other => {
-            fields.error(place, format!("a transport is sse or streamable-http, not `{other}`"));
+            fields.error(location, format!("a transport is sse or streamable-http, not `{other}`"));
             None
         }
     }
 }
 
 fn timeout(fields: &mut Fields) -> Option<Duration> {
-    let place = fields.place("timeout");
+    let location = fields.location("timeout");
     let text = fields.text(&["timeout"])?;
     let seconds =
         text.trim_end_matches('s').parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= MOST_TIMEOUT);
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     if timeout.is_none() {
-        fields.error(place, "`timeout` must be a number of seconds above 0, and at most a day");
+        fields.error(location, "`timeout` must be a number of seconds above 0, and at most a day");
     }
     timeout
 }

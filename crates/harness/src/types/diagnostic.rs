@@ -1,11 +1,11 @@
-//! Where something stands in a file, and what is odd there.
+//! Locations in files, and diagnostics.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// A place in a file: line and column, from 1; 0 = the file as a whole.
+/// A location in a file: line and column, from 1; 0 = the file as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Location {
     /// The line.
@@ -24,14 +24,14 @@ pub enum Severity {
     Error,
 }
 
-/// Something to say about a place of a file.
+/// A message about a location in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// The file.
     pub path: PathBuf,
     /// Where in it.
     #[serde(flatten)]
-    pub place: Location,
+    pub location: Location,
     /// How bad it is.
     pub severity: Severity,
     /// What is odd, and what may have been meant.
@@ -55,9 +55,9 @@ impl Diagnostic {
     }
 
     fn location(&self) -> String {
-        match self.place.line {
+        match self.location.line {
             0 => self.path.display().to_string(),
-            line => format!("{}:{line}:{}", self.path.display(), self.place.column),
+            line => format!("{}:{line}:{}", self.path.display(), self.location.column),
         }
     }
 }

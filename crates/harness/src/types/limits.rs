@@ -22,8 +22,8 @@ pub struct Limits {
     /// Most calls of one turn; those beyond are not run.
     /// Default 64.
     pub turn_calls: usize,
-    /// After how many times in a row that the same call had the same result the run ends; from the
-    /// second on, the model is told so.
+    /// After how many equal results of the same call in a row the run ends.
+    /// From the second on, the model gets a hint about it.
     /// Default 5, and at least 2.
     pub repeated_calls: usize,
     /// Most bytes of one tool's output that the model gets to read.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub depth: usize,
     /// Most tokens of the conversation that are sent to the model; older messages are then summed
     /// up.
-    /// Default: what the model's context has room for.
+    /// Default: what fits the model's context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
 }

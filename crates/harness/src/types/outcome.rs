@@ -22,7 +22,7 @@ pub enum Outcome {
     Deadline,
     /// Someone cancelled.
     Cancelled,
-    /// The model went round in circles.
+    /// The model repeats itself.
     Repetition {
         /// The tool, if it made the same call several times in a row.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ impl Outcome {
             Outcome::Repetition { call: Some(call) } => {
                 format!("stopped: the same call of {call} again and again")
             }
-            Outcome::Repetition { call: None } => "stopped: the model went round in circles".to_owned(),
+            Outcome::Repetition { call: None } => "stopped: the model repeats itself".to_owned(),
             Outcome::Failed { error } => error.clone(),
         }
     }

@@ -72,7 +72,7 @@ impl ToolResult {
         }
     }
 
-    /// What a failure is told by: what its program complained about and what happened to it; empty
+    /// How a failure is described: what its program complained about and what happened to it; empty
     /// for a success.
     pub fn complaint(&self) -> Cow<'_, str> {
         match (self.stderr.as_str(), self.error.as_str()) {

@@ -87,13 +87,13 @@ impl Flow<'_, '_> {
             for (path, value) in set {
                 let mut texts = Vec::new();
                 names::add(value, &mut texts);
-                texts.into_iter().for_each(|text| self.text(step.place, text, scope));
+                texts.into_iter().for_each(|text| self.text(step.location, text, scope));
                 self.set(step, path, scope);
             }
             return false;
         }
         for text in texts(step) {
-            self.text(step.place, text, scope);
+            self.text(step.location, text, scope);
         }
         if self.outside.is_some() || step.cache.is_some() {
             self.writes(step);
@@ -107,7 +107,6 @@ impl Flow<'_, '_> {
                 self.each(step, variable, *parallel, until.as_deref(), steps, scope);
             }
             Action::Try { steps, catch, finally } => ended = self.attempt(steps, catch, finally, scope),
-            Action::Together { steps } => ended = self.block(steps, scope),
             Action::Return { .. } => ended = true,
             Action::Bash { .. }
             | Action::Python { .. }
@@ -196,7 +195,7 @@ impl Flow<'_, '_> {
     fn set(&mut self, step: &Step, path: &str, scope: &mut Scope) {
         let name = root(path);
         if name == "store" {
-            self.store_key(step.place, path, path);
+            self.store_key(step.location, path, path);
             self.writes(step);
             return;
         }
@@ -204,7 +203,7 @@ impl Flow<'_, '_> {
             let message = format!(
                 "a parallel `for` can't set `{name}`, which is defined outside of it: use the loop's result, or leave out `parallel`"
             );
-            self.report.name(Severity::Error, step.place, path, name, message);
+            self.report.name(Severity::Error, step.location, path, name, message);
         }
         scope.insert(name.to_owned(), true);
     }
@@ -281,7 +280,7 @@ impl Flow<'_, '_> {
         inner.insert("loop".to_owned(), true);
         self.block(steps, &mut inner);
         if let Some(until) = until {
-            self.text(step.place, Text::Expression(until), &inner);
+            self.text(step.location, Text::Expression(until), &inner);
         }
         self.outside = before;
         self.lost.extend(inner.into_keys().filter(|name| !scope.contains_key(name)));

@@ -9,8 +9,9 @@ use crate::run::session::Caller;
 use crate::team::Npc;
 use crate::types::{Outcome, ToolResult};
 
-/// An NPC of the caller's team (or a sub-team's first, or the caller) answers `prompt`, in a
-/// conversation of its own named `place`, with those of its tools that the step permits.
+/// An NPC of the caller's team answers `prompt`, or a sub-team's first, or the caller.
+/// It does so in a conversation of its own named `place`, with those of its tools that the step
+/// permits.
 /// `npc` is the name that the step gives.
 ///
 /// # Errors

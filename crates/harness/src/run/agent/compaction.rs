@@ -33,10 +33,10 @@ impl Agent<'_, '_> {
         let limits = &self.npc.limits;
         let context = self.model.context();
         // Room for the answer, but never most of the context.
-        let room = |context: usize| context - limits.turn_tokens.min(context / 4);
-        match (limits.window, context.map(room)) {
-            (Some(window), Some(room)) => Some(window.min(room)),
-            (window, room) => window.or(room),
+        let fits = |context: usize| context - limits.turn_tokens.min(context / 4);
+        match (limits.window, context.map(fits)) {
+            (Some(window), Some(most)) => Some(window.min(most)),
+            (window, most) => window.or(most),
         }
     }
 
@@ -88,11 +88,11 @@ impl Agent<'_, '_> {
             }
             None => (0, 0),
         };
-        let said = self.records[since..].iter().map(|record| match &**record {
+        let lengths = self.records[since..].iter().map(|record| match &**record {
             Record::User { text } | Record::Hint { text } | Record::ToolResult { text, .. } => text.len(),
             _ => 0,
         });
-        known + said.sum::<usize>() / TOKEN_BYTES
+        known + lengths.sum::<usize>() / TOKEN_BYTES
     }
 
     /// Replaces messages by a summary, except the last ones of at most `recent` bytes.
@@ -106,7 +106,7 @@ impl Agent<'_, '_> {
         if old.len() < 2 {
             return Ok(false);
         }
-        let said = self.summary(old, window, deadline)?;
+        let answer = self.summary(old, window, deadline)?;
         let mut summary = format!("[{} earlier messages are summed up here.]", old.len());
         // From the records: among the messages an earlier summary may stand in its place.
         let task = self.records.iter().rev().find_map(|record| match &**record {
@@ -118,8 +118,8 @@ impl Agent<'_, '_> {
         if let Some(task) = task.filter(|_| !restated) {
             summary += &format!("\nThe last task: {}", excerpt(task, window / 4 * TOKEN_BYTES));
         }
-        summary += &match said {
-            Some(said) => format!("\n{}", said.trim()),
+        summary += &match answer {
+            Some(answer) => format!("\n{}", answer.trim()),
             None => "\n(No summary could be made.)".to_owned(),
         };
         let replaced = old.len();
@@ -165,8 +165,8 @@ impl Agent<'_, '_> {
     }
 }
 
-/// How many of the last messages, the very first aside, have at most `limit` bytes together and
-/// begin with one that no other one must precede.
+/// How many of the last messages, the very first aside, have at most `limit` bytes together.
+/// They begin with one that no other one must precede.
 /// At least the last turn with its results is kept.
 fn kept(messages: &[Message], limit: usize) -> usize {
     let (mut kept, mut size) = (0, 0);
@@ -280,16 +280,16 @@ mod tests {
         ]);
         let model = Small(&script, 2000);
         let source = Single(&model);
-        let told = std::sync::Mutex::new(Vec::new());
+        let notices = std::sync::Mutex::new(Vec::new());
         let session = Session::new(&source, &fixture.sandbox).observed(|notice| {
             if let Notice::Compaction { messages } = notice {
-                told.lock().unwrap().push(*messages);
+                notices.lock().unwrap().push(*messages);
             }
         });
         let npc = narrow(&fixture);
         let mut agent = Agent::new(&session, &fixture.team, &npc, None).unwrap();
         assert_eq!(agent.run("print letters").unwrap(), Outcome::Answer { text: "Done.".into() });
-        assert_eq!(*told.lock().unwrap(), [5]);
+        assert_eq!(*notices.lock().unwrap(), [5]);
 
         let requests = script.requests();
         let asked = &requests[3];
@@ -352,8 +352,8 @@ mod tests {
         let npc = narrow(&fixture);
         let mut agent = Agent::new(&session, &fixture.team, &npc, None).unwrap();
         assert_eq!(agent.run("print").unwrap(), Outcome::Answer { text: "Done.".into() });
-        let said = &script.requests()[4].messages[0].content;
-        assert!(said.ends_with("The last task: print\n(No summary could be made.)"), "{said}");
+        let message = &script.requests()[4].messages[0].content;
+        assert!(message.ends_with("The last task: print\n(No summary could be made.)"), "{message}");
     }
 
     #[test]

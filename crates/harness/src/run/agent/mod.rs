@@ -42,7 +42,7 @@ pub struct Agent<'a, 's: 'a> {
     /// The records of this conversation only.
     records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
-    /// What of the tools' schemas is not guaranteed, as far as that was told.
+    /// What of the tools' schemas is not guaranteed, as far as that was reported.
     loosened: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Given {
 }
 
 impl<'a, 's> Agent<'a, 's> {
-    /// An agent that has not been told anything yet.
+    /// An agent without a message yet.
     /// With `schema`, its answers are JSON that is valid for it.
     /// The session's trace gets its first record.
     ///
@@ -169,12 +169,12 @@ impl<'a, 's> Agent<'a, 's> {
         })
     }
 
-    /// Takes up what was said elsewhere, the oldest first: words of the user and of the NPC.
+    /// Takes up messages from elsewhere, the oldest first: those of the user and of the NPC.
     ///
     /// # Errors
     /// The trace can't be written.
-    pub fn after(mut self, said: impl IntoIterator<Item = Message>) -> Result<Self, Error> {
-        for message in said {
+    pub fn after(mut self, earlier: impl IntoIterator<Item = Message>) -> Result<Self, Error> {
+        for message in earlier {
             if message.role != Role::Assistant {
                 self.push(Record::User { text: message.content })?;
                 continue;
@@ -298,8 +298,8 @@ impl<'a, 's> Agent<'a, 's> {
                     return self.leave(calls, Outcome::Answer { text });
                 }
                 if times >= limits.repeated_calls.max(2) {
-                    let circles = Outcome::Repetition { call: Some(call.name.clone()) };
-                    return self.leave(calls, circles);
+                    let repeats = Outcome::Repetition { call: Some(call.name.clone()) };
+                    return self.leave(calls, repeats);
                 }
             }
             if let Some(stopped) = self.caller(deadline).stopped() {
@@ -316,7 +316,7 @@ impl<'a, 's> Agent<'a, 's> {
         })
     }
 
-    /// The calls as their tools take them; whoever watches is told what the model thought.
+    /// The calls as their tools take them; the observer gets what the model thought.
     fn without_thoughts(&self, mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
         let Some(start) = last_start(&self.records) else { return calls };
         for call in &mut calls {
@@ -359,7 +359,7 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::Text { text } => message.content += &text,
                 Event::Reasoning { text } => reasoning += &text,
                 Event::ToolCall(call) => message.tool_calls.push(call),
-                // The first are told again as a whole; the other ends the turn by its length, and
+                // The first come again as a whole; the other ends the turn by its length, and
                 // never runs.
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
@@ -426,8 +426,8 @@ impl<'a, 's> Agent<'a, 's> {
         took: Duration,
     ) -> Result<(), Error> {
         // One result never takes more than a quarter of the window, at about three bytes a token.
-        let room = self.window().map_or(usize::MAX, |window| window * 3 / 4);
-        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(room));
+        let most = self.window().map_or(usize::MAX, |window| window * 3 / 4);
+        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(most));
         let seconds = took.as_secs_f64();
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
@@ -436,7 +436,7 @@ impl<'a, 's> Agent<'a, 's> {
     fn leave(&mut self, calls: &[ToolCall], outcome: Outcome) -> Result<Outcome, Error> {
         let reason = match &outcome {
             Outcome::Repetition { call: Some(_) } => "not run: the same call was made several times in a row",
-            Outcome::Repetition { call: None } => "not run: the turn went round in circles",
+            Outcome::Repetition { call: None } => "not run: the turn repeats itself",
             Outcome::Cancelled => "not run: cancelled",
             Outcome::Length => "not run: the turn was cut off",
             Outcome::Failed { .. } => "not run: the call before it could not be run at all",
@@ -460,9 +460,10 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     })
 }
 
-/// The static system text of an NPC, in segments: first what members of a team share (the team's
-/// context, the texts of skills, by name), so that they share its keys and values too, then the
-/// catalog of skills and the directive.
+/// The static system prompt of an NPC, in segments.
+/// First comes what members of a team share, so that they share its keys and values too: the team's
+/// context, the texts of skills, by name.
+/// Then come the catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = vec![("context".to_owned(), team.context.clone())];
     let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();

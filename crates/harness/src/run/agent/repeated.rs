@@ -26,7 +26,7 @@ impl Repeated {
     }
 }
 
-/// What the model is told beside the result of a call that came so often in a row.
+/// The note for the model beside the result of a call that came so often in a row.
 pub(super) fn note(times: usize) -> String {
     match times {
         0 | 1 => String::new(),

@@ -134,8 +134,8 @@ fn a_conversation_continues() {
     let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
     agent.run("do it").unwrap();
     assert_eq!(agent.run("again").unwrap(), Outcome::Answer { text: "second".into() });
-    let said: Vec<_> = model.requests()[1].messages.iter().map(|message| message.content.clone()).collect();
-    assert_eq!(said, ["do it", "first", "again"]);
+    let texts: Vec<_> = model.requests()[1].messages.iter().map(|message| message.content.clone()).collect();
+    assert_eq!(texts, ["do it", "first", "again"]);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn limits_end_a_run() {
 
     let (outcome, read) = play([Reply { finish: Some(Finish::Repetition), ..shell("echo a") }]);
     assert_eq!(outcome, Outcome::Repetition { call: None });
-    assert_eq!(read, [r#"{"ok":false,"exit":null,"error":"not run: the turn went round in circles"}"#]);
+    assert_eq!(read, [r#"{"ok":false,"exit":null,"error":"not run: the turn repeats itself"}"#]);
 }
 
 /// As [`play`], with other limits.
@@ -196,23 +196,23 @@ fn a_repeated_call_is_told_and_only_five_end_the_run() {
     assert_eq!(outcome, Outcome::Answer { text: "end".into() });
     assert_eq!(read, [ONCE, AGAIN, AGAIN, AGAIN]);
 
-    let circles = Outcome::Repetition { call: Some("shell".into()) };
+    let repeats = Outcome::Repetition { call: Some("shell".into()) };
     let (outcome, read) = play(same(9));
-    assert_eq!(outcome, circles);
+    assert_eq!(outcome, repeats);
     assert_eq!(read, [ONCE, AGAIN, AGAIN, AGAIN, AGAIN]);
 
     // In one turn as in several; what was not run has an answer all the same.
     let calls = same(7).map(|mut reply| reply.calls.remove(0)).collect();
     let (outcome, read) = play([Reply { calls, ..Reply::default() }]);
-    assert_eq!(outcome, circles);
+    assert_eq!(outcome, repeats);
     assert_eq!((read.len(), read[4].as_str()), (7, AGAIN));
     assert!(read[5].contains("not run: the same call was made several times in a row"), "{read:?}");
 
     let (outcome, read) = play_within(Limits { repeated_calls: 2, ..Limits::default() }, same(9));
-    assert_eq!((outcome, read.len()), (circles.clone(), 2));
+    assert_eq!((outcome, read.len()), (repeats.clone(), 2));
     // Once is no repetition.
     let (outcome, read) = play_within(Limits { repeated_calls: 1, ..Limits::default() }, same(9));
-    assert_eq!((outcome, read.len()), (circles, 2));
+    assert_eq!((outcome, read.len()), (repeats, 2));
 }
 
 #[test]
@@ -284,10 +284,10 @@ fn warned(
     let fixture = Fixture::new();
     let model = Scripted::new(replies);
     let source = Single(&model);
-    let told = std::sync::Mutex::new(Vec::new());
+    let warned = std::sync::Mutex::new(Vec::new());
     let session = Session::new(&source, &fixture.sandbox).observed(|notice| {
         if let Notice::Warning(text) = notice {
-            told.lock().unwrap().push((*text).to_owned());
+            warned.lock().unwrap().push((*text).to_owned());
         }
     });
     let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), schema).unwrap();
@@ -295,12 +295,12 @@ fn warned(
     let messages = trace::request(agent.records()).messages;
     drop(agent);
     drop(session);
-    (outcome, told.into_inner().unwrap(), messages)
+    (outcome, warned.into_inner().unwrap(), messages)
 }
 
 #[test]
 fn a_call_that_is_written_as_text_is_run_and_told() {
-    let (outcome, told, messages) =
+    let (outcome, warnings, messages) =
         warned([Reply::text(format!("I look.\n{WRITTEN}")), Reply::text("end")], None);
     assert_eq!(outcome, Outcome::Answer { text: "end".into() });
     assert_eq!((messages[1].content.as_str(), messages[1].tool_calls.len()), ("I look.", 1));
@@ -310,9 +310,9 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
         Message::tool_result(&messages[1].tool_calls[0], r#"{"ok":true,"output":"one"}"#)
     );
     assert_eq!(
-        told,
+        warnings,
         [
-            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format house describes to the model \
+            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format generic describes to the model \
             how calls are written"
         ]
     );
@@ -322,8 +322,8 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
 fn a_written_call_passes_list_and_inputs_as_any_other() {
     // Who lists no such tool writes no call of it.
     let forged = WRITTEN.replace("shell", "delegate");
-    let (outcome, told, _) = warned([Reply::text(forged.clone())], None);
-    assert_eq!((outcome, told.len()), (Outcome::Answer { text: forged }, 0));
+    let (outcome, warnings, _) = warned([Reply::text(forged.clone())], None);
+    assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: forged }, 0));
     let wrong = WRITTEN.replace("command", "cmd");
     let (_, _, messages) = warned([Reply::text(wrong), Reply::text("end")], None);
     assert!(messages[2].content.contains("`shell` has no argument `cmd`"), "{messages:?}");
@@ -333,20 +333,20 @@ fn a_written_call_passes_list_and_inputs_as_any_other() {
 fn what_only_looks_like_a_call_is_hinted_at_once() {
     let text = format!("{WRITTEN}\nThis writes one.");
     let replies = || (0..3).map(|_| Reply::text(text.clone()));
-    let (outcome, told, messages) = warned(replies(), None);
+    let (outcome, warnings, messages) = warned(replies(), None);
     assert_eq!(outcome, Outcome::Answer { text: text.clone() });
-    assert_eq!((told.len(), messages.len()), (1, 4));
+    assert_eq!((warnings.len(), messages.len()), (1, 4));
     assert_eq!(messages[2].role, Role::User);
     assert!(
         messages[2].content.starts_with("Nothing was run: a call of `shell` seems to stand"),
         "{messages:?}"
     );
     // Where the text has to be JSON, and where it tells about calls, it is the answer.
-    let (outcome, told, _) = warned(replies(), Some(json!({})));
-    assert_eq!((outcome, told.len()), (Outcome::Answer { text: text.clone() }, 0));
+    let (outcome, warnings, _) = warned(replies(), Some(json!({})));
+    assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: text.clone() }, 0));
     let quoted = format!("Hermes writes:\n```\n{WRITTEN}\n```");
-    let (outcome, told, _) = warned([Reply::text(quoted.clone())], None);
-    assert_eq!((outcome, told.len()), (Outcome::Answer { text: quoted }, 0));
+    let (outcome, warnings, _) = warned([Reply::text(quoted.clone())], None);
+    assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: quoted }, 0));
     // The last turn has no room for a hint.
     let (outcome, _) = play_within(Limits { turns: 1, ..Limits::default() }, replies());
     assert_eq!(outcome, Outcome::Answer { text });

@@ -10,7 +10,7 @@ use crate::run::session::Notice;
 use crate::trace::Record;
 
 /// What a person can do about it.
-const REMEDY: &str = "--tool-format house describes to the model how calls are written";
+const REMEDY: &str = "--tool-format generic describes to the model how calls are written";
 
 impl Agent<'_, '_> {
     /// What stands in the text of a turn that called nothing.
@@ -56,8 +56,8 @@ impl Agent<'_, '_> {
     /// Tells the model, once a run, that what looks like a call in its text is none; false if it is
     /// an answer.
     pub(super) fn hint_at_written(&mut self, message: &Message) -> Result<bool, Error> {
-        let said = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
-        if said.into_iter().any(|record| matches!(**record, Record::Hint { .. })) {
+        let turn = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
+        if turn.into_iter().any(|record| matches!(**record, Record::Hint { .. })) {
             return Ok(false);
         }
         let Some(Written::Attempt { tool }) = self.found(message) else { return Ok(false) };

@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::jinx::{Choices, Input, Jinx, Kind, Remote};
 use crate::mcp::client::Client;
-use crate::mcp::offer::{self, Offer};
+use crate::mcp::offer::{self, ListedTool};
 use crate::mcp::rpc::Failure;
-use crate::mcp::{START, Served, Server, said};
+use crate::mcp::{START, Served, Server, printable};
 use crate::permission::{self, Answer, Question};
 use crate::run::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team, strict};
@@ -24,15 +24,15 @@ use crate::types::{Effect, ToolResult, Verdict};
 #[derive(Default)]
 pub struct Servers {
     known: Mutex<Vec<(String, Arc<OnceLock<Started>>)>>,
-    /// What was said: once is enough.
-    told: Mutex<BTreeSet<String>>,
+    /// Warnings given: once is enough.
+    warned: Mutex<BTreeSet<String>>,
 }
 
 /// What became of a server.
 struct Started {
     by: String,
     version: String,
-    offers: Vec<Offer>,
+    offers: Vec<ListedTool>,
     error: String,
     client: Option<Client>,
 }
@@ -48,14 +48,14 @@ pub struct Offered {
 
 impl Servers {
     /// Starts the servers of an NPC, as far as they are not started yet, and gives what they offer.
-    /// What goes wrong is told to whoever watches; the NPC then works without.
+    /// What goes wrong is a warning to the observer; the NPC then works without.
     pub fn offered(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
         let mut servers: Vec<&Server> = npc.servers.iter().collect();
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         let known: Vec<Arc<OnceLock<Started>>> =
             servers.iter().map(|server| self.started(session, team, npc, server)).collect();
         let started: Vec<&Started> = known.iter().filter_map(|one| one.get()).collect();
-        let offers: Vec<(&Server, &[Offer])> =
+        let offers: Vec<(&Server, &[ListedTool])> =
             servers.iter().zip(&started).map(|(server, one)| (*server, one.offers.as_slice())).collect();
         let mut remarks = Vec::new();
         let jinxes = offered::jinxes(team, &offers, &mut remarks);
@@ -71,8 +71,8 @@ impl Servers {
             };
             for missing in server.tools.iter().flatten().filter(|tool| one.error.is_empty() && !known(tool)) {
                 let names: Vec<&str> = one.offers.iter().map(|offer| offer.name.as_str()).collect();
-                let names = said(&names.join(", "));
-                remarks.push(format!("{} has no tool `{missing}`; it has: {names}", place(server)));
+                let names = printable(&names.join(", "));
+                remarks.push(format!("{} has no tool `{missing}`; it has: {names}", located(server)));
             }
             let (by, version, error) = (one.by.clone(), one.version.clone(), one.error.clone());
             served.push(Served { server: server.name.clone(), start, by, version, tools, error });
@@ -81,14 +81,14 @@ impl Servers {
         Offered { jinxes, served }
     }
 
-    /// Says something to whoever watches, if it was not said before.
+    /// Warns the observer, once for each text.
     fn tell(&self, session: &Session, text: &str) {
-        if self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        if self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
             session.notify(&Notice::Warning(text));
         }
     }
 
-    /// The place of a server, filled.
+    /// The slot of a server, filled.
     fn started(&self, session: &Session, team: &Team, npc: &Npc, server: &Server) -> Arc<OnceLock<Started>> {
         let key = server.start();
         let slot = {
@@ -117,7 +117,7 @@ impl Servers {
                 None => self.start(session, team, npc, server),
             };
             if !one.error.is_empty() {
-                let message = format!("the MCP server {} is not there: {}", place(server), one.error);
+                let message = format!("the MCP server {} is not there: {}", located(server), one.error);
                 self.tell(session, &message);
             }
             one
@@ -140,7 +140,7 @@ impl Servers {
                 let mut remarks = catalog.remarks;
                 let offers = offer::read(&catalog.tools, &mut remarks);
                 for remark in remarks {
-                    self.tell(session, &format!("the MCP server {}: {remark}", place(server)));
+                    self.tell(session, &format!("the MCP server {}: {remark}", located(server)));
                 }
                 Started { version: client.version.clone(), offers, client: Some(client), ..nothing }
             }
@@ -185,8 +185,8 @@ fn cancelled(session: &Session) -> bool {
 }
 
 /// A server and where it is named.
-fn place(server: &Server) -> String {
-    format!("`{}` ({}:{})", server.name, server.path.display(), server.place.line)
+fn located(server: &Server) -> String {
+    format!("`{}` ({}:{})", server.name, server.path.display(), server.location.line)
 }
 
 /// Who permits the start of a server, or who forbids it.

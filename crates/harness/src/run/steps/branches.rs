@@ -1,28 +1,28 @@
 //! What runs side by side.
-//! Each branch has a copy of the scope and a trace of its own; both are merged in the order of the
-//! file, up to the first branch that ends the series.
+//! Each branch has a copy of the scope and a trace of its own.
+//! Both are merged in the order of the file, up to the first branch that ends the series.
 //! So nothing depends on the number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::flow::{Run, Stop, list};
+use super::flow::{Execution, Stop, list};
 use crate::error::Error;
 use crate::jinx::check::{Known, reaches};
-use crate::jinx::{Action, Step, Steps};
+use crate::jinx::{Action, Step};
 use crate::run::session::{Caller, Notice};
 use crate::trace::{Record, Trace};
 
 /// A branch that has run.
 struct Branch<'a> {
-    run: Run<'a>,
-    /// In a box, since what is kept for a branch is known by the place of its trace.
+    run: Execution<'a>,
+    /// In a box, since what is cached for a branch is known by the address of its trace.
     trace: Box<Trace>,
     /// `true` = the series is over.
     ended: Result<bool, Stop>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Execution<'a> {
     /// The iterations of a parallel loop.
     pub(super) fn side_by_side(&mut self, step: &Step, caller: &Caller) -> Result<(), Stop> {
         let Action::For { variable, items, until, steps, .. } = &step.action else { return Ok(()) };
@@ -44,19 +44,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Steps that don't depend on each other.
-    /// If one fails, those before it have done their work.
-    pub(super) fn together(&mut self, steps: &Steps, caller: &Caller) -> Result<(), Stop> {
-        let work =
-            |index: usize, run: &mut Run, caller: &Caller| run.step(&steps[index], caller).map(|()| false);
-        let (branches, ended) = self.branches(steps.len(), caller.session.threads, caller, work);
-        for branch in branches {
-            self.scope.absorb(branch.scope);
-            self.result = branch.result.or(self.result.take());
-        }
-        ended
-    }
-
     /// Runs `count` branches on so many threads and merges their traces, up to the first that stops
     /// or ends the series.
     /// Returns these, and why the last of them stopped.
@@ -65,8 +52,8 @@ impl<'a> Run<'a> {
         count: usize,
         threads: usize,
         caller: &Caller,
-        work: impl Fn(usize, &mut Run<'a>, &Caller) -> Result<bool, Stop> + Sync,
-    ) -> (Vec<Run<'a>>, Result<(), Stop>) {
+        work: impl Fn(usize, &mut Execution<'a>, &Caller) -> Result<bool, Stop> + Sync,
+    ) -> (Vec<Execution<'a>>, Result<(), Stop>) {
         let done: Mutex<Vec<Option<Branch>>> = Mutex::new((0..count).map(|_| None).collect());
         let (next, end) = (AtomicUsize::new(0), AtomicUsize::new(count));
         let (whole, series) = (&*self, caller.trace.begin_series());
@@ -124,7 +111,7 @@ impl<'a> Run<'a> {
     }
 
     fn fork(&self) -> Self {
-        Run {
+        Execution {
             jinx: self.jinx,
             scope: self.scope.branch(),
             result: None,

@@ -42,13 +42,14 @@ impl From<Error> for Stop {
 
 impl Stop {
     fn failed(step: &Step, result: ToolResult) -> Self {
-        let step = if step.name.is_empty() { format!("line {}", step.place.line) } else { step.name.clone() };
+        let step =
+            if step.name.is_empty() { format!("line {}", step.location.line) } else { step.name.clone() };
         Stop::Failed(Box::new(Failure { step, result }))
     }
 
     /// A step whose values can't be had.
     pub(super) fn wrong(step: &Step, reason: &str) -> Self {
-        let which = match (step.name.as_str(), step.place.line) {
+        let which = match (step.name.as_str(), step.location.line) {
             ("", 0) => "a step".to_owned(),
             ("", line) => format!("the step in line {line}"),
             (name, _) => format!("step `{name}`"),
@@ -66,7 +67,7 @@ impl Stop {
 }
 
 /// A jinx that is running, or a part of it that runs beside other parts.
-pub(super) struct Run<'a> {
+pub(super) struct Execution<'a> {
     pub(super) jinx: &'a Jinx,
     pub(super) scope: Scope,
     /// The latest result.
@@ -79,9 +80,9 @@ pub(super) struct Run<'a> {
     pub(super) last: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Execution<'a> {
     pub(super) fn new(jinx: &'a Jinx, scope: Scope) -> Self {
-        Run { jinx, scope, result: None, iteration: String::new(), places: HashMap::new(), last: false }
+        Execution { jinx, scope, result: None, iteration: String::new(), places: HashMap::new(), last: false }
     }
 
     /// The trace of what runs beside other work; `None` = the run's own.
@@ -177,7 +178,6 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Action::Return { value } => Err(Stop::Return(fill(value, &self.scope).map_err(wrong)?)),
-            Action::Together { steps } => self.together(steps, caller),
             Action::Bash { .. }
             | Action::Python { .. }
             | Action::Text { .. }
@@ -347,7 +347,7 @@ fn has_result(step: &Step) -> bool {
         | Action::Llm(_)
         | Action::Call { .. } => true,
         Action::When { then, otherwise, .. } => any(then) || any(otherwise),
-        Action::For { steps, .. } | Action::Together { steps } => !step.name.is_empty() || any(steps),
+        Action::For { steps, .. } => !step.name.is_empty() || any(steps),
         Action::Try { steps, catch, .. } => any(steps) || any(catch),
         Action::Set { .. } | Action::Emit { .. } | Action::Return { .. } => false,
     }

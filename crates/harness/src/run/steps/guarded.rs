@@ -52,11 +52,11 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
         caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
         if verdict == Verdict::Deny {
             let nobody = answer.is_none();
-            caller.session.notify(&Notice::Kept { what: &what, nobody });
-            let said = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
+            caller.session.notify(&Notice::Unchanged { what: &what, nobody });
+            let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
             why = match risk {
-                Risk::Losses(_) => format!("it {what}, and {said}"),
-                Risk::Unknown => said.to_owned(),
+                Risk::Losses(_) => format!("it {what}, and {reason}"),
+                Risk::Unknown => reason.to_owned(),
             };
         }
         Ok(verdict == Verdict::Allow)

@@ -1,4 +1,4 @@
-//! Results that are kept for a while, so that the same question is not asked twice.
+//! A cache of results, so that the same question is not asked twice.
 //! Never for what writes.
 
 use std::collections::HashMap;
@@ -14,17 +14,17 @@ use crate::types::ToolResult;
 /// What a result depends on, as a hash.
 pub(super) type Key = [u8; 32];
 
-/// The kept results of a session.
-/// What runs beside other work sees what was kept before it began, and its own: so the course of a
+/// The cached results of a session.
+/// What runs beside other work sees what was cached before it began, and its own: so the course of a
 /// run never depends on threads.
 #[derive(Debug, Default)]
 pub struct Memo {
     /// By the trace of the work that runs beside other work; 0 = all that is known to everybody.
-    kept: Mutex<HashMap<usize, HashMap<Key, Kept>>>,
+    cached: Mutex<HashMap<usize, HashMap<Key, Cached>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct Cached {
     result: ToolResult,
     /// `None` = as long as the session.
     until: Option<Instant>,
@@ -38,30 +38,30 @@ pub(super) fn key(parts: &impl Serialize) -> Option<Key> {
 impl Memo {
     /// The result for `key`, if it is known in `branch` and still fresh.
     pub(super) fn find(&self, branch: Option<&Trace>, key: &Key) -> Option<ToolResult> {
-        let kept = self.lock();
-        let found = [place(branch), 0].iter().find_map(|place| kept.get(place)?.get(key))?;
+        let cached = self.lock();
+        let found = [branch_key(branch), 0].iter().find_map(|branch| cached.get(branch)?.get(key))?;
         found.until.is_none_or(|until| Instant::now() < until).then(|| found.result.clone())
     }
 
     pub(super) fn keep(&self, branch: Option<&Trace>, key: Key, result: ToolResult, lifetime: Duration) {
-        let kept = Kept { result, until: Instant::now().checked_add(lifetime) };
-        self.lock().entry(place(branch)).or_default().insert(key, kept);
+        let cached = Cached { result, until: Instant::now().checked_add(lifetime) };
+        self.lock().entry(branch_key(branch)).or_default().insert(key, cached);
     }
 
-    /// Makes what was kept in `branch` known in `into`, or forgets it.
+    /// Makes what was cached in `branch` known in `into`, or forgets it.
     pub(super) fn join(&self, branch: &Trace, into: Option<Option<&Trace>>) {
-        let mut kept = self.lock();
-        let found = kept.remove(&place(Some(branch)));
+        let mut cached = self.lock();
+        let found = cached.remove(&branch_key(Some(branch)));
         if let (Some(found), Some(into)) = (found, into) {
-            kept.entry(place(into)).or_default().extend(found);
+            cached.entry(branch_key(into)).or_default().extend(found);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, HashMap<Key, Kept>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, HashMap<Key, Cached>>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn place(branch: Option<&Trace>) -> usize {
+fn branch_key(branch: Option<&Trace>) -> usize {
     branch.map_or(0, |trace| std::ptr::from_ref(trace).addr())
 }

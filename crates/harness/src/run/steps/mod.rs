@@ -1,7 +1,8 @@
 //! Runs the steps of a jinx.
-//! The parts: `flow` is control flow, `work` what a single step does, `program` how programs are
-//! given their values, `guarded` who is asked about what they take away, `branches` what runs side
-//! by side, `memo` what is kept for a while.
+//! `flow` is control flow, `work` what a single step does, `program` how programs are given their
+//! values.
+//! `guarded` asks about what they take away, `branches` runs work side by side, `memo` caches
+//! results.
 //!
 //! This module must not know files: it runs what [`step`](crate::jinx::step) describes.
 //! It calls other jinxes through the one place where tools execute.
@@ -22,7 +23,7 @@ use crate::jinx::{Jinx, Skill};
 use crate::run::session::Caller;
 use crate::team::{Npc, Team};
 use crate::types::ToolResult;
-use flow::{Run, Stop};
+use flow::{Execution, Stop};
 pub use memo::Memo;
 pub use responses::Responses;
 
@@ -43,7 +44,7 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
     for (name, value) in arguments {
         scope.bind(&name, &value);
     }
-    let mut run = Run::new(jinx, scope);
+    let mut run = Execution::new(jinx, scope);
     let ended = run.steps(&jinx.steps, caller);
     let mut result = match ended {
         Ok(()) => run.result.take().unwrap_or_else(|| ToolResult::succeeded(Value::Null)),
@@ -85,8 +86,8 @@ fn known(jinx: &Jinx, caller: &Caller) -> Scope {
 
 /// Those to whom the caller may give work.
 fn members(team: &Team, caller: Option<&Npc>) -> Vec<Value> {
-    let said = team.members(caller).into_iter();
-    said.map(|(name, description)| json!({"name": name, "description": description})).collect()
+    let members = team.members(caller).into_iter();
+    members.map(|(name, description)| json!({"name": name, "description": description})).collect()
 }
 
 /// A skill as templates see it.

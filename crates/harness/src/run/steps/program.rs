@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::flow::Run;
+use super::flow::Execution;
 use super::guarded;
 use crate::error::Error;
 use crate::jinx::Jinx;
@@ -92,7 +92,12 @@ impl Program {
 
     /// Runs it.
     /// A program that fails is no error.
-    pub(super) fn run(&self, timeout: Duration, run: &Run, caller: &Caller) -> Result<ToolResult, Error> {
+    pub(super) fn run(
+        &self,
+        timeout: Duration,
+        run: &Execution,
+        caller: &Caller,
+    ) -> Result<ToolResult, Error> {
         let program = if self.python { ["python3", "-c", &self.text] } else { ["bash", "-c", &self.text] };
         let script = Script {
             program: &program,

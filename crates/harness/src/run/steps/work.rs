@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::flow::Run;
+use super::flow::Execution;
 use super::memo::{self, Key};
 use super::program::Program;
 use crate::error::Error;
@@ -33,7 +33,11 @@ pub(super) enum Work<'a> {
 
 impl<'a> Work<'a> {
     /// What a step has to do; `None` if it is control flow.
-    pub(super) fn of(step: &'a Step, run: &Run, caller: &Caller<'a, '_>) -> Result<Option<Self>, String> {
+    pub(super) fn of(
+        step: &'a Step,
+        run: &Execution,
+        caller: &Caller<'a, '_>,
+    ) -> Result<Option<Self>, String> {
         let scope = &run.scope;
         Ok(Some(match &step.action {
             Action::Bash { code } => {
@@ -73,15 +77,15 @@ impl<'a> Work<'a> {
         }))
     }
 
-    /// Does it, or takes the result that is kept from the last time.
-    pub(super) fn run(self, step: &Step, run: &mut Run, caller: &Caller) -> Result<ToolResult, Error> {
+    /// Does it, or takes the cached result of the last time.
+    pub(super) fn run(self, step: &Step, run: &mut Execution, caller: &Caller) -> Result<ToolResult, Error> {
         let lifetime = step.cache.filter(|_| self.effect(run.jinx) != Effect::Write);
         let key = lifetime.and_then(|_| self.key(step, caller));
         let memo = &caller.session.memo;
         if let Some(found) = key.as_ref().and_then(|key| memo.find(run.branch(caller), key)) {
             return Ok(found);
         }
-        let place = run.place(&step.name);
+        let call = run.place(&step.name);
         let result = match self {
             Work::Text(value) => ToolResult::succeeded(value),
             Work::Program(program) => {
@@ -89,8 +93,8 @@ impl<'a> Work<'a> {
                 let left = caller.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 program.run(left.map_or(limit, |left| left.min(limit)), run, caller)?
             }
-            Work::Ask { llm, npc, prompt } => agent::answer(caller, llm, npc.as_deref(), &prompt, &place)?,
-            Work::Call { jinx, arguments } => tool::call(caller, jinx, &arguments, &place)?,
+            Work::Ask { llm, npc, prompt } => agent::answer(caller, llm, npc.as_deref(), &prompt, &call)?,
+            Work::Call { jinx, arguments } => tool::call(caller, jinx, &arguments, &call)?,
         };
         if let (Some(key), Some(lifetime), true) = (key, lifetime, result.ok) {
             memo.keep(run.branch(caller), key, result.clone(), lifetime);

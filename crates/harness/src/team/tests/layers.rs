@@ -75,16 +75,19 @@ fn sub_teams() {
         rules(code),
         [rule("shell", Verdict::Ask), rule("shell:git push", Verdict::Deny), rule("shell:ls", Verdict::Deny)]
     );
-    let said: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
+    let diagnostics: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
     let expected = [
         "code/up: error: this link leads back to a team that it is in",
         "code/team.ctx:4:3: warning: the rule for `shell` has no effect: team.ctx:8 forbids more, for the whole team",
         "code/team.ctx:5:3: warning: the rule for `shell:git push origin` has no effect: team.ctx:8 forbids more, for the whole team",
     ];
     for line in expected {
-        assert!(said.iter().any(|other| other == line), "{line}: {said:#?}");
+        assert!(diagnostics.iter().any(|other| other == line), "{line}: {diagnostics:#?}");
     }
-    assert!(said.iter().any(|line| line.contains("nobody leads the team in broken")), "{said:#?}");
+    assert!(
+        diagnostics.iter().any(|line| line.contains("nobody leads the team in broken")),
+        "{diagnostics:#?}"
+    );
 }
 
 /// Compatibility: "permissions / `permissions.yaml`".
@@ -93,9 +96,9 @@ fn permissions_and_permissions_yaml() {
     let rules = |files: &[(&str, &str)]| -> (Vec<String>, Vec<String>) {
         let mut files = files.to_vec();
         files.push(("w.npc", NPC));
-        let (team, said) = load(&files);
+        let (team, diagnostics) = load(&files);
         let show = |rule: &Rule| format!("{} {:?} {}", rule.pattern, rule.verdict, rule.by);
-        (team.rules.iter().map(show).collect(), said)
+        (team.rules.iter().map(show).collect(), diagnostics)
     };
     assert_eq!(
         rules(&[
@@ -115,18 +118,18 @@ fn permissions_and_permissions_yaml() {
         )
     );
     // What can't be read does not permit anything.
-    let (found, said) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
+    let (found, diagnostics) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
     assert_eq!(found, ["shell Deny permissions.yaml:1", "shel Ask permissions.yaml:2"]);
     assert_eq!(
-        said,
+        diagnostics,
         [
             "permissions.yaml:1:8: error: a verdict is allow, ask or deny, not \"dney\"; this counts as deny",
             "permissions.yaml:2:1: warning: there is no jinx `shel`, did you mean `shell`?",
         ]
     );
     for file in ["permissions.yaml", "team.ctx"] {
-        let (found, said) = rules(&[(file, "shell: [\n")]);
-        assert_eq!(said.len(), 1, "{said:?}");
+        let (found, diagnostics) = rules(&[(file, "shell: [\n")]);
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
         let asks = format!("shell Ask {file}, which can't be read");
         assert!(found.contains(&asks) && found.len() >= 5, "{found:?}");
     }
@@ -138,7 +141,7 @@ fn permissions_and_permissions_yaml() {
 #[test]
 fn what_needs_a_foreign_package_is_replaced() {
     let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      from npcpy.llm import x\n      output = 1\n";
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("w.npc", "directive: d\njinxes: [lib/core/shell, other]\n"),
         ("jinxes/lib/core/shell.jinx", foreign),
         ("jinxes/other.jinx", foreign),
@@ -147,8 +150,8 @@ fn what_needs_a_foreign_package_is_replaced() {
     assert_eq!(Library::stock().get("shell").unwrap().steps, shell.steps);
     assert_eq!(npc(&team, "w").jinxes, ["shell", "other"]);
     assert!(matches!(&team.jinx("other").unwrap().steps[0].action, Action::Python { .. }));
-    let last = said.last().unwrap();
-    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{said:?}");
+    let last = diagnostics.last().unwrap();
+    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{diagnostics:?}");
 }
 
 #[test]
@@ -279,7 +282,7 @@ fn stores_of_teams_with_one_name() {
 #[test]
 fn rules_in_other_words() {
     let check = |above: &str, below: &str| {
-        let (team, said) = load(&[
+        let (team, diagnostics) = load(&[
             ("permissions.yaml", &format!("{above}: deny\n")),
             ("w.npc", NPC),
             ("sub/team.ctx", "description: d\n"),
@@ -288,7 +291,7 @@ fn rules_in_other_words() {
         ]);
         let allows = |rule: &&Rule| rule.verdict == Verdict::Allow;
         assert_eq!(team.teams[0].rules.iter().find(allows), None, "{below}");
-        assert!(said.iter().any(|line| line.contains("has no effect")), "{below}: {said:?}");
+        assert!(diagnostics.iter().any(|line| line.contains("has no effect")), "{below}: {diagnostics:?}");
     };
     check("shell:git push", "shell:git  push: allow\n");
     check("shell:git push", "'shell: git push': allow\n");
@@ -342,10 +345,11 @@ fn nothing_is_read_outside_of_a_team() {
         dir.write("t/team.ctx", &format!("forenpc: w\n{ctx}\n"));
         let team = Team::load(&dir.path("t")).unwrap();
         assert!(!serde_json::to_string(&team).unwrap().contains("SECRET"), "{ctx}");
-        let said: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
-        (team, said.join("\n"))
+        let diagnostics: Vec<String> =
+            team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
+        (team, diagnostics.join("\n"))
     };
-    let (team, said) = read("agents: [.env, LINK.md, CLAUDE.md, ../.env, /etc/passwd]");
+    let (team, diagnostics) = read("agents: [.env, LINK.md, CLAUDE.md, ../.env, /etc/passwd]");
     let names: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
     assert_eq!(names, ["alias", "build", "good", "w"]);
     for expected in [
@@ -361,15 +365,18 @@ fn nothing_is_read_outside_of_a_team() {
         "there is no Markdown file \"../.env\"",
         "there is no Markdown file \"/etc/passwd\"",
     ] {
-        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(diagnostics.contains(expected), "{expected}: {diagnostics}");
     }
     assert!(read("SKILLS_DIRECTORY: ../skills").0.jinx("s").is_some());
     let far = dir.path("skills").display().to_string();
     link("far/skills", "t/more");
     assert!(read("SKILLS_DIRECTORY: more").0.jinx("s").is_some(), "it is beside the team");
     for path in ["..", "../..", "/", &far] {
-        let (team, said) = read(&format!("SKILLS_DIRECTORY: '{path}'"));
-        assert!(team.jinx("s").is_none() && said.contains("is not used: copy it"), "{path}: {said}");
+        let (team, diagnostics) = read(&format!("SKILLS_DIRECTORY: '{path}'"));
+        assert!(
+            team.jinx("s").is_none() && diagnostics.contains("is not used: copy it"),
+            "{path}: {diagnostics}"
+        );
     }
     // Rules that can't be read permit nothing.
     dir.write("rules.yaml", "shell: allow\n");

@@ -38,7 +38,7 @@ fn read(text: &str) -> Jinx {
 struct Played {
     result: ToolResult,
     emitted: Vec<Value>,
-    /// The trace as lines of JSON, without times and places of the machine.
+    /// The trace as lines of JSON, without times and paths of the machine.
     trace: Vec<String>,
     /// Each file of the work directory that is not hidden, with its text.
     files: Map<String, Value>,

@@ -1,8 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::jinx::{Action, Step};
-use crate::types::Location;
 
 /// The same at every number of threads, to the byte.
 fn same(jinxes: &[&str], arguments: &Value) -> Played {
@@ -70,51 +68,6 @@ fn iterations_really_run_side_by_side() {
 fn what_is_set_side_by_side_stays_there() {
     let text = "jinx_name: tried\neffect: read\nsteps: [{set: {n: 0}}, {for: i, in: 'range(4)', parallel: true, do: [{set: {n: '{{ n + 1 }}'}}, {engine: text, text: '{{ n }}'}]}, {return: '{{ output }} {{ n }}'}]";
     assert_eq!(same(&[text], &json!({})).result.output, json!("[1, 1, 1, 1] 0"));
-}
-
-#[test]
-fn steps_together_are_merged_in_their_order() {
-    let steps = read("jinx_name: x\neffect: read\nsteps: [{name: a, engine: bash, code: 'sleep 0.1; echo 1'}, {name: b, engine: llm, prompt: two}, {name: c, engine: text, text: '3'}, {set: {d: 4}}]").steps;
-    let together = Step {
-        name: String::new(),
-        action: Action::Together { steps },
-        retry: None,
-        cache: None,
-        timeout: None,
-        place: Location::default(),
-    };
-    let mut jinx = read("jinx_name: tried\nsteps: [{return: '{{ [a, b, c, d, output] }}'}]");
-    jinx.steps.insert(0, together);
-    let played = |threads| {
-        let mut team = team(&[]);
-        team.jinxes.push(jinx.clone());
-        play(team, &json!({}), &Echo, threads)
-    };
-    let one = played(1);
-    assert_eq!(one.result.output, json!(["1", "TWO", "3", 4, "3"]));
-    assert_eq!(one.trace, played(8).trace);
-}
-
-#[test]
-fn what_ran_before_a_failure_is_kept_when_grouped() {
-    let tried = |steps: &str| {
-        let mut team = team(&[&format!(
-            "jinx_name: tried\neffect: read\nsteps: [{{try: {steps}, catch: [{{return: '{{{{ one }}}} / {{{{ output }}}}'}}]}}]"
-        )]);
-        crate::jinx::optimize::optimize(&mut team.jinxes);
-        let jinx = team.jinx("tried").unwrap();
-        let Action::Try { steps, .. } = &jinx.steps[0].action else { panic!("{:?}", jinx.steps) };
-        assert!(matches!(steps[0].action, Action::Together { .. }), "{steps:?}");
-        for threads in [1, 4] {
-            let played = play(team.clone(), &json!({}), &Echo, threads);
-            assert_eq!(played.result.output, json!("first / first"));
-        }
-    };
-    let one = "{name: one, engine: bash, code: echo first}";
-    tried(&format!("[{one}, {{name: two, engine: bash, code: 'exit 3'}}]"));
-    tried(&format!(
-        "[{one}, {{name: two, engine: bash, code: 'exit 3'}}, {{name: three, engine: bash, code: echo third}}]"
-    ));
 }
 
 /// Counts what it is asked, and takes its time.

@@ -1,4 +1,4 @@
-//! The walls themselves: namespaces, limits, Landlock.
+//! What isolates a program: namespaces, limits, Landlock.
 //! Called by the launcher's process on itself only.
 
 use std::path::Path;

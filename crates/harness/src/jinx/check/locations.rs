@@ -3,7 +3,7 @@
 use super::names::words;
 use crate::types::Location;
 
-/// The place of `name` in a line of a step's text, or of the line, or else of the step.
+/// The location of `name` in a line of a step's text, or of the line, or else of the step.
 /// `text` is as it was read: without the indentation that it has in the file.
 pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
     let Some(start) = offset(file, step) else { return step };
@@ -12,26 +12,26 @@ pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
         return step;
     };
     let within = words(line, name).next().unwrap_or_default();
-    place(file, at + within)
+    location(file, at + within)
 }
 
-/// The place of a piece of a step's text, or else of the step.
+/// The location of a piece of a step's text, or else of the step.
 pub fn of_piece(file: &str, step: Location, piece: &str) -> Location {
     let piece = piece.lines().next().unwrap_or_default().trim();
     let Some(start) = offset(file, step).filter(|_| !piece.is_empty()) else { return step };
-    file[start..].find(piece).map_or(step, |at| place(file, start + at))
+    file[start..].find(piece).map_or(step, |at| location(file, start + at))
 }
 
-fn offset(file: &str, place: Location) -> Option<usize> {
+fn offset(file: &str, location: Location) -> Option<usize> {
     let mut start = 0;
-    for _ in 1..place.line {
+    for _ in 1..location.line {
         start += file[start..].find('\n')? + 1;
     }
-    let column = file[start..].char_indices().nth(place.column.saturating_sub(1)).map(|(at, _)| at)?;
+    let column = file[start..].char_indices().nth(location.column.saturating_sub(1)).map(|(at, _)| at)?;
     Some(start + column)
 }
 
-fn place(file: &str, at: usize) -> Location {
+fn location(file: &str, at: usize) -> Location {
     let before = &file[..at];
     let line = before.rfind('\n').map_or(0, |newline| newline + 1);
     Location { line: before.matches('\n').count() + 1, column: before[line..].chars().count() + 1 }
