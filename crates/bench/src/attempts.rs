@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use alara_engine::Request;
 use alara_engine::chat::Format;
-use alara_harness::agent::{Agent, Outcome};
+use alara_harness::Outcome;
+use alara_harness::agent::Agent;
 use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
 use alara_harness::session::Session;
 use alara_harness::team::Npc;

@@ -10,9 +10,8 @@ use alara_engine::cache::disk;
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
-use alara_harness::source::{Diagnostic, Severity};
 use alara_harness::team::Search;
-use alara_harness::{Error, Policy, Sandbox, Session, Team, Trace};
+use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
@@ -152,22 +151,19 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
     protected
 }
 
-/// The team with this name, or the one that is meant without, improved; what is odd in its files is
+/// The team with this name, or the one that is meant without; what is odd in its files is
 /// told.
 /// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    let mut team = search().team(name)?;
+    let team = search().team(name)?;
     consent::team(&team, yes)?;
-    team.improve();
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
 }
 
 /// The built-in team, whatever lies here, without the user's own jinxes.
 pub fn built_in() -> anyhow::Result<Team> {
-    let mut team = Team::stock("alara")?;
-    team.improve();
-    Ok(team)
+    Ok(Team::stock("alara")?)
 }
 
 /// The team in whose folder of jinxes a file lies, the innermost one.

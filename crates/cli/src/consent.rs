@@ -4,10 +4,9 @@
 
 use std::path::Path;
 
-use alara_harness::jinx::Verdict;
 use alara_harness::model::endpoint::Address;
 use alara_harness::permission::{Answer, Permissions, holder};
-use alara_harness::{Error, Team};
+use alara_harness::{Error, Team, Verdict};
 use anyhow::bail;
 
 use crate::progress::printable;

@@ -68,7 +68,7 @@ impl Progress {
                 self.end_line();
                 ui::note(&format!("warning: {}", printable(text)));
             }
-            Notice::Kept { what, nobody } => {
+            Notice::Unchanged { what, nobody } => {
                 self.end_line();
                 ui::note(&not_done(what, *nobody));
             }

@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use alara_engine::{Message, ToolCall};
-use alara_harness::jinx::{Offer, ToolResult, Verdict};
+use alara_harness::jinx::Offer;
 use alara_harness::model::Reply;
 use alara_harness::permission::{Answer, Permissions};
-use alara_harness::trace::Record;
-use alara_harness::{Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, agent, tool, trace};
+use alara_harness::trace::{self, Record};
+use alara_harness::{
+    Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, ToolResult, Verdict, agent, tool,
+};
 use serde_json::{Map, Value, json};
 
 use crate::dirs::TeamDir;
@@ -77,7 +79,7 @@ impl NpcTeam {
 
     fn diagnostics(&self) -> Vec<String> {
         let root = self.team.directory.as_deref().unwrap_or(Path::new(""));
-        let line = |diagnostic: &alara_harness::source::Diagnostic| {
+        let line = |diagnostic: &alara_harness::Diagnostic| {
             diagnostic.to_string().replace(&format!("{}/", root.display()), "")
         };
         self.team.diagnostics.iter().map(line).collect()
@@ -399,7 +401,6 @@ fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
     assert_eq!(diagnostics, []);
     setup.team.jinxes.push(jinx);
     setup.team.npcs.iter_mut().for_each(|npc| npc.jinxes.push("survey".into()));
-    setup.team.improve();
     let run = |threads: usize| {
         let model = Scripted::new([
             Reply::call("survey", json!({})),

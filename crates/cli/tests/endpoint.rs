@@ -219,7 +219,7 @@ fn what_does_not_pass_is_told() {
     let notes = "the conversation does not fit the model's context: This model's maximum context length is 8192 tokens.";
     check(&[long], 1, (notes, "more context"));
     let tools = Answer::json(400, &json!({"error": "m does not support tools"}));
-    check(&[tools], 1, ("URL/v1 can't serve tools: m does not support tools", "--tool-format house"));
+    check(&[tools], 1, ("URL/v1 can't serve tools: m does not support tools", "--tool-format generic"));
     check(&[Answer::new(400, "Bad Request")], 1, ("URL/v1 answers 400: Bad Request", ""));
     let moved = Answer::new(301, "").header("Location", "https://elsewhere.example/v1");
     check(&[moved], 1, ("URL/v1 answers 301: https://elsewhere.example/v1", ""));
@@ -477,7 +477,7 @@ fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
         err.contains("warning: the model wrote its call of shell as text, in the hermes format"),
         "{err}"
     );
-    assert!(err.contains("--tool-format house"), "{err}");
+    assert!(err.contains("--tool-format generic"), "{err}");
     let [.., reply, result] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(
         (&reply["content"], &reply["tool_calls"][0]["function"]["name"]),

@@ -15,9 +15,6 @@ use alara_engine::{Event, Finish, Request, Tool, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::model::ChatModel;
-use crate::team::Npc;
-
 /// The tool that a forced turn answers with; it has another name where an NPC has a tool of this
 /// one.
 pub const FINISH: &str = "finish";
@@ -28,8 +25,8 @@ const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
 
-/// Most characters of a string in a forced call: a model that never ends it would otherwise write
-/// until its limit on tokens cuts the call off.
+/// Most characters of a string in a forced call.
+/// A model that never ends it would otherwise write until its limit on tokens cuts the call off.
 const STRING_LENGTH: usize = 4000;
 
 /// Whether a turn must be a call.
@@ -49,11 +46,12 @@ impl Calls {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
 
-    /// That of an NPC with this model: what its file says, else forced where tools are only told in
-    /// the prompt, since who was not trained to call does not call by itself.
-    pub fn of(npc: &Npc, model: &dyn ChatModel) -> Self {
-        let described = model.format().is_some_and(Format::described);
-        npc.calls.unwrap_or(if described { Calls::Forced } else { Calls::Free })
+    /// That of an NPC whose file says `own`, with a model that writes calls in this format.
+    /// Where the file says nothing, it is forced if tools only stand in the prompt.
+    /// A model that was not trained to call does not call by itself.
+    pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
+        let described = format.is_some_and(Format::described);
+        own.unwrap_or(if described { Calls::Forced } else { Calls::Free })
     }
 
     /// Whether it is the default, which older traces don't name.
@@ -214,7 +212,7 @@ impl Spoken {
                 if let Some(name) = &name {
                     self.answering = name == finish;
                 }
-                // The answer is told as a whole.
+                // The answer comes as a whole.
                 (!self.answering).then_some(Event::ToolCallDelta { index, name, arguments })
             }
             Event::ToolCall(mut call) if call.name == *finish => {

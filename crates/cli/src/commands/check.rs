@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use alara_harness::jinx::{self, Improvement};
+use alara_harness::jinx;
 use alara_harness::scratch::Scratch;
-use alara_harness::source::{Diagnostic, Severity, Source};
-use alara_harness::{Caller, Policy, Sandbox, Scripted, Session, Single, Team, tool};
+use alara_harness::source::Source;
+use alara_harness::{Caller, Diagnostic, Policy, Sandbox, Scripted, Session, Severity, Single, Team, tool};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -33,8 +33,8 @@ pub struct Args {
     /// Print the problems as one JSON object
     #[arg(long)]
     json: bool,
-    /// Print as well what is improved, and why
-    #[arg(long)]
+    /// Has no effect: steps run as they stand
+    #[arg(long, hide = true)]
     explain: bool,
     /// Let warnings count as errors
     #[arg(long)]
@@ -60,8 +60,6 @@ struct Target {
 #[derive(Serialize)]
 struct Report {
     problems: Vec<Diagnostic>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    improvements: Option<Vec<Improvement>>,
     errors: usize,
     warnings: usize,
 }
@@ -74,16 +72,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 args.path
             );
         }
-        let report = Report::of(problems, None);
+        let report = Report::of(problems);
         report.show(args, ui::line)?;
         return Ok(report.verdict(args, 0));
     }
-    let mut target = Target::find(&args.path)?;
+    let target = Target::find(&args.path)?;
     let problems: Vec<Diagnostic> =
         target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
-    let improvements: Vec<Improvement> =
-        target.team.improve().into_iter().filter(|made| target.means(&made.path)).collect();
-    let report = Report::of(problems, args.explain.then_some(improvements));
+    let report = Report::of(problems);
     report.show(args, if args.compiled { ui::note } else { ui::line })?;
     if args.compiled {
         ui::line(&target.compiled()?);
@@ -180,10 +176,10 @@ impl Target {
 }
 
 impl Report {
-    fn of(problems: Vec<Diagnostic>, improvements: Option<Vec<Improvement>>) -> Self {
+    fn of(problems: Vec<Diagnostic>) -> Self {
         let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
         let warnings = problems.len() - errors;
-        Report { problems, improvements, errors, warnings }
+        Report { problems, errors, warnings }
     }
 
     /// Prints it as it was asked for, for people by `line`.
@@ -204,9 +200,6 @@ impl Report {
     fn print(&self, line: fn(&str)) {
         for problem in &self.problems {
             line(&shown(&problem.to_string(), problem.severity, std::io::stdout().is_terminal()));
-        }
-        for made in self.improvements.iter().flatten() {
-            line(&format!("{made} (improved)"));
         }
         let count = |count: usize, what: &str| match count {
             1 => format!("1 {what}"),

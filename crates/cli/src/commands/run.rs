@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use alara_harness::jinx::Responses;
+use alara_harness::run::Responses;
 use alara_harness::team::load_jinx;
 use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -243,7 +243,6 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
         team.jinxes.retain(|other| other.name != jinx.name);
         team.jinxes.push(jinx.clone());
     }
-    team.improve();
     let jinx = team.jinx(&jinx.name).cloned().unwrap_or(jinx);
     Ok((team, jinx))
 }

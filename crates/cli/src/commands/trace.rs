@@ -7,7 +7,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use alara_harness::trace::sqlite::{Index, Run};
+use alara_harness::trace::sqlite::{Index, RunRow};
 use anyhow::{Context, bail};
 
 use crate::progress::{count, shorten};
@@ -86,7 +86,7 @@ fn list(args: &List) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(run: &Run) -> String {
+fn line(run: &RunRow) -> String {
     let started = run
         .started
         .parse::<jiff::Timestamp>()

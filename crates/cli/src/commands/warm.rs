@@ -112,7 +112,7 @@ fn warm<'a>(models: &model::Source, team: &Team, npc: &'a Npc) -> anyhow::Result
         max_tokens: Some(1),
         ..Request::default()
     };
-    Calls::of(npc, &*model).ask(&mut request);
+    Calls::of(npc.calls, model.format()).ask(&mut request);
     let mut used = Usage::default();
     for event in model.chat(request)? {
         if let Event::Done { usage, .. } = event? {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use alara_harness::permission::Answer;
-use alara_harness::{Scripted, Session, Single, Team, replay};
+use alara_harness::{Scripted, Session, Single, Team, replay, run};
 
 use super::http::{Server, Way};
 use super::{McpTeam, call, done, npc};
@@ -77,9 +77,9 @@ fn mcp_client_replay_without_the_server() {
     let source = Single(&model);
     let sandbox = setup.sandbox();
     let mut session = Session::new(&source, &sandbox);
-    session.stand_ins = replay::StandIns::new(&ran.entries);
+    session.mocks = run::Mocks::new(&ran.entries);
     replay::run(&session, &setup.team, &ran.entries).unwrap();
-    let recorded = session.stand_ins.outside(&ran.entries);
+    let recorded = session.mocks.outside(&ran.entries);
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     assert_eq!((compared, difference), (ran.entries.len(), None));
     assert!(!setup.work.path().join("started").exists());
@@ -87,7 +87,7 @@ fn mcp_client_replay_without_the_server() {
     let fewer = npc("w", "[shell]", "[{name: echo, path: echo.sh, args: [pages], timeout: 1, tools: [a]}]");
     std::fs::write(setup.directory.path().join("w.npc"), fewer).unwrap();
     let mut session = Session::new(&source, &sandbox);
-    session.stand_ins = replay::StandIns::new(&ran.entries);
+    session.mocks = run::Mocks::new(&ran.entries);
     replay::run(&session, &Team::load(setup.directory.path()).unwrap(), &ran.entries).unwrap();
     let (_, difference) = replay::difference(&ran.entries, &session.trace.entries());
     assert!(difference.unwrap().at.starts_with("tools"));

@@ -7,7 +7,7 @@ mod work;
 use std::path::Path;
 
 use alara_engine::ToolCall;
-use alara_harness::jinx::{check, improve};
+use alara_harness::jinx::check;
 use alara_harness::model::Reply;
 use alara_harness::{Caller, Scripted, Session, Single, Team, ToolResult, tool};
 use serde_json::{Value, json};
@@ -119,27 +119,6 @@ fn nothing_is_odd_about_the_stock_jinxes() {
     for name in ["alara", "review"] {
         assert_eq!(check(&Team::stock(name).unwrap().jinxes, &|_| &[], &text_of), [], "{name}");
     }
-}
-
-#[test]
-fn improved_jinxes_do_the_same() {
-    let plan = |arguments: Value| ("plan", arguments);
-    let calls = [
-        plan(json!({"action": "create", "goal": "A report", "steps": ["read", "write"]})),
-        plan(json!({"action": "mark", "step": 2})),
-        plan(json!({"action": "mark", "step": 3})),
-        ("web_search", json!({"query": "capital of Australia"})),
-        ("recall", json!({})),
-        ("convene", json!({"topic": "?", "npcs": ["coder", "writer"], "rounds": 1})),
-        ("delegate", json!({"npc_name": "writer", "task": "Write.", "max_iterations": 1})),
-    ];
-    let replies = ["One.", "Two.", "Both.", "Written.", r#"{"complete": false, "feedback": "No."}"#];
-    let results = |dir: &TeamDir| dir.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
-    let before = TeamDir::stock();
-    let mut team = Team::stock("alara").unwrap();
-    let made = improve(&mut team.jinxes);
-    let after = TeamDir::with(team);
-    assert_eq!(results(&before), results(&after), "{made:?}");
 }
 
 #[test]

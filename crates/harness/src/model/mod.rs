@@ -55,7 +55,7 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// How tokens are drawn where nobody says otherwise.
+    /// How tokens are sampled where nobody says otherwise.
     fn sampling(&self) -> Sampling {
         Sampling::default()
     }

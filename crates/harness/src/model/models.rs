@@ -1,5 +1,5 @@
-//! Several models under one byte budget: each loaded when it is first asked for, and given up when
-//! others need its room.
+//! Several models under one byte budget: each loaded when it is first asked for, and evicted when
+//! others need its memory.
 //!
 //! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's
 //! matter.
@@ -13,14 +13,14 @@ use super::{ChatModel, ModelError, ModelSource, ModelSpec};
 pub struct Candidate {
     /// Bytes of memory that it will take; 0 for a model elsewhere.
     pub bytes: u64,
-    /// Loads it, once there is room.
+    /// Loads it, once it fits.
     pub load: Box<dyn FnOnce() -> Result<Arc<dyn ChatModel>, ModelError>>,
 }
 
 /// Finds the model that a spec means.
 type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Sync>;
 
-/// There is no room for a model.
+/// A model does not fit into the budget.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no room for {spec}: it takes {} of {}{}",
@@ -39,18 +39,18 @@ pub struct NoRoom {
 }
 
 /// Models by what they were asked for with.
-/// One that nobody holds stays loaded until its room is needed; of several, the one that was asked
-/// for longest ago goes first.
+/// One that nobody holds stays loaded until its memory is needed; of several, the one that was
+/// asked for longest ago goes first.
 pub struct Models {
     budget: Option<u64>,
     find: Find,
-    state: Mutex<State>,
+    state: Mutex<Slots>,
     /// A model has been loaded, or could not be.
     settled: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Slots {
     slots: Vec<Slot>,
     /// Counts requests.
     clock: u64,
@@ -87,12 +87,12 @@ impl Models {
         self.lock().slots.iter().map(|slot| slot.bytes).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a model that is being loaded.
-    /// Others are dropped under the lock, so that nobody takes their room before they have left it.
+    /// Frees memory for a model that is being loaded.
+    /// Others are dropped under the lock, so that nobody takes their memory before they are gone.
     fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), NoRoom> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {

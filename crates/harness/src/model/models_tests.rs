@@ -65,7 +65,7 @@ fn the_least_recently_used_goes_first() {
     // b goes, a stays.
     check("c4194304", 3, 8 << 20);
     check("a4194304", 3, 8 << 20);
-    // A model elsewhere takes no room.
+    // A model elsewhere takes no memory.
     check("d0", 4, 8 << 20);
     check("e10485760", 5, 10 << 20);
     check("d0", 5, 10 << 20);
@@ -139,7 +139,7 @@ fn many_threads_stay_within_the_budget() {
             scope.spawn(move || {
                 for turn in 0..30 {
                     let name = ["a3", "b4", "c2", "d5"][(thread + turn * (thread + 1)) % 4];
-                    // Whether there is room depends on who holds what just now.
+                    // Whether it fits depends on who holds what just now.
                     drop(models.model(&spec(name)));
                 }
             });

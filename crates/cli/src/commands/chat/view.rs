@@ -72,7 +72,7 @@ impl View {
                 self.end_line();
                 ui::note(&format!("warning: {}", printable(text)));
             }
-            Notice::Kept { what, nobody } => {
+            Notice::Unchanged { what, nobody } => {
                 self.end_line();
                 ui::note(&not_done(what, *nobody));
             }

@@ -6,7 +6,8 @@ use std::path::Path;
 use alara_bench::inspect;
 use alara_bench::sweep::Sweep;
 use alara_harness::model::endpoint::Address;
-use alara_harness::source::{Diagnostic, Severity, Source};
+use alara_harness::source::Source;
+use alara_harness::{Diagnostic, Severity};
 
 use crate::agent::search;
 use crate::model;

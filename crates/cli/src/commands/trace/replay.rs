@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use alara_harness::replay::StandIns;
+use alara_harness::run::Mocks;
 use alara_harness::sandbox::enforced;
 use alara_harness::scratch::Scratch;
 use alara_harness::trace::{self, Record};
@@ -74,10 +74,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Branches that run side by side would take each other's replies.
     session.threads = 1;
     if !args.run {
-        session.stand_ins = StandIns::new(&recorded);
+        session.mocks = Mocks::new(&recorded);
     }
     replay::run(&session, &team, &recorded)?;
-    let recorded = session.stand_ins.outside(&recorded);
+    let recorded = session.mocks.outside(&recorded);
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     if args.json {
         let report = serde_json::json!({

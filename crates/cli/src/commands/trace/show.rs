@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 
 use alara_engine::Usage;
-use alara_harness::Outcome;
-use alara_harness::jinx::Verdict;
 use alara_harness::trace::{self, Entry, PERSON, Record};
+use alara_harness::{Outcome, Verdict};
 
 use crate::progress::{call_line, count, generated, printable, prompt, verdict};
 use crate::ui;

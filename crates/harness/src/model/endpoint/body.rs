@@ -14,7 +14,7 @@ use crate::calls::rebase;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect<'a> {
     pub(super) model: &'a str,
-    /// Tools are described in the system text, calls and results told in texts, as this format
+    /// Tools are described in the system prompt, calls and results written as texts, as this format
     /// writes them.
     pub(super) format: Option<&'static Format>,
     /// Whether to reason, for requests that don't say.
@@ -99,7 +99,7 @@ fn call_schema(request: &Request) -> Value {
     json!({"anyOf": calls.collect::<Vec<_>>()})
 }
 
-/// The conversation, the system text first.
+/// The conversation, the system prompt first.
 fn messages(request: &Request) -> Vec<Value> {
     let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
     let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
@@ -254,9 +254,9 @@ mod tests {
             ..conversation()
         };
         let body = body(&request, Dialect { format: Some(Format::bare()), ..PLAIN }).unwrap();
-        let told = &body["response_format"]["json_schema"];
-        assert_eq!((&told["name"], &told["strict"]), (&json!("call"), &json!(true)));
-        let calls = &told["schema"]["anyOf"];
+        let schema = &body["response_format"]["json_schema"];
+        assert_eq!((&schema["name"], &schema["strict"]), (&json!("call"), &json!(true)));
+        let calls = &schema["schema"]["anyOf"];
         assert_eq!(calls[0]["properties"]["name"]["const"], "f");
         let reference = &calls[1]["properties"]["arguments"]["properties"]["b"]["$ref"];
         assert_eq!(reference, "#/anyOf/1/properties/arguments/$defs/b");

@@ -204,7 +204,9 @@ impl Worker {
         let (client, url) = (&self.client, self.client.url());
         Trouble::Final(match flaw {
             Flaw::Nonsense(reason) => client.nonsense(&reason),
-            Flaw::Failed(said) => EndpointError::Failed { url, said: format!(": {}", client.said(&said)) },
+            Flaw::Failed(message) => {
+                EndpointError::Failed { url, message: format!(": {}", client.shown(&message)) }
+            }
             Flaw::Filtered => EndpointError::Filtered { url },
             Flaw::NotJson(reason) => EndpointError::NotJson { reason },
         })
