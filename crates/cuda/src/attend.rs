@@ -34,7 +34,7 @@ pub struct AttendShape {
     pub heads: AttentionShape,
     /// Positions in a block.
     pub block_tokens: usize,
-    /// How keys and values are kept.
+    /// How keys and values are cached.
     pub kind: KvFormat,
 }
 
@@ -207,7 +207,7 @@ impl<M: Memory> Tables<M> {
 pub struct KvArrays {
     /// The bytes of the numbers: `[slots, heads * width]`.
     pub quants: Array,
-    /// f16 scales, one for 32 numbers; empty unless they are kept so.
+    /// f16 scales, one for 32 numbers; empty unless they are cached so.
     pub scales: Array,
 }
 
@@ -265,7 +265,7 @@ pub fn attend<D: Device>(
         shape.heads;
     let [units, joins, blocks, _] = tables.arrays();
     let (queries, pairs) = shape.kernel();
-    let (key_row, value_row) = shape.heads.kept();
+    let (key_row, value_row) = shape.heads.cached();
     let value_row = if values_in_keys { key_row } else { value_row };
     let rows = tables.slots().len as usize;
     let fits = q.len as usize == rows * heads * key_width && y.len as usize == rows * heads * value_width;

@@ -54,11 +54,11 @@ pub fn route<D: Device>(
     experts: Array,
     weights: Array,
 ) -> Result<()> {
-    let Router { count, used, groups: (groups, kept), score, normalise, scale } = *router;
+    let Router { count, used, groups: (groups, taken), score, normalise, scale } = *router;
     let shared = 12 * count + 8 * groups;
-    let grouped = groups > 0 && count.is_multiple_of(groups) && kept <= groups;
-    if count == 0 || !grouped || used > kept * (count / groups) || shared > SHARED as usize {
-        let message = format!("{used} of {count} experts, of {kept} of {groups} groups");
+    let grouped = groups > 0 && count.is_multiple_of(groups) && taken <= groups;
+    if count == 0 || !grouped || used > taken * (count / groups) || shared > SHARED as usize {
+        let message = format!("{used} of {count} experts, of {taken} of {groups} groups");
         return Err(Error::Shape { operation: "routing", message });
     }
     let score: u32 = match score {
@@ -67,7 +67,7 @@ pub fn route<D: Device>(
         Score::SoftmaxOfChosen => 2,
         Score::SigmoidOfChosen => 3,
     };
-    let (count, used, groups, kept) = (count as u32, used as u32, groups as u32, kept as u32);
+    let (count, used, groups, taken) = (count as u32, used as u32, groups as u32, taken as u32);
     device.launch(&Launch {
         kernel: "alara_route".into(),
         grid: [(logits.len / u64::from(count)) as u32, 1, 1],
@@ -84,7 +84,7 @@ pub fn route<D: Device>(
             u32::from(normalise),
             scale,
             groups,
-            kept,
+            taken,
             0u32
         ],
     })

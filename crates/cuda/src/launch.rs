@@ -10,7 +10,7 @@ pub struct Launch {
     pub kernel: String,
     /// Blocks.
     pub grid: [u32; 3],
-    /// Threads in a block; whole warps.
+    /// ThreadPool in a block; whole warps.
     pub threads: u32,
     /// Bytes of shared memory that a block asks for.
     pub shared: u32,

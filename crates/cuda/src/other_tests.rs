@@ -1,6 +1,6 @@
 //! The delta rule, routing, norms, activations and candidates.
 
-use alara_kernels::{Cpu, Isa, KvRows, Threads};
+use alara_kernels::{Cpu, Isa, KvRows, ThreadPool};
 use proptest::prelude::*;
 
 use crate::testing::{assert_close, device, devices, floats, noise, to_floats, to_words, words};
@@ -8,7 +8,7 @@ use crate::twin::Host;
 use crate::*;
 
 fn cpu() -> Cpu {
-    Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
+    Cpu::new(Isa::available().next().unwrap(), ThreadPool::new(1))
 }
 
 /// Spans of (past, rows, rows after which state is saved), in one step on the device, in both
@@ -17,14 +17,14 @@ fn cpu() -> Cpu {
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let DeltaShape { value_heads, value_width, kernel, .. } = *shape;
     let channels = shape.channels();
-    let (kept, size) = shape.state_sizes();
+    let (history_size, size) = shape.state_sizes();
     let rows: usize = spans.iter().map(|span| span.1).sum();
     let (qkv, beta, alpha) =
         (noise(1, rows * channels), noise(2, rows * value_heads), noise(3, rows * value_heads));
     let (conv, dt) = (noise(4, channels * kernel), noise(5, value_heads));
     let a: Vec<f32> = noise(6, value_heads).iter().map(|x| -x.abs()).collect();
     let states: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(20 + nth, size)).collect();
-    let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, kept)).collect();
+    let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, history_size)).collect();
 
     let (mut wanted, mut wanted_saves) = (Vec::new(), Vec::new());
     let mut row = 0;
@@ -32,7 +32,7 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
         let (mut state, mut history) = if *past {
             (states[nth].clone(), histories[nth].clone())
         } else {
-            (vec![0.0; size], vec![0.0; kept])
+            (vec![0.0; size], vec![0.0; history_size])
         };
         let mut done = 0;
         for &end in saves.iter().chain([rows]) {
@@ -66,7 +66,7 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
         let hosts = |all: &[Vec<f32>]| all.iter().map(|x| floats(x)).collect::<Vec<Host>>();
         let (states, histories) = (hosts(&states), hosts(&histories));
         let saved: Vec<[Host; 2]> = (wanted_saves.iter())
-            .map(|_| [on.alloc(4 * size).unwrap(), on.alloc(4 * kept).unwrap()])
+            .map(|_| [on.alloc(4 * size).unwrap(), on.alloc(4 * history_size).unwrap()])
             .collect();
         let mut to = saved
             .iter()
@@ -157,7 +157,7 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     };
     let mut order: Vec<usize> = (0..row.len()).collect();
     let rank = |i: usize| scores[i] + bias.get(i).copied().unwrap_or(0.0);
-    let (groups, kept) = router.groups;
+    let (groups, taken) = router.groups;
     let size = row.len() / groups;
     let of_group = |group: usize| {
         let mut ranks: Vec<f32> = (group * size..(group + 1) * size).map(rank).collect();
@@ -166,7 +166,7 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     };
     let mut best: Vec<usize> = (0..groups).collect();
     best.sort_by(|&a, &b| of_group(b).total_cmp(&of_group(a)).then(a.cmp(&b)));
-    order.retain(|&at| best[..kept].contains(&(at / size)));
+    order.retain(|&at| best[..taken].contains(&(at / size)));
     order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)).then(a.cmp(&b)));
     order.truncate(router.used);
     let mut weights: Vec<f32> = order.iter().map(|&i| scores[i]).collect();
@@ -426,7 +426,7 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
             [Host::of(&vec![0; quants]), Host::of(&vec![0; scales])]
         };
         let (key_buffer, value_buffer) = (buffer(key_width), buffer(value_width));
-        let kept = |buffer: &[Host; 2]| KvArrays { quants: buffer[0].array(1), scales: buffer[1].array(2) };
+        let arrays = |buffer: &[Host; 2]| KvArrays { quants: buffer[0].array(1), scales: buffer[1].array(2) };
         let hosts = [&q, &k, &v, &cos, &sin].map(|x| floats(x));
         let [q, k, v, cos, sin] = hosts.each_ref().map(|host| host.array(4));
         let norm = [floats(&weights[..key_width]), floats(&weights[key_width..])];
@@ -443,8 +443,16 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
         };
         let y = on.alloc(4 * wanted.len()).unwrap();
         let v = if values { v } else { Array::default() };
-        prepare(&on, &shape, kind, &tables, [q, k, v], [kept(&key_buffer), kept(&value_buffer)], y.array(4))
-            .unwrap();
+        prepare(
+            &on,
+            &shape,
+            kind,
+            &tables,
+            [q, k, v],
+            [arrays(&key_buffer), arrays(&value_buffer)],
+            y.array(4),
+        )
+        .unwrap();
         let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
         assert_close(&to_floats(&y), &wanted, 1e-5, &what);
         // The keys as the CPU keeps them, by attending to one position at a time.
@@ -463,7 +471,7 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
     }
 }
 
-/// Numbers of rows that are kept.
+/// Numbers of rows that are cached.
 fn numbers_of(kind: KvFormat, [quants, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
     let (quants, scales) = (quants.bytes(), scales.bytes());
     let half = |bytes: &[u8], i: usize| half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();

@@ -30,7 +30,7 @@ pub struct Cache<'a> {
 }
 
 impl Cache<'_> {
-    fn kept(&self) -> Result<KvArrays> {
+    fn arrays(&self) -> Result<KvArrays> {
         let quants = array(self.quants)?;
         let bytes = quants.len * self.quants.dtype().size_in_bytes() as u64;
         Ok(KvArrays { quants: Array { address: quants.address, len: bytes }, scales: maybe(self.scales)? })
@@ -104,7 +104,7 @@ impl Attention {
         if x.len as usize != self.rows * width {
             bail!("{} numbers for {} rows of {width}", x.len, self.rows);
         }
-        crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.kept()?).map_err(wrapped)
+        crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.arrays()?).map_err(wrapped)
     }
 
     /// Makes heads ready and writes keys and values, in one launch.
@@ -137,8 +137,8 @@ impl Attention {
         }
         let y = to_be_written(q.shape(), q)?;
         let rows = [array(q)?, array(k)?, array(v)?];
-        let kept = [keys.kept()?, values.kept()?];
-        crate::prepare(&*self.gpu, &shape, self.shape.kind, &self.tables, rows, kept, array(&y)?)
+        let arrays = [keys.arrays()?, values.arrays()?];
+        crate::prepare(&*self.gpu, &shape, self.shape.kind, &self.tables, rows, arrays, array(&y)?)
             .map_err(wrapped)?;
         Ok(Some(y))
     }
@@ -158,9 +158,10 @@ impl Attention {
     ) -> Result<Tensor> {
         let AttentionShape { heads, value_width, .. } = self.shape.heads;
         let y = to_be_written((self.rows, heads * value_width), q)?;
-        let kept = [keys.kept()?, values.unwrap_or(keys).kept()?];
+        let arrays = [keys.arrays()?, values.unwrap_or(keys).arrays()?];
         let (q, sinks) = (array(q)?, maybe(sinks)?);
-        crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, kept, array(&y)?).map_err(wrapped)?;
+        crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, arrays, array(&y)?)
+            .map_err(wrapped)?;
         Ok(y)
     }
 }
