@@ -52,7 +52,25 @@ impl Isa {
     /// `scalar`, `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with
     /// AVX-512).
     pub fn name(self) -> &'static str {
-        match self.0 {
+        self.0.name()
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.0
+    }
+}
+
+impl Level {
+    /// All that this build has kernels for.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Amx];
+    /// All that this build has kernels for.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar];
+
+    /// As [`Isa::name`].
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Level::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
@@ -63,10 +81,6 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Level::Amx => "amx",
         }
-    }
-
-    pub(crate) fn level(self) -> Level {
-        self.0
     }
 }
 

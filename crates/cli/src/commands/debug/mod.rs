@@ -2,6 +2,7 @@
 
 mod detokenize;
 mod jsonl;
+mod kernels;
 mod logits;
 mod mask;
 mod parse;
@@ -24,6 +25,7 @@ subcommands! {
     Render(render::Args) => render::run,
     Parse(parse::Args) => parse::run,
     Mask(mask::Args) => mask::run,
+    Kernels(kernels::Args) => kernels::run,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
