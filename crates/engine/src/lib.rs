@@ -20,7 +20,6 @@ pub mod gguf;
 pub mod grammar;
 pub mod jinja;
 pub mod layers;
-mod listener;
 mod logits;
 pub mod memory;
 pub mod nearest;

@@ -12,9 +12,9 @@ use crate::backend::native::Native;
 use crate::cache::{BLOCK_TOKENS, Room};
 use crate::decoder::Decoder;
 use crate::draft;
-use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes, block_of};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
+use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};
 
 /// Bytes that a model takes while it runs.
@@ -158,7 +158,8 @@ impl Footprint {
         if self.total() <= available {
             return Ok(());
         }
-        Err(Error::OutOfMemory { file: file.into(), footprint: self, context, available })
+        let (needs, remedy) = (self.to_string(), self.remedy(available));
+        Err(Error::OutOfMemory { file: file.into(), needs, context, available: shown(available), remedy })
     }
 
     /// What to do where `available` bytes are not enough.

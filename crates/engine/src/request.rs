@@ -240,8 +240,8 @@ pub struct Request {
     /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with
     /// calls or at `max_tokens`.
     /// Such a text has no `stop`.
-    /// With tools the turn is made in two phases, see the module `listener`: if the first ends
-    /// without a call, it is not reported, and the second answers.
+    /// With tools the turn is made in two phases, see the module `sequence::listener`: if the first
+    /// ends without a call, it is not reported, and the second answers.
     /// Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,

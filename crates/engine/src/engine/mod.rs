@@ -31,24 +31,19 @@ use crate::draws::Draws;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::listener::Listener;
 use crate::memory::{self, Footprint};
 use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Pool, Run};
 use crate::repetition::{Calls, Cycles};
 use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
-use crate::sequence::{ReasoningBudget, Sequence};
+use crate::sequence::{Listener, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use segments::{Renderer, Segments};
 use serve::start;
 pub use template::{Chosen, chat_template};
-
-/// Most tokens that one forward pass computes.
-/// More makes prompts slightly faster and other sequences wait longer.
-pub(crate) const STEP_TOKENS: usize = 512;
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
 pub const DEFAULT_CONTEXT: usize = 16_384;

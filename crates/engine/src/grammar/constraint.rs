@@ -11,7 +11,6 @@ use llguidance::{TokenParser, panic_utils};
 use toktrie::{SimpleVob, TokTrie};
 
 use super::GrammarError;
-use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
@@ -65,8 +64,8 @@ impl Constraint {
     /// cut by top-k, top-p and min-p after that.
     /// Whether by a mask or not: where nothing is cut a token is drawn from all, and only if it is
     /// forbidden, a second one under the mask.
-    /// With P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P =
-    /// p(x) / P`.
+    /// With P the probability of all allowed tokens that draws x with
+    /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
     /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
     ///
     /// # Errors
@@ -97,12 +96,12 @@ impl Constraint {
     ///
     /// # Errors
     /// [`GrammarError::Failed`], or what `greatest` says.
-    pub fn draw_among_few(
+    pub fn draw_among_few<E: From<GrammarError>>(
         &mut self,
         sampler: &mut Sampler,
         drawable: &[u32],
-        greatest: &mut dyn FnMut(&[u32]) -> crate::Result<Greatest>,
-    ) -> crate::Result<Option<u32>> {
+        greatest: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
+    ) -> Result<Option<u32>, E> {
         if !sampler.cuts() {
             let Some(few) = greatest(drawable)? else { return Ok(None) };
             let Some(token) = sampler.draw_among_few(&few) else { return Ok(None) };

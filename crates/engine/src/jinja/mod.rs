@@ -16,7 +16,6 @@ mod source;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, State};
 
-use crate::chat::json::float;
 use budget::{kept, made, printed};
 pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
 
@@ -93,6 +92,22 @@ fn text(state: &mut State, value: &Value) -> Result<String, Error> {
 fn as_float(value: &Value) -> Option<f64> {
     let is_float = value.kind() == ValueKind::Number && !value.is_integer();
     is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
+}
+
+/// Python's `repr` of a float: the shortest digits that read back the same, with an exponent of at
+/// least two digits below 1e-4 and from 1e16 on.
+pub(crate) fn float(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let (Some((digits, exponent)), true) = (scientific.split_once('e'), value.is_finite()) else {
+        return value.to_string();
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        format!("{value:?}")
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{digits}e{sign}{:02}", exponent.abs())
+    }
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ struct Core {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`.
+    /// Reads `tokenizer.ggml.*`, and takes from `facts` what the file leaves out.
     /// Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known
     /// `tokenizer.ggml.pre`, SentencePiece's BPE (`llama`) and unigram model (`t5`), WordPiece
     /// (`bert`), and those of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
@@ -95,14 +95,6 @@ impl Tokenizer {
     /// # Errors
     /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or
     /// contradict each other.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
-        Self::with_facts(gguf, &TokenizerFacts::of(gguf))
-    }
-
-    /// The same with given facts instead of those of the file's architecture.
-    ///
-    /// # Errors
-    /// As [`from_gguf`](Self::from_gguf).
     pub fn with_facts(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Tokenizer, TokenizerError> {
         let Parts { vocabulary, spelling, algorithm, bos, add_bos, last } = kind::build(gguf, facts)?;
         let merges = gguf.metadata().strings("tokenizer.ggml.merges")?;

@@ -8,9 +8,9 @@
 
 use std::sync::mpsc;
 
+use super::Sequence;
 use crate::Result;
 use crate::request::{Event, Usage};
-use crate::sequence::Sequence;
 
 /// Where the events of a turn go.
 pub struct Listener {
