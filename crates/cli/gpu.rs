@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use alara_engine::device;
+use alara_engine::inspect::gpus;
 
 use crate::ui;
 
@@ -30,7 +30,7 @@ const NO_DRIVER: &str = "the NVIDIA driver, version 580 or later, and alara-cuda
 
 /// All that is to be told, on a machine whose files begin at `root`.
 pub fn told(root: &Path) -> Vec<Told> {
-    let mut all: Vec<Told> = device::all()
+    let mut all: Vec<Told> = gpus()
         .into_iter()
         .map(|(device, opened)| Told {
             what: device.to_string(),

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_bench::record::Named;
-use alara_engine::backend::KvType;
-use alara_engine::chat::{ChatTemplate, Format};
-use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Options};
+use alara_engine::inspect::ChatTemplate;
+use alara_engine::{Engine, Format, Gguf, KvType, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
 use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};

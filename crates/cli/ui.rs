@@ -132,8 +132,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// The next command to try.
 fn hint(error: &alara_engine::Error) -> Option<&'static str> {
-    use alara_engine::Error;
-    use alara_engine::grammar::GrammarError;
+    use alara_engine::{Error, GrammarError};
 
     match error {
         Error::UnknownArchitecture { .. }

@@ -149,7 +149,7 @@ impl Device {
 }
 
 /// All GPUs that this build can compute on, or why there is none.
-pub fn all() -> Vec<(Device, Result<Gpu>)> {
+pub fn gpus() -> Vec<(Device, Result<Gpu>)> {
     let mut all = Vec::new();
     if cfg!(feature = "cuda") {
         let count = count().unwrap_or(0).max(1);
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_build_without_gpus_says_which_one_has_them() {
         assert!(Device::Auto.open().unwrap().is_none(), "auto is the CPU");
-        assert!(all().is_empty());
+        assert!(gpus().is_empty());
         assert_eq!(
             Device::Cuda(0).open().unwrap_err().to_string(),
             "cuda:0 can't be used: this build computes on the CPU alone; the one that is called alara-cuda computes on NVIDIA's \

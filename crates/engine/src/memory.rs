@@ -130,7 +130,7 @@ impl Footprint {
     /// Of the model in `gguf` with room for `sequences` sequences of `context` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load`]: whatever stands against loading the model.
+    /// As [`Decoder::load_as`]: whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let room = room(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;

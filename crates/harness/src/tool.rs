@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use alara_engine::ToolCall;
-use alara_engine::grammar::violation;
+use alara_engine::{ToolCall, violation};
 use serde_json::{Map, Value};
 
 use crate::agent::offer;

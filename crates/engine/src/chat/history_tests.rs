@@ -126,10 +126,10 @@ const FAMILIES: &[Family] = &[
         section: ("", "\n", "<|end_of_text|>"),
         ..HERMES
     },
-    // The house format.
+    // The generic format.
     Family {
         templates: &["HuggingFaceTB-SmolLM3-3B"],
-        format: "house",
+        format: "generic",
         reasoning: THINK,
         except: &[
             (ReasoningAndCall, NO_REASONING),
@@ -140,22 +140,22 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         templates: &["gemma3.jinja", "google-gemma-2-2b-it"],
-        format: "house",
+        format: "generic",
         answer: ("", "<end_of_turn>"),
         section: ("", "\n", "<end_of_turn>"),
         ..HERMES
     },
-    Family { templates: &["phi4.jinja"], format: "house", ..HERMES },
+    Family { templates: &["phi4.jinja"], format: "generic", ..HERMES },
     Family {
         templates: &["microsoft-Phi-3.5-mini-instruct"],
-        format: "house",
+        format: "generic",
         answer: ("", "<|end|>"),
         section: ("", "\n", "<|end|>"),
         ..HERMES
     },
     Family {
         templates: &["olmo2.jinja"],
-        format: "house",
+        format: "generic",
         answer: ("", "<|endoftext|>"),
         section: ("", "\n", "<|endoftext|>"),
         ..HERMES

@@ -6,7 +6,7 @@
 mod environment;
 mod example;
 mod family;
-mod house;
+mod generic;
 mod limits;
 mod messages;
 mod probe;
@@ -27,7 +27,7 @@ use crate::jinja;
 use crate::request::Request;
 use environment::Raised;
 pub use family::{Family, Traits};
-pub use house::house_messages;
+pub use generic::generic_messages;
 use messages::{Dialect, tool_value};
 use probe::Reading;
 use stand_ins::StandIns;
@@ -84,7 +84,7 @@ pub enum TemplateError {
     },
     /// The tools and calls that the template has no place for can't be put into texts.
     #[error("tools can't be described to a model whose chat template has no place for them: {message}")]
-    House {
+    Generic {
         /// What is wrong.
         message: String,
     },
@@ -190,14 +190,14 @@ impl ChatTemplate {
         ChatTemplate { calls: Some(format), dialect, tool_use, ..self }
     }
 
-    /// How the models that the template is written for write calls: in the house format if it
+    /// How the models that the template is written for write calls: in the generic format if it
     /// prints neither tools nor calls; `None` if it prints some in a way that we don't know.
     pub fn format(&self) -> Option<&'static Format> {
         if let Some(template) = &self.tool_use {
             return template.format();
         }
-        let house = self.dialect.without_tools && self.dialect.without_calls;
-        if house { Some(Format::house()) } else { Format::detect(&self.source) }
+        let untaught = self.dialect.without_tools && self.dialect.without_calls;
+        if untaught { Some(Format::generic()) } else { Format::detect(&self.source) }
     }
 
     /// The template's text.
@@ -261,19 +261,19 @@ impl ChatTemplate {
         let mut stand_ins = StandIns::new(control, &self.source, messages.iter().chain(&tools));
         messages.iter_mut().chain(&mut tools).try_for_each(|value| stand_ins.protect(value))?;
 
-        let format = self.calls.unwrap_or(Format::house());
+        let format = self.calls.unwrap_or(Format::generic());
         if dialect.without_calls {
-            house::calls_as_text(&mut messages, format)?;
+            generic::calls_as_text(&mut messages, format)?;
         }
         if dialect.without_results {
-            messages = house::with_results_as_text(messages);
+            messages = generic::with_results_as_text(messages);
         }
         if dialect.without_tools {
-            let (tools, must) = (std::mem::take(&mut tools), house::must(request));
-            house::describe(&mut messages, &tools, format, dialect.without_results, must)?;
+            let (tools, must) = (std::mem::take(&mut tools), generic::must(request));
+            generic::describe(&mut messages, &tools, format, dialect.without_results, must)?;
         }
         if dialect.without_system || reading.without_system {
-            house::with_system_in_first_turn(&mut messages);
+            generic::with_system_in_first_turn(&mut messages);
         }
         if dialect.alternating {
             messages = turns::alternating(messages);

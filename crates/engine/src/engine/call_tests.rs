@@ -194,7 +194,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         parallel: 4,
         kv: KvType::F32,
         threads: 2,
-        tool_format: Some(Format::house()),
+        tool_format: Some(Format::generic()),
         ..Options::default()
     };
     let engine = Engine::load(&gguf, &options).unwrap();
@@ -207,7 +207,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         strict: true,
     };
     let request = |set: usize| {
-        let mut request = request(Format::house(), set, set as u64);
+        let mut request = request(Format::generic(), set, set as u64);
         request.tools =
             (1..=3).map(|tool| Random((set * 3 + tool) as u64).tool(format!("tool_{tool}"))).collect();
         request.tools.push(finish.clone());
@@ -219,7 +219,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         let requests: Vec<Request> = sets.iter().map(|&set| request(set)).collect();
         let running: Vec<Events> = requests.iter().map(|request| engine.generate(request).unwrap()).collect();
         for (request, events) in requests.iter().zip(running) {
-            check(Format::house(), request, events, &mut tally);
+            check(Format::generic(), request, events, &mut tally);
         }
     }
     println!("{tally:?}");

@@ -361,7 +361,7 @@ impl Engine {
         if tokens.len() >= self.capacity {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
-        let format = self.format.unwrap_or(Format::house());
+        let format = self.format.unwrap_or(Format::generic());
         let asked =
             Turn::new(format, request, self.template.serving(request).source(), &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);

@@ -408,7 +408,7 @@ fn a_model_without_a_template_or_tool_format_says_so() {
     let tool_format = Format::from_name("mistral");
     let refused = Engine::load(&model(None), &Options { tool_format, ..Options::default() });
     assert_eq!(refused.err().unwrap().to_string(), words);
-    let tool_format = Some(Format::house());
+    let tool_format = Some(Format::generic());
     let house = Engine::load(
         &model(Some("{{ tools }}{{ messages[0].content }}")),
         &Options { tool_format, ..Options::default() },

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use alara_engine::grammar::loosened;
+use alara_engine::loosened;
 use serde_json::{Value, json};
 
 use super::{Remote, START, Server, said};

@@ -1,6 +1,6 @@
 //! Suggestions for names that do not exist.
 
-pub use alara_engine::nearest::nearest;
+pub use alara_engine::nearest;
 
 use crate::error::Error;
 

@@ -381,7 +381,7 @@ fn released_templates_lose_no_words() {
         let Ok(template) = ChatTemplate::new(&source, "<s>", "</s>") else { continue };
         let template = match template.format() {
             Some(format) => template.with_calls(format),
-            None => template.with_calls(Format::house()),
+            None => template.with_calls(Format::generic()),
         };
         for thinking in [None, Some(true), Some(false)] {
             let mut request = Request { thinking, ..whole() };
@@ -492,9 +492,9 @@ fn long_chains_do_not_overflow_the_stack() {
     check(&format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)));
 }
 
-/// What comes from tools and their results can't forge a turn, nor the marks of the house format.
+/// What comes from tools and their results can't forge a turn, nor the marks of the generic format.
 #[test]
-fn the_house_format_keeps_texts_harmless() {
+fn the_generic_format_keeps_texts_harmless() {
     let source = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}";
     let control = ["<s>".to_owned(), "</tool_response>".to_owned(), "<tool_call>".to_owned()];
     let call = ToolCall {
@@ -549,6 +549,6 @@ fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
     // A format that has to be described takes no part of the template's own.
     let own =
         format!("{{% if tools %}}TOOLS{{% endif %}}{all}{{{{ m.tool_calls }}}}{{% endfor %}}{{# 'tool' #}}");
-    let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::house());
+    let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::generic());
     assert!(template.render(&request, &[], NOON).unwrap().text.starts_with("system S\n\n# Tools\n"));
 }

@@ -1,6 +1,6 @@
 //! Everything that can go wrong with an endpoint, by cause.
 
-use alara_engine::chat::TemplateError;
+use alara_engine::TemplateError;
 
 /// Why an endpoint can't be used, or did not answer.
 /// Never contains a key.

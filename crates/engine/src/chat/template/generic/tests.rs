@@ -18,10 +18,10 @@ fn tool() -> Value {
 fn tools_are_described_in_the_system_text() {
     let check = |before: Vec<Value>, answered: bool, must: bool, expected: &str| {
         let mut messages = before.clone();
-        describe(&mut messages, &[tool(), tool()], Format::house(), answered, must).unwrap();
+        describe(&mut messages, &[tool(), tool()], Format::generic(), answered, must).unwrap();
         assert_eq!(messages[0], said("system", expected));
         assert_eq!(messages[1..], before[usize::from(before[0]["role"] == "system")..]);
-        describe(&mut messages, &[], Format::house(), answered, must).unwrap();
+        describe(&mut messages, &[], Format::generic(), answered, must).unwrap();
         assert_eq!(messages[0], said("system", expected), "no tools, nothing to say");
     };
     let free =
@@ -105,7 +105,7 @@ fn blocks_of_code_are_shown_in_each_language() {
 fn calls_and_results_become_texts() {
     let check = |messages: &[Value], expected: &[Value]| {
         let mut messages = messages.to_vec();
-        calls_as_text(&mut messages, Format::house()).unwrap();
+        calls_as_text(&mut messages, Format::generic()).unwrap();
         assert_eq!(with_results_as_text(messages), expected);
     };
     let plain = [said("user", "a"), said("assistant", "b"), said("user", "c"), said("user", "d")];

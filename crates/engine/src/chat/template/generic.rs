@@ -1,4 +1,4 @@
-//! The house format: what a template leaves out is said in texts, which every template prints.
+//! The generic format: what a template leaves out is said in texts, which every template prints.
 //!
 //! A template that prints no tools gets them in its system text, a line each with one example of a
 //! call; one that prints no calls gets them as the assistant's text; one that prints no results
@@ -23,8 +23,8 @@ const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 /// seen: tools, calls and results are texts, as `format` writes them.
 ///
 /// # Errors
-/// [`TemplateError::House`].
-pub fn house_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
+/// [`TemplateError::Generic`].
+pub fn generic_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
     let nothing_printed = Dialect::of("", &HashSet::new());
     let mut messages = nothing_printed.messages(request);
     calls_as_text(&mut messages, format)?;
@@ -153,7 +153,7 @@ fn written(calls: &[Value], format: &Format) -> Result<String, TemplateError> {
 }
 
 fn failed(error: &serde_json::Error) -> TemplateError {
-    TemplateError::House { message: error.to_string() }
+    TemplateError::Generic { message: error.to_string() }
 }
 
 #[cfg(test)]
