@@ -136,17 +136,17 @@ fn what_is_asked_for() {
 }
 
 #[test]
-fn calls_native_and_in_the_house_format() {
+fn calls_native_and_in_the_generic_format() {
     let native = [call("c7", "f", "{\"a\""), call("c7", "", ": 1}"), end("tool_calls")];
-    let house = [
+    let generic = [
         text("<tool_"),
         text("call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"),
         end("stop"),
     ];
-    let check = |answer: Answer, house: bool, id: &str| {
+    let check = |answer: Answer, generic: bool, id: &str| {
         let server = Server::answering([answer]);
         let events = events(
-            &endpoint(&server, Options { format: house.then(Format::generic), ..options() }),
+            &endpoint(&server, Options { format: generic.then(Format::generic), ..options() }),
             with_tool(),
         )
         .unwrap();
@@ -157,11 +157,11 @@ fn calls_native_and_in_the_house_format() {
         let arguments = Value::from(call.arguments.clone());
         assert_eq!((call.id.as_str(), call.name.as_str(), arguments), (id, "f", json!({"a": 1})));
         let body = &server.received()[0].body;
-        assert_eq!(body.get("tools").is_some(), !house);
-        assert_eq!(body["messages"][0]["role"] == "system", house);
+        assert_eq!(body.get("tools").is_some(), !generic);
+        assert_eq!(body["messages"][0]["role"] == "system", generic);
     };
     check(Answer::events(&native), false, "c7");
-    check(Answer::events(&house), true, "call_0");
+    check(Answer::events(&generic), true, "call_0");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_does_not_pass_is_told() {
     let told = "the conversation does not fit the model's context: This model's maximum context length is 8192 tokens.";
     check(&[long], 1, (told, "more context"));
     let tools = Answer::json(400, &json!({"error": "m does not support tools"}));
-    check(&[tools], 1, ("URL/v1 can't serve tools: m does not support tools", "--tool-format house"));
+    check(&[tools], 1, ("URL/v1 can't serve tools: m does not support tools", "--tool-format generic"));
     check(&[Answer::new(400, "Bad Request")], 1, ("URL/v1 answers 400: Bad Request", ""));
     let moved = Answer::new(301, "").header("Location", "https://elsewhere.example/v1");
     check(&[moved], 1, ("URL/v1 answers 301: https://elsewhere.example/v1", ""));
@@ -476,7 +476,7 @@ fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
         err.contains("warning: the model wrote its call of shell as text, in the hermes format"),
         "{err}"
     );
-    assert!(err.contains("--tool-format house"), "{err}");
+    assert!(err.contains("--tool-format generic"), "{err}");
     let [.., said, result] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!((&said["content"], &said["tool_calls"][0]["function"]["name"]), (&json!(""), &json!("shell")));
     assert!(result["content"].as_str().unwrap().contains("there"), "{result}");

@@ -1,8 +1,8 @@
 //! What a GGUF file can't say about itself.
 //!
 //! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors
-//! exist, and the rest in an architecture file, a few lines of YAML under `models/architectures`,
-//! embedded at build time.
+//! exist, and the rest in an architecture file.
+//! That is a few lines of YAML under `models/architectures`, embedded at build time.
 
 use std::collections::BTreeMap;
 

@@ -53,7 +53,7 @@ pub enum Error {
     ArchitectureFile {
         /// The file.
         name: String,
-        /// What the reader said.
+        /// The reader's message.
         message: String,
     },
     /// The file is one of those that lie beside models.
@@ -220,7 +220,7 @@ pub enum Error {
     /// A table that is built in is wrong.
     #[error("models/templates/families.yaml: {message}")]
     FamilyTable {
-        /// What the reader said.
+        /// The reader's message.
         message: String,
     },
     /// No token may follow: every logit is minus infinity or no number.
@@ -237,7 +237,7 @@ pub enum Error {
     Backend {
         /// What was being computed.
         operation: String,
-        /// The first line of what the backend said.
+        /// The first line of the backend's message.
         message: String,
     },
     /// The thread that owns the model is gone.

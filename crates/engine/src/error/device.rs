@@ -34,7 +34,7 @@ pub enum DeviceProblem {
     /// Something else has it for itself.
     #[error("another process has the GPU for itself")]
     Busy,
-    /// What the driver said.
+    /// The driver's message.
     #[error("{0}")]
     Other(String),
 }

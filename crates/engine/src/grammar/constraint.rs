@@ -59,11 +59,13 @@ impl Constraint {
     /// `seen` is for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
-    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone:
-    /// at temperature 0 the most likely of them, else `softmax(logits / temperature)` over them,
-    /// cut by top-k, top-p and min-p after that.
-    /// Whether by a mask or not: where nothing is cut a token is drawn from all, and only if it is
-    /// forbidden, a second one under the mask.
+    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone.
+    /// At temperature 0 it is the most likely of them.
+    /// Else it is `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after
+    /// that.
+    /// It does not depend on whether there is a mask.
+    /// Where nothing is cut a token is sampled from all, and only if it is forbidden, a second one
+    /// under the mask.
     /// With P the probability of all allowed tokens that draws x with
     /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
     /// What the cuts leave depends on what else is allowed, so with them the mask comes first.

@@ -312,7 +312,7 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
     assert_eq!(
         told,
         [
-            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format house describes to the model \
+            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format generic describes to the model \
             how calls are written"
         ]
     );

@@ -9,7 +9,7 @@ use crate::session::Notice;
 use crate::trace::Record;
 
 /// What a person can do about it.
-const REMEDY: &str = "--tool-format house describes to the model how calls are written";
+const REMEDY: &str = "--tool-format generic describes to the model how calls are written";
 
 impl Agent<'_, '_> {
     /// What stands in the text of a turn that called nothing.

@@ -130,7 +130,7 @@ pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     ))
 }
 
-/// The template compiles and renders a small conversation; what of system text, tools and their
+/// The template compiles and renders a small conversation; what of system prompt, tools and their
 /// results it has.
 pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     let chosen = match chat_template(gguf, tokenizer, None) {
@@ -160,7 +160,7 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
         ..Request::default()
     };
     // From all that a conversation may have to the least; not every family has tools, or a system
-    // text.
+    // prompt.
     let attempts = [
         ("system, user, assistant, tool calls and results", request(&system, &with_call, vec![tool()])),
         ("system, user and assistant, no tools", request(&system, &plain, Vec::new())),

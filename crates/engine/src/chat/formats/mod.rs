@@ -113,8 +113,8 @@ pub(crate) enum Encoding {
 }
 
 /// How an argument is written between tags.
-/// A line feed at the end of what precedes a value, and one at the beginning of what follows it,
-/// belong to the tags and not to the value.
+/// A line feed belongs to the tags and not to the value where it ends what precedes a value, or
+/// begins what follows it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tagged {
     /// Before the key.

@@ -140,7 +140,7 @@ pub enum EndpointError {
     SchemaBesideTools,
     /// The tools can't be described.
     #[error(transparent)]
-    House(#[from] TemplateError),
+    Generic(#[from] TemplateError),
     /// There is no thread for the turn.
     #[error("can't start a thread for the endpoint")]
     Thread(#[source] std::io::Error),
@@ -155,7 +155,7 @@ impl EndpointError {
                 | EndpointError::Filtered { .. }
                 | EndpointError::NotJson { .. }
                 | EndpointError::SchemaBesideTools
-                | EndpointError::House(_)
+                | EndpointError::Generic(_)
         )
     }
 
@@ -172,7 +172,7 @@ impl EndpointError {
             }
             EndpointError::TooLong { .. } => "shorten the task, or serve the model with more context".into(),
             EndpointError::Tools { .. } => {
-                "any model can call in the format that the prompt describes: --tool-format house".into()
+                "any model can call in the format that the prompt describes: --tool-format generic".into()
             }
             EndpointError::SchemaBesideTools => "leave out --tool-format or the tools, or take --calls forced".into(),
             _ => return None,
