@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::Request;
-use alara_engine::chat::Format;
+use alara_engine::{Format, Request};
 use alara_harness::Outcome;
 use alara_harness::agent::Agent;
 use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};

@@ -8,8 +8,7 @@
 
 use std::path::Path;
 
-use alara_engine::gguf::Gguf;
-use alara_engine::{DraftUsage, Engine, Event, Message, Options, Request, Sampling};
+use alara_engine::{DraftUsage, Engine, Event, Gguf, Message, Options, Request, Sampling};
 use alara_harness::trace::{Line, Record, request};
 use serde::Serialize;
 

@@ -236,7 +236,7 @@ pub(crate) mod tests {
             engine: serde_json::json!({"kv": "f16"}),
             team: named("team"),
             npc: "worker".into(),
-            sampling: alara_engine::request::Sampling::default(),
+            sampling: alara_engine::Sampling::default(),
             retry_temperature: 0.6,
             thinking: None,
             calls: None,

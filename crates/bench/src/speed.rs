@@ -5,11 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use alara_engine::GrammarUsage;
-use alara_engine::backend::{Profile, Spent, limits};
-use alara_engine::gguf::Gguf;
-use alara_engine::offload::Place;
-use alara_engine::probe::{Probe, Settings, Turns};
+use alara_engine::{Gguf, GrammarUsage, Place, Probe, ProbeSettings, ProbeTurns, Profile, Spent, limits};
 use serde::Serialize;
 
 /// Tokens fed in one forward pass.
@@ -32,7 +28,7 @@ pub struct Config {
     /// Whether to tell what each operation takes.
     pub profile: bool,
     /// How it is computed.
-    pub settings: Settings,
+    pub settings: ProbeSettings,
 }
 
 /// One measurement, with llama-bench's field names.
@@ -181,7 +177,7 @@ pub fn measure(
     } else {
         (Probe::load(gguf, tokens, &config.settings)?, None)
     };
-    let mut turns = (config.tools > 0).then(|| Turns::new(gguf, config.tools)).transpose()?;
+    let mut turns = (config.tools > 0).then(|| ProbeTurns::new(gguf, config.tools)).transpose()?;
     let mut tests = Vec::new();
     for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
         if prompt + generate == 0 {
@@ -244,7 +240,7 @@ impl Steps {
 /// Decodes `generate` tokens as the grammar has them, in as many steps as it takes.
 fn constrained(
     probe: &mut Probe,
-    turns: &mut Turns,
+    turns: &mut ProbeTurns,
     generate: usize,
     depth: usize,
     steps: &mut Steps,
@@ -352,8 +348,7 @@ fn deviation(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use alara_engine::device::Device;
-    use alara_engine::offload::Offload;
+    use alara_engine::{Device, Offload};
 
     use super::*;
 
@@ -368,7 +363,7 @@ mod tests {
     fn a_tiny_model_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
@@ -378,7 +373,7 @@ mod tests {
         assert!(tests.iter().all(|test| test.avg_ts > 0.0 && test.grammar.is_none()));
         assert!(tests.iter().all(|test| test.devices == "cpu" && test.n_gpu_layers == 0));
         let offload = Offload { device: Device::Candle, ..Offload::cpu() };
-        let config = Config { settings: Settings { offload, ..settings }, repetitions: 1, ..config };
+        let config = Config { settings: ProbeSettings { offload, ..settings }, repetitions: 1, ..config };
         assert_eq!(measure(&gguf, &config, &mut |_| ()).unwrap()[0].devices, "candle");
     }
 
@@ -386,7 +381,7 @@ mod tests {
     fn a_profile_accounts_for_the_time() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: true, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
@@ -406,7 +401,7 @@ mod tests {
     fn the_grammar_s_part_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();

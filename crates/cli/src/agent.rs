@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::Draws;
-use alara_engine::cache::disk;
+use alara_engine::{Draws, disk};
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;

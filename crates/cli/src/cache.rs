@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::cache::disk::{self, Log, Options, Outcome};
+use alara_engine::disk::{self, Log, Options, Outcome};
 
 use crate::catalog::pull;
 use crate::ui;

@@ -1,6 +1,6 @@
 //! How the engine computes: threads from the command line, instructions from the environment.
 
-use alara_engine::backend::{Isa, default_threads};
+use alara_engine::{Isa, default_threads};
 use anyhow::anyhow;
 
 /// Checks a number of threads.

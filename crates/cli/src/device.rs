@@ -1,7 +1,6 @@
 //! Where a model goes, from the command line.
 
-use alara_engine::device::Device;
-use alara_engine::offload::Offload;
+use alara_engine::{Device, Offload};
 
 use crate::cache;
 

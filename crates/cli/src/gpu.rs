@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use alara_engine::device;
+use alara_engine::inspect::gpus;
 
 use crate::ui;
 
@@ -30,7 +30,7 @@ const NO_DRIVER: &str = "the NVIDIA driver, version 580 or later, and alara-cuda
 
 /// The GPUs of a machine whose files begin at `root`, or one finding that there is none.
 pub fn findings(root: &Path) -> Vec<GpuFinding> {
-    let mut all: Vec<GpuFinding> = device::all()
+    let mut all: Vec<GpuFinding> = gpus()
         .into_iter()
         .map(|(device, opened)| GpuFinding {
             what: device.to_string(),

@@ -4,15 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_bench::record::Named;
-use alara_engine::backend::KvType;
-use alara_engine::chat::{ChatTemplate, Format};
-use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Options};
+use alara_engine::inspect::ChatTemplate;
+use alara_engine::{Engine, Format, Gguf, KvType, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
 use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::catalog::name::HubName;
@@ -45,8 +43,8 @@ pub struct Args {
     /// Threads that compute [default: one a core, two where there are fewer than four]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls; `house` (JSON in tags), `code` (a block of bash or Python
-    /// runs) and `json` are described in the prompt, of an endpoint too [default: as its chat
+    /// How the model writes tool calls; `generic` (JSON in tags), `code` (blocks of bash or Python
+    /// run) and `json` are described in the prompt, of an endpoint too [default: as its chat
     /// template or the endpoint does, else described in the prompt]
     #[arg(long, value_name = "NAME", value_parser = tool_format())]
     tool_format: Option<&'static Format>,
@@ -367,9 +365,12 @@ fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The tool-call formats by their names, which the help lists.
+/// The tool-call formats by their names, which the help lists; `house` is the generic one's old
+/// name.
 pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
-    PossibleValuesParser::new(Format::all().iter().map(|format| format.name))
+    let old_name = |format: &Format| (format == Format::generic()).then_some("house");
+    let value = |format: &&'static Format| PossibleValue::new(format.name).aliases(old_name(format));
+    PossibleValuesParser::new(Format::all().iter().map(value))
         .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
 }
 
@@ -499,7 +500,7 @@ mod tests {
         );
         // What is said on the command line goes before what the team says.
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
-        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (house, code, json)";
+        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (generic, code, json)";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
         let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1, false);
         source.choose("http://127.0.0.1:3#y").unwrap();

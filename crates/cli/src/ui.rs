@@ -132,8 +132,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// The next command to try.
 fn hint(error: &alara_engine::Error) -> Option<&'static str> {
-    use alara_engine::Error;
-    use alara_engine::grammar::GrammarError;
+    use alara_engine::{Error, GrammarError};
 
     match error {
         Error::UnknownArchitecture { .. }
@@ -150,10 +149,10 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
             Some("leave it out, or say the same with other keywords: only what can be guaranteed is accepted")
         }
         Error::NoToolFormat { .. } | Error::ToolFormat { .. } => {
-            Some("any model can call in the format that the prompt describes: --tool-format house")
+            Some("any model can call in the format that the prompt describes: --tool-format generic")
         }
         Error::Grammar(GrammarError::Name { .. }) => {
-            Some("give the tool another name, or choose a format that quotes names: --tool-format house")
+            Some("give the tool another name, or choose a format that quotes names: --tool-format generic")
         }
         _ => None,
     }

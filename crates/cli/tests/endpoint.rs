@@ -6,8 +6,7 @@ pub mod server;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Finish, Message, Request, Tool, Usage};
+use alara_engine::{Event, Finish, Format, Message, Request, Tool, Usage};
 use alara_harness::model::endpoint::{Address, EndpointError, Key, Options};
 use alara_harness::{ChatModel, Endpoint, ModelError};
 use serde_json::{Value, json};
@@ -147,7 +146,7 @@ fn calls_native_and_in_the_generic_format() {
     let check = |answer: Answer, generic: bool, id: &str| {
         let server = Server::answering([answer]);
         let events = events(
-            &endpoint(&server, Options { format: generic.then(Format::house), ..options() }),
+            &endpoint(&server, Options { format: generic.then(Format::generic), ..options() }),
             with_tool(),
         )
         .unwrap();

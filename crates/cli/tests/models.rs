@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use alara_engine::gguf::{TensorType, Writer};
+use alara_engine::inspect::{TensorType, Writer};
 use serde_json::{Value, json};
 
 use crate::hub::{COMMIT, Fault, HubServer, Request};

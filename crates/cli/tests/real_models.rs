@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use alara_engine::backend::KvType;
-use alara_engine::gguf::Gguf;
-use alara_engine::probe::{Probe, Settings};
-use alara_engine::tokenizer::Tokenizer;
-use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Tool, ToolChoice};
+use alara_engine::inspect::Tokenizer;
+use alara_engine::{
+    Engine, Event, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool, ToolChoice,
+};
 use serde_json::{Value, json};
 
 const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
@@ -69,7 +68,7 @@ fn tokens(gguf: &Gguf, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 }
 
 fn probe(gguf: &Gguf, tokens: usize) -> Probe {
-    Probe::load(gguf, tokens, &Settings { kv: KvType::F32, ..Settings::default() }).unwrap()
+    Probe::load(gguf, tokens, &ProbeSettings { kv: KvType::F32, ..ProbeSettings::default() }).unwrap()
 }
 
 #[test]

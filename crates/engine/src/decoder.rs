@@ -78,19 +78,21 @@ enum FeedForward<B: Backend> {
 pub type Observer<'a> = &'a mut dyn FnMut(usize, Vec<f32>);
 
 impl<B: Backend> Decoder<B> {
-    /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
+    /// As [`Decoder::load_as`], by the architecture file that ships.
     ///
     /// # Errors
-    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is
-    /// understood, or the backend has no room.
+    /// As there, or if the architecture is unknown.
+    #[cfg(test)]
     pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
         Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
     }
 
-    /// As [`Decoder::load`], by a given architecture file.
+    /// Loads the model in `gguf`, by its architecture file, and makes room for what it keeps of its
+    /// sequences.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
+    /// If a size or tensor is missing, wrong or more than is understood, or the backend has no
+    /// room.
     pub fn load_as(
         gguf: &Gguf,
         architecture: &Architecture,

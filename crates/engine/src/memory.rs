@@ -12,9 +12,9 @@ use crate::backend::native::Native;
 use crate::cache::{BLOCK_TOKENS, Room};
 use crate::decoder::Decoder;
 use crate::draft;
-use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes, block_of};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
+use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};
 
 /// Bytes that a model takes while it runs.
@@ -130,7 +130,7 @@ impl Footprint {
     /// Of the model in `gguf` with room for `sequences` sequences of `context` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load`]: whatever stands against loading the model.
+    /// As [`Decoder::load_as`]: whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let room = room(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;
@@ -158,7 +158,8 @@ impl Footprint {
         if self.total() <= available {
             return Ok(());
         }
-        Err(Error::OutOfMemory { file: file.into(), footprint: self, context, available })
+        let (needs, remedy) = (self.to_string(), self.remedy(available));
+        Err(Error::OutOfMemory { file: file.into(), needs, context, available: shown(available), remedy })
     }
 
     /// What to do where `available` bytes are not enough.

@@ -3,7 +3,8 @@
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::cache::Room;
-use crate::device::{Device, Gpu, Problem};
+use crate::device::{Device, Gpu};
+use crate::error::DeviceProblem;
 use crate::gguf::Gguf;
 use crate::memory::{Footprint, Parts, shown};
 use crate::placement::{Placement, Refusal};
@@ -94,7 +95,7 @@ impl Model<'_> {
     }
 
     fn refused(&self, refusal: Refusal) -> Error {
-        Error::Placement { file: self.gguf.name().into(), refusal, context: self.context }
+        Error::Placement { file: self.gguf.name().into(), reason: refusal.told(self.context) }
     }
 }
 
@@ -154,7 +155,7 @@ impl Offload {
             },
         };
         match (&ground, self.layers) {
-            (Ground::Host, Some(layers)) if layers > 0 => Err(self.device.unusable(Problem::NoLayers)),
+            (Ground::Host, Some(layers)) if layers > 0 => Err(self.device.unusable(DeviceProblem::NoLayers)),
             _ => Ok(ground),
         }
     }

@@ -1,5 +1,7 @@
 //! One turn under way: its tokens, and the path of each new token from logits to events.
 
+mod listener;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +11,6 @@ use crate::cache::Stop;
 use crate::chat::formats::{Parsed, Parser};
 use crate::draft::{self, Lookup, Tenants};
 use crate::grammar::Constraint;
-use crate::listener::Listener;
 use crate::logits::Logits;
 use crate::pool::{Found, Run};
 use crate::repetition::{Calls, Cycles, Verdict};
@@ -18,6 +19,7 @@ use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
+pub use listener::Listener;
 
 /// Tokens before the point where two prompts part that are told with it.
 const SHOWN_BEFORE: usize = 4;

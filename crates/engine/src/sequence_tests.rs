@@ -144,8 +144,8 @@ impl Play {
 fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
     let parameters = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
     Turn {
-        format: Format::house(),
-        thinking: Some(Format::house().thinking),
+        format: Format::generic(),
+        thinking: Some(Format::generic().thinking),
         schema: None,
         string_limit: None,
         tools: vec![Tool { name: "count".into(), description: String::new(), parameters, strict: false }],

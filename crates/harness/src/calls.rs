@@ -10,8 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Finish, Request, Tool, ToolCall, ToolChoice};
+use alara_engine::{Event, Finish, Format, Request, Tool, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

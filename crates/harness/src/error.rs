@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 
 use crate::model::ModelError;
 use crate::types::Diagnostic;

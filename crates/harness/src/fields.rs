@@ -1,6 +1,6 @@
 //! A mapping in a file, read key by key: what is there, of which type, and which keys nobody knows.
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use serde_json::Value;
 
 use crate::source::Source;

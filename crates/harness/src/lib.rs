@@ -23,7 +23,7 @@
 //! A model, a directory for its work, a team, and a task:
 //!
 //! ```standalone_crate
-//! use alara_engine::gguf::Gguf;
+//! use alara_engine::Gguf;
 //! use alara_engine::{Engine, Options};
 //! use alara_harness::{Agent, Outcome, Policy, Sandbox, Session, Single, Team, sandbox};
 //!

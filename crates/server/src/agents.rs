@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Message, Request, Role, Sampling};
+use alara_engine::{Event, Format, Message, Request, Role, Sampling};
 use alara_harness::trace::Record;
 use alara_harness::{
     Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,

@@ -14,9 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use alara_engine::cache::disk;
-use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Usage};
+use alara_engine::{Engine, Event, Gguf, Message, Options, Request, Sampling, Usage, disk};
 use serde_json::json;
 
 use crate::report::math::median;

@@ -17,8 +17,8 @@ mod transfer;
 
 use std::sync::LazyLock;
 
-use alara_engine::architecture::Architecture;
-use alara_engine::backend::default_threads;
+use alara_engine::default_threads;
+use alara_engine::inspect::Architecture;
 use anyhow::Context;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};

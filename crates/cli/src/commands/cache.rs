@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use alara_engine::cache::disk::{self, Entry};
+use alara_engine::disk::{self, Entry};
 use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use alara_engine::backend::{Isa, default_threads};
+use alara_engine::{Isa, default_threads};
 use alara_harness::sandbox::{Enforced, Guarding, Output, Policy, Sandbox, Script, enforced};
 use serde::Serialize;
 

@@ -1,7 +1,6 @@
 //! The model itself: its words, calls and answers by a schema.
 
-use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Event, Message, Request, Sampling, Segment, Tool, ToolChoice};
+use alara_engine::{Engine, Event, Gguf, Message, Request, Sampling, Segment, Tool, ToolChoice};
 use alara_harness::model::endpoint::{EndpointError, Options};
 use alara_harness::{ChatModel, Endpoint};
 use serde_json::{Value, json};

@@ -25,7 +25,7 @@ pub use operands::{
     DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Numbers, Queries, ScanInput, ScanWeights,
     StackShape,
 };
-pub use profiled::{Around, Profile, Profiled, Spent, limits};
+pub use profiled::{Profile, Profiled, Spent, limits};
 pub use routes::{Choice, Groups, Routes};
 pub use step::{KvType, Part, Span, StateShape, Step};
 

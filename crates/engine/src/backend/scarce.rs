@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Around;
+use super::profiled::Around;
 use crate::Result;
 
 /// What attention may see at once, in bytes of keys and values: a longer sequence finds no room, as

@@ -199,6 +199,7 @@ impl BlockTable {
     }
 
     /// Whether nothing is written.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

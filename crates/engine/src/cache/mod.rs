@@ -12,4 +12,4 @@ mod tree;
 
 pub use blocks::{BlockId, BlockTable, Blocks, Layout};
 pub use prefixes::{Held, Hit, Prefix, Prefixes, SNAPSHOT_EVERY, SNAPSHOT_GAIN, Stop};
-pub use table::{BLOCK_TOKENS, Cache, Copies, Lack, Room, SlotId, Snapshot, Table};
+pub use table::{BLOCK_TOKENS, Cache, Lack, Room, SlotId, Snapshot, Table};

@@ -336,6 +336,7 @@ impl Cache {
     }
 
     /// Blocks that nobody holds, of layers that see everything and of windowed ones.
+    #[cfg(test)]
     pub fn free(&self) -> (usize, usize) {
         (self.full.free(), self.windowed.as_ref().map_or(0, |(blocks, _)| blocks.free()))
     }

@@ -10,7 +10,7 @@ pub mod template;
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn, Written, written};
 #[cfg(test)]
 pub(crate) use json::dumps;
-pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits, house_messages};
+pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits, generic_messages};
 
 #[cfg(test)]
 mod history_tests;

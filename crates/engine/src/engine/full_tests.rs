@@ -55,9 +55,9 @@ fn a_full_device_fails_who_is_in_the_step_and_serves_who_comes_after() {
         assert_eq!(collect(engine.generate(&ask(short, 3)).unwrap()).text, wanted[1], "{case}");
         for round in 0..12 {
             room.store(0, Ordering::Relaxed);
-            let told = error(engine.generate(&ask(&long, 3)).unwrap());
+            let message = error(engine.generate(&ask(&long, 3)).unwrap());
             let expected = "the GPU's memory is full at: attention, in a step of ";
-            assert!(told.starts_with(expected) && told.contains("--gpu-layers"), "{case}: {told}");
+            assert!(message.starts_with(expected) && message.contains("--gpu-layers"), "{case}: {message}");
             // Two that share the step are told alike.
             let both = [&long, short].map(|text| engine.generate(&ask(text, round)).unwrap());
             for events in both {
@@ -71,8 +71,8 @@ fn a_full_device_fails_who_is_in_the_step_and_serves_who_comes_after() {
     }
 }
 
-/// The memory runs out while a turn is under way, after some of its tokens: what it had computed is
-/// kept, and nothing of the step that failed.
+/// The memory runs out in the middle of a turn: what was computed before is kept, and nothing of
+/// the step that failed.
 #[test]
 fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
     for case in ["qwen3-exact", "qwen35moe-fused-gate-up-exact"] {

@@ -31,14 +31,13 @@ use crate::draws::Draws;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::listener::Listener;
 use crate::memory::{self, Footprint};
 use crate::offload::{Ground, Model, Offload};
 use crate::pool::{Pool, Run};
 use crate::repetition::{Calls, Cycles};
 use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
-use crate::sequence::{ReasoningBudget, Sequence};
+use crate::sequence::{Listener, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -46,14 +45,10 @@ use segments::{Renderer, Segments};
 use serve::start;
 pub use template::{Chosen, chat_template};
 
-/// Most tokens that one forward pass computes.
-/// More makes prompts slightly faster and other sequences wait longer.
-pub(crate) const STEP_TOKENS: usize = 512;
-
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
 pub const DEFAULT_CONTEXT: usize = 16_384;
 
-/// Bytes of the host's memory for static text that is given up on a GPU.
+/// Bytes of the host's memory for the static prefix that a GPU evicts.
 const HOST_BYTES: u64 = 1 << 30;
 
 /// How to run a model.
@@ -82,7 +77,7 @@ pub struct Options {
     /// Who computes: which device, and how much of the model is there.
     /// Default: the CPU.
     pub offload: Offload,
-    /// Bytes of the host's memory for static text that is given up on a GPU for want of room.
+    /// Bytes of the host's memory for the static prefix that a GPU evicts.
     /// Default 1 GiB; without a GPU none.
     pub host_bytes: u64,
     /// Threads that compute on the CPU.
@@ -96,10 +91,10 @@ pub struct Options {
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
     /// Whether a step computes several tokens of a sequence: those that the grammar forces, and
-    /// those that are guessed from what the conversation says, which are verified so.
+    /// draft tokens of prompt lookup, which it verifies.
     /// The same answers, sooner.
     /// Default true.
-    /// Guesses are for the CPU only, which gives a token the same logits whatever is computed
+    /// Draft tokens are for the CPU only, which gives a token the same logits whatever is computed
     /// beside it.
     pub drafts: bool,
     /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps
@@ -107,7 +102,7 @@ pub struct Options {
     /// Default true.
     /// Who waits for whole answers only, as a benchmark does, gets them sooner without.
     pub steady: bool,
-    /// Keeps static text on disk too, so that a later run need not compute it again.
+    /// Keeps the static prefix on disk too, so that a later run need not compute it again.
     /// `None`, the default: not.
     pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded.
@@ -153,9 +148,10 @@ pub struct Engine {
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
-    /// Whether tokens are computed together, and whether they are guessed.
+    /// Whether a step computes several tokens of a sequence, and whether draft tokens are among
+    /// them.
     drafts: bool,
-    guesses: bool,
+    speculates: bool,
     /// What logits are gone through by, where they are read whole.
     isa: Isa,
     grammar: Grammar,
@@ -171,8 +167,8 @@ impl Engine {
     /// Loads the model in `gguf`.
     ///
     /// # Errors
-    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or
-    /// if the model needs more memory than it may take.
+    /// If the architecture, tokenizer, template or a weight is missing, unknown or broken.
+    /// If the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         Self::load_by(gguf, options, |start, ground| {
             let Options { threads, isa, host_bytes, .. } = *start.options;
@@ -220,7 +216,7 @@ impl Engine {
             name: gguf.name().into(),
             format,
             drafts: options.drafts,
-            guesses: options.drafts && invariant,
+            speculates: options.drafts && invariant,
             isa: options.isa,
             grammar,
             tokenizer,
@@ -339,8 +335,8 @@ impl Engine {
     /// Dropping the events cancels it.
     ///
     /// # Errors
-    /// Before anything is generated: if the request contradicts itself, the template refuses it, a
-    /// tool's schema can't be honoured, or the prompt does not fit the context.
+    /// Before anything is generated: if the request contradicts itself, or the template refuses it.
+    /// If a tool's schema can't be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
         if !request.tools.is_empty() {
@@ -366,7 +362,7 @@ impl Engine {
         if tokens.len() >= self.capacity {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
-        let format = self.format.unwrap_or(Format::house());
+        let format = self.format.unwrap_or(Format::generic());
         let asked =
             Turn::new(format, request, self.template.serving(request).source(), &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
@@ -380,7 +376,7 @@ impl Engine {
             Ok(Sequence {
                 run,
                 limit,
-                lookup: self.guesses.then(|| Lookup::new(limit)),
+                lookup: self.speculates.then(|| Lookup::new(limit)),
                 sampler: Sampler::new(&request.sampling).by(self.isa),
                 endless: request.ignore_eos,
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
@@ -409,10 +405,10 @@ impl Engine {
         };
         let mut first = sequence(&asked)?;
         if let Some(answer) = &request.answer {
-            let said = by.answer(request, answer, &tokens)?;
-            first.limit = limit.min(tokens.len() + said.len().max(1));
+            let answer = by.answer(request, answer, &tokens)?;
+            first.limit = limit.min(tokens.len() + answer.len().max(1));
             first.constraint = None;
-            first.answer = said.into_iter();
+            first.answer = answer.into_iter();
         } else if let Some(schema) = &request.schema {
             let answer = sequence(&asked.clone().in_json(schema))?;
             match asked.tool_choice {
@@ -548,9 +544,10 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
 }
 
 /// Everything that keys and values depend on beside the tokens that they are of.
-/// Where a row's numbers don't depend on what shares its step, what is kept gives the same bits as
-/// a fresh computation, which no file from a device may change: so there are two sorts of files, of
-/// the CPU and of everything else, whose numbers agree within rounding.
+/// Where a row's numbers don't depend on what shares its step, the cache gives the same bits as a
+/// fresh computation.
+/// No file from a device may change that: so there are two sorts of files, of the CPU and of
+/// everything else, whose numbers agree within rounding.
 fn fingerprint(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -558,8 +555,9 @@ fn fingerprint(
     kv: KvType,
     (invariant, is_long): (bool, bool),
 ) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is
-    // in the architecture file; which rotation is taken may depend on how long sequences may be.
+    // Sizes, quantization and rope settings are in the model's own bytes; what these lack is in the
+    // architecture file.
+    // Which rotation is taken may depend on how long sequences may be.
     let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }

@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::STEP_TOKENS;
 use crate::backend::Backend;
 use crate::draft::Tenants;
 use crate::pool::{Pool, Run, Written};
+use crate::schedule::STEP_TOKENS;
 use crate::sequence::Sequence;
 use crate::{Error, Result};
 

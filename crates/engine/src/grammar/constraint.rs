@@ -11,7 +11,6 @@ use llguidance::{TokenParser, panic_utils};
 use toktrie::{SimpleVob, TokTrie};
 
 use super::GrammarError;
-use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
@@ -60,13 +59,15 @@ impl Constraint {
     /// `seen` is for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
-    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone:
-    /// at temperature 0 the most likely of them, else `softmax(logits / temperature)` over them,
-    /// cut by top-k, top-p and min-p after that.
-    /// Whether by a mask or not: where nothing is cut a token is drawn from all, and only if it is
-    /// forbidden, a second one under the mask.
-    /// With P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P =
-    /// p(x) / P`.
+    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone.
+    /// At temperature 0 it is the most likely of them.
+    /// Else it is `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after
+    /// that.
+    /// It does not depend on whether there is a mask.
+    /// Where nothing is cut a token is sampled from all, and only if it is forbidden, a second one
+    /// under the mask.
+    /// With P the probability of all allowed tokens that draws x with
+    /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
     /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
     ///
     /// # Errors
@@ -97,12 +98,12 @@ impl Constraint {
     ///
     /// # Errors
     /// [`GrammarError::Failed`], or what `greatest` says.
-    pub fn draw_among_few(
+    pub fn draw_among_few<E: From<GrammarError>>(
         &mut self,
         sampler: &mut Sampler,
         drawable: &[u32],
-        greatest: &mut dyn FnMut(&[u32]) -> crate::Result<Greatest>,
-    ) -> crate::Result<Option<u32>> {
+        greatest: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
+    ) -> Result<Option<u32>, E> {
         if !sampler.cuts() {
             let Some(few) = greatest(drawable)? else { return Ok(None) };
             let Some(token) = sampler.draw_among_few(&few) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! The decimals of an interval, as a regular expression.
 //!
-//! Decimals are counted in units of their last place, so that bounds are exact: none is rounded,
-//! and none is a prefix of what may be written without being permitted itself.
+//! Decimals are counted in units of their last place, so that bounds are exact.
+//! None is rounded, and none is a prefix of what may be written without being permitted itself.
 
 use serde_json::Number;
 

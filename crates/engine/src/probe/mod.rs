@@ -18,11 +18,11 @@ use crate::gguf::Gguf;
 use crate::offload::{Ground, Model, Offload, Place};
 use crate::pool::{Part, Pool};
 pub use tools::tools;
-pub use turns::Turns;
+pub use turns::ProbeTurns;
 
 /// How to compute.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ProbeSettings {
     /// How keys and values are kept.
     pub kv: KvType,
     /// Who computes.
@@ -33,10 +33,10 @@ pub struct Settings {
     pub isa: Isa,
 }
 
-impl Default for Settings {
+impl Default for ProbeSettings {
     fn default() -> Self {
         let threads = default_threads();
-        Settings { kv: KvType::F32, offload: Offload::cpu(), threads, isa: Isa::best() }
+        ProbeSettings { kv: KvType::F32, offload: Offload::cpu(), threads, isa: Isa::best() }
     }
 }
 
@@ -60,8 +60,8 @@ impl Probe {
     /// Loads the model in `gguf` with room for `tokens` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
-    pub fn load(gguf: &Gguf, tokens: usize, settings: &Settings) -> Result<Self> {
+    /// As [`Decoder::load_as`].
+    pub fn load(gguf: &Gguf, tokens: usize, settings: &ProbeSettings) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let (kv, room) = (settings.kv, room(gguf, &architecture, tokens)?);
         let model = Model { gguf, architecture: &architecture, room: &room, kv, context: tokens };
@@ -84,8 +84,8 @@ impl Probe {
     /// takes.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
-    pub fn profiled(gguf: &Gguf, tokens: usize, settings: &Settings, profile: Profile) -> Result<Self> {
+    /// As [`Decoder::load_as`].
+    pub fn profiled(gguf: &Gguf, tokens: usize, settings: &ProbeSettings, profile: Profile) -> Result<Self> {
         let backend = Profiled::new(Native::new(settings.threads, settings.isa), profile);
         let architecture = Architecture::of(gguf)?;
         let room = room(gguf, &architecture, tokens)?;

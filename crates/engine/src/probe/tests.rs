@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Probe, Settings};
+use super::{Probe, ProbeSettings};
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
@@ -65,7 +65,7 @@ impl Case {
     }
 
     fn probe_by(&self, device: Device, kv: KvType, isa: Isa) -> Probe {
-        let settings = Settings { kv, offload: Offload { device, ..Offload::cpu() }, threads: 2, isa };
+        let settings = ProbeSettings { kv, offload: Offload { device, ..Offload::cpu() }, threads: 2, isa };
         Probe::load(&self.gguf, 128, &settings).unwrap()
     }
 
@@ -133,7 +133,7 @@ impl Case {
 
     /// Holds the logits of another file against this case's reference.
     fn check_other(&self, gguf: &Gguf) {
-        let settings = Settings { kv: KvType::F32, threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { kv: KvType::F32, threads: 1, ..ProbeSettings::default() };
         let mut probe = Probe::load(gguf, 64, &settings).unwrap();
         let logits = self.logits(&mut probe, self.reference.tokens.len());
         self.check(&logits, self.reference.tolerance.max_abs, gguf.name());
@@ -281,7 +281,7 @@ fn every_model_agrees_on_the_gpu() {
     for case in all_cases() {
         for layers in [case.layers(), case.layers() / 2] {
             let offload = Offload { device: Device::Auto, layers: Some(layers), memory: None };
-            let settings = Settings { kv: KvType::F32, offload, threads: 2, ..Settings::default() };
+            let settings = ProbeSettings { kv: KvType::F32, offload, threads: 2, ..ProbeSettings::default() };
             let mut probe = Probe::load(&case.gguf, 128, &settings).unwrap();
             for chunk in [1, 20, case.reference.tokens.len()] {
                 let what = format!("with {layers} layers on the GPU in pieces of {chunk}");

@@ -12,7 +12,7 @@ use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// Turn after turn of calls, drawn at temperature 1 from whatever logits come.
-pub struct Turns {
+pub struct ProbeTurns {
     tokenizer: Arc<Tokenizer>,
     grammar: Grammar,
     turn: Turn,
@@ -22,7 +22,7 @@ pub struct Turns {
     ended: GrammarUsage,
 }
 
-impl Turns {
+impl ProbeTurns {
     /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up
     /// tools](fn@tools).
     ///
@@ -33,7 +33,7 @@ impl Turns {
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
         let turn = Turn {
-            format: Format::house(),
+            format: Format::generic(),
             thinking: None,
             schema: None,
             string_limit: None,
@@ -44,7 +44,7 @@ impl Turns {
         };
         let constraint = start(&grammar, &turn, &tokenizer)?;
         let sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
-        Ok(Turns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
+        Ok(ProbeTurns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
     }
 
     /// The token drawn from `logits` and those that are forced behind it.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Probe, Settings};
+use super::{Probe, ProbeSettings};
 use crate::backend::KvType;
 use crate::device::Device;
 use crate::gguf::{Array, Gguf, TensorType, Value, Writer};
@@ -19,7 +19,7 @@ fn case(name: &str) -> Gguf {
 #[expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
 fn load(writer: Writer) -> crate::Result<Vec<f32>> {
     let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
-    Probe::load(&gguf, 64, &Settings { threads: 1, ..Settings::default() })?.feed(&TOKENS, 1)
+    Probe::load(&gguf, 64, &ProbeSettings { threads: 1, ..ProbeSettings::default() })?.feed(&TOKENS, 1)
 }
 
 fn logits(writer: Writer) -> Vec<f32> {
@@ -248,7 +248,7 @@ fn a_chunk_knows_nothing_of_those_before() {
     let vocabulary = llama.tensor("token_embd.weight").unwrap().shape[1] as usize;
     for device in [Device::Cpu, Device::Candle] {
         let offload = Offload { device, ..Offload::cpu() };
-        let settings = Settings { kv: KvType::F32, offload, threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { kv: KvType::F32, offload, threads: 1, ..ProbeSettings::default() };
         let feed =
             |tokens: &[u32]| Probe::load(&gguf, 64, &settings).unwrap().feed(tokens, tokens.len()).unwrap();
         let all = feed(&TOKENS);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use alara_engine::grammar::loosened;
+use alara_engine::loosened;
 use serde_json::{Value, json};
 
 use super::printable;

@@ -10,8 +10,7 @@ mod spec;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Request, Sampling};
+use alara_engine::{Event, Format, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Models, NoRoom};

@@ -3,9 +3,7 @@
 
 use std::time::Instant;
 
-use alara_engine::ToolCall;
-use alara_engine::grammar::violation;
-use alara_engine::nearest::nearest;
+use alara_engine::{ToolCall, nearest, violation};
 use serde_json::{Map, Value};
 
 use crate::error::Error;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use serde_json::{Map, Value};
 
 use super::ctx::{self, Ctx};

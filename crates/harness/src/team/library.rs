@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::files::{self, Folder, JinxFile};

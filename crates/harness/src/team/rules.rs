@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use serde::Serialize;
 use serde_json::Value;
 

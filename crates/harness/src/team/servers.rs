@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use serde_json::Value;
 use ureq::http::Uri;
 

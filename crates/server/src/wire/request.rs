@@ -260,7 +260,7 @@ fn schema(fields: &mut Fields) -> Result<Option<Value>, Refusal> {
             given.ignore(&["name"]);
             given.end()?;
             // An answer is valid for its schema, unless that is not asked for and can't be.
-            let loosened = if strict { None } else { alara_engine::grammar::loosened(&schema).ok() };
+            let loosened = if strict { None } else { alara_engine::loosened(&schema).ok() };
             Some(loosened.map_or(schema, |(loose, _)| loose))
         }
         _ => return Err(format.refuse("type", "must be text, json_object or json_schema")),

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use alara_bench::drafts::{Config, Report, measure, recorded, turns_of};
-use alara_engine::Options;
-use alara_engine::backend::KvType;
+use alara_engine::{KvType, Options};
 use anyhow::{Context, bail};
 
 use crate::{compute, device, ui};

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_bench::prefix::{Config, Hits, Report, measure, recorded};
-use alara_engine::Options;
-use alara_engine::backend::KvType;
-use alara_engine::cache::disk::{self, Log};
-use alara_engine::chat::Format;
+use alara_engine::disk::{self, Log};
+use alara_engine::{Format, KvType, Options};
 
 use crate::{compute, device, ui};
 

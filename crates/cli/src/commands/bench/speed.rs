@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use alara_bench::speed::{Config, Test, measure};
-use alara_engine::backend::KvType;
-use alara_engine::probe::Settings;
+use alara_engine::{KvType, ProbeSettings};
 
 use crate::{compute, device, ui};
 
@@ -57,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tools: usize::from(args.tools),
         repetitions: args.repetitions as usize,
         profile: args.profile,
-        settings: Settings {
+        settings: ProbeSettings {
             kv: args.kv,
             offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),

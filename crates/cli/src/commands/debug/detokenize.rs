@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use alara_engine::tokenizer::Tokenizer;
+use alara_engine::inspect::Tokenizer;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::backend::{PlanEntry, kernel_plan};
+use alara_engine::inspect::{PlanEntry, kernel_plan};
 use serde_json::{Value, json};
 
 use crate::{compute, ui};

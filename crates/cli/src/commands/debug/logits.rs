@@ -4,8 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alara_engine::backend::KvType;
-use alara_engine::probe::{Probe, Settings};
+use alara_engine::{KvType, Probe, ProbeSettings};
 use anyhow::{Context, bail};
 
 use crate::{compute, device};
@@ -40,7 +39,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    let settings = Settings {
+    let settings = ProbeSettings {
         kv: args.kv,
         offload: args.device.offload(),
         threads: compute::threads_or_default(args.threads),

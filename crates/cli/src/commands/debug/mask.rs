@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alara_engine::grammar::{Grammar, GrammarError};
+use alara_engine::GrammarError;
+use alara_engine::inspect::Grammar;
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use serde_json::{Value, json};

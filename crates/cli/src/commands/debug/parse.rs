@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use alara_engine::Tool;
-use alara_engine::chat::{ChatTemplate, Format, ParseOptions, Parsed, Parser, Thinking};
+use alara_engine::inspect::{ChatTemplate, ParseOptions, Thinking};
+use alara_engine::{Format, Parsed, Parser, Tool};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 

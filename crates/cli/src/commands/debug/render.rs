@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use alara_engine::chat::{ChatTemplate, TemplateError};
+use alara_engine::TemplateError;
+use alara_engine::inspect::ChatTemplate;
 use anyhow::Context;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};

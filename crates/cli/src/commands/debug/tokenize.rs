@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::tokenizer::{Tokenizer, TokenizerError};
+use alara_engine::inspect::{Tokenizer, TokenizerError};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 

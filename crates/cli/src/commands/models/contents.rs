@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use alara_engine::architecture::Architecture;
-use alara_engine::backend::{KvType, native};
-use alara_engine::chat::ChatTemplate;
-use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
-use alara_engine::facts::{Facts, Sizes};
-use alara_engine::gguf::{Array, Gguf, TensorType, Value};
-use alara_engine::memory::{Footprint, Parts};
-use alara_engine::nearest;
-use alara_engine::offload::Offload;
-use alara_engine::placement::Placement;
-use alara_engine::tokenizer::Tokenizer;
+use alara_engine::inspect::{
+    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Facts, Footprint, Parts, Placement, Sizes,
+    TensorType, Tokenizer, Value, chat_template, computes,
+};
+use alara_engine::{Gguf, KvType, Offload};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
@@ -217,7 +211,7 @@ impl Contents {
 /// three at most.
 fn nearest(entries: &[Entry], architecture: &str, parameters: u64) -> Vec<String> {
     let known = entries.iter().map(|entry| entry.architecture.as_str());
-    let Some(near) = nearest::nearest(architecture, known) else { return Vec::new() };
+    let Some(near) = alara_engine::nearest(architecture, known) else { return Vec::new() };
     let mut alike: Vec<&Entry> = entries.iter().filter(|entry| entry.architecture == near).collect();
     // Which is so many times as large or as small.
     let far = |entry: &Entry| (entry.parameters * 1e9 / (parameters.max(1) as f64)).ln().abs();
@@ -225,7 +219,7 @@ fn nearest(entries: &[Entry], architecture: &str, parameters: u64) -> Vec<String
     alike.into_iter().take(3).map(|entry| entry.name.clone()).collect()
 }
 
-fn tensor(info: &alara_engine::gguf::TensorInfo) -> Tensor {
+fn tensor(info: &alara_engine::inspect::TensorInfo) -> Tensor {
     Tensor {
         name: info.name.clone(),
         shape: info.shape.clone(),
@@ -247,7 +241,7 @@ fn types(gguf: &Gguf) -> Vec<TypeUse> {
             kind: kind.name(),
             tensors,
             bytes,
-            computes: native::computes(kind),
+            computes: computes(kind),
         })
         .collect();
     types.sort_by_key(|used| std::cmp::Reverse(used.bytes));
@@ -318,7 +312,7 @@ fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
     Vocabulary {
         model: text("model"),
         pre: text("pre"),
-        tokens: tokens.map_or(0, alara_engine::gguf::Strings::len),
+        tokens: tokens.map_or(0, alara_engine::inspect::Strings::len),
         add_bos: match tokenizer {
             Some(tokenizer) => Some(tokenizer.add_bos()),
             None => metadata.bool(&key("add_bos_token")).ok().flatten(),
@@ -333,8 +327,8 @@ fn vocabulary(gguf: &Gguf, tokenizer: Option<&Tokenizer>) -> Vocabulary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alara_engine::device::Device;
-    use alara_engine::gguf::Writer;
+    use alara_engine::Device;
+    use alara_engine::inspect::Writer;
 
     fn open(case: &str) -> Gguf {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

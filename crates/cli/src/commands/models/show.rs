@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::backend::KvType;
+use alara_engine::KvType;
 use anyhow::bail;
 
 use super::contents::{Contents, MemoryUse};

@@ -5,9 +5,8 @@ mod checks;
 
 use std::process::ExitCode;
 
-use alara_engine::gguf::Gguf;
-use alara_engine::offload::Offload;
-use alara_engine::tokenizer::Tokenizer;
+use alara_engine::inspect::Tokenizer;
+use alara_engine::{Gguf, Offload};
 use serde::Serialize;
 
 use crate::{device, ui};

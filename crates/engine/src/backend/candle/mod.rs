@@ -25,7 +25,7 @@ use crate::{Result, device};
 
 pub use kv::Kv;
 pub use state::State;
-pub use weights::{Matrix, computes};
+pub use weights::Matrix;
 
 /// Computes with candle on one device.
 #[derive(Debug)]

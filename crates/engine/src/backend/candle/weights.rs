@@ -215,11 +215,6 @@ impl Foreign {
     }
 }
 
-/// Whether matrices of this type can be computed with.
-pub fn computes(kind: TensorType) -> bool {
-    dtype(kind).is_some() || format(kind).is_some()
-}
-
 /// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of
 /// blocks.
 fn takes(dtype: GgmlDType, width: usize) -> bool {

@@ -71,6 +71,7 @@ impl Native {
     }
 
     /// The same, but recurrent state advances in chunks of rows.
+    #[cfg(test)]
     pub fn chunked(mut self) -> Self {
         self.delta = DeltaForm::Chunked;
         self

@@ -1,7 +1,7 @@
 //! The formats of strings, as patterns.
 //!
-//! Each permits only texts that every validator takes for the format, not all of them: years from
-//! 1000, no leap seconds, no brackets in the hosts of URIs.
+//! Each permits only texts that every validator takes for the format, not all of them.
+//! Years begin at 1000, there are no leap seconds, and no brackets in the hosts of URIs.
 //! Sources: RFC 3339, 3986, 4122, 5321, 6901, 1123.
 
 /// What a format demands.

@@ -22,7 +22,7 @@ pub struct Bound {
 
 /// What numbers must be multiples of: `digits` divided by ten `places` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct Multiple {
     digits: u64,
     places: u32,
 }
@@ -33,10 +33,10 @@ pub struct Number {
     pub low: Option<Bound>,
     pub high: Option<Bound>,
     pub whole: bool,
-    pub step: Option<Step>,
+    pub step: Option<Multiple>,
 }
 
-impl Step {
+impl Multiple {
     /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the
     /// same one.
     pub fn new(number: &serde_json::Number) -> Option<Self> {
@@ -51,12 +51,13 @@ impl Step {
         while places < 0 {
             (digits, places) = (digits.checked_mul(10)?, places + 1);
         }
-        let step = Step { digits, places: places as u32 };
+        let step = Multiple { digits, places: places as u32 };
         (digits > 0 && step.is_kept()).then_some(step)
     }
 
-    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this
-    /// step, and can divide by it: its remainders have 32 bits, and room for one more digit.
+    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step
+    /// and can divide by it.
+    /// Its remainders have 32 bits, which must hold one more digit.
     fn is_kept(self) -> bool {
         let (mut value, mut places) = (self.value(), 0);
         while value.fract() != 0.0 && places < 20 {
@@ -78,10 +79,10 @@ impl Step {
         fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
     }
 
-    /// The steps of those multiples of it that have all of its places, one fewer, and so on:
+    /// The steps of those multiples of it that have all of its places, one fewer, and so on.
     /// llguidance takes a multiple with all places of the step only.
-    fn by_places(self) -> impl Iterator<Item = Step> {
-        (0..=self.places).filter_map(move |places| self.meet(Step { digits: 1, places }))
+    fn by_places(self) -> impl Iterator<Item = Multiple> {
+        (0..=self.places).filter_map(move |places| self.meet(Multiple { digits: 1, places }))
     }
 
     fn value(self) -> f64 {
@@ -90,16 +91,16 @@ impl Step {
     }
 
     /// The step of the numbers that are multiples of both.
-    fn meet(self, other: Step) -> Option<Self> {
+    fn meet(self, other: Multiple) -> Option<Self> {
         let places = self.places.max(other.places);
-        let scaled = |step: Step| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
+        let scaled = |step: Multiple| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
         let (a, b) = (scaled(self)?, scaled(other)?);
         let mut digits = (a / divisor(a, b)).checked_mul(b)?;
         let mut places = places;
         while places > 0 && digits.is_multiple_of(10) {
             (digits, places) = (digits / 10, places - 1);
         }
-        let step = Step { digits, places };
+        let step = Multiple { digits, places };
         step.is_kept().then_some(step)
     }
 }

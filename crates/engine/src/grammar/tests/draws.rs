@@ -269,7 +269,8 @@ fn few_logits_draw_what_all_draw() {
                 Ok(Some(few))
             };
             let constraint = || Constraint::new(start.clone(), true, Duration::ZERO);
-            let few = constraint().draw_among_few(&mut by_few, &drawable, &mut greatest).unwrap();
+            let few =
+                constraint().draw_among_few::<crate::Error>(&mut by_few, &drawable, &mut greatest).unwrap();
             decided += usize::from(few.is_some());
             let drawn = few.or_else(|| constraint().draw(&mut by_few, &mut logits.clone(), &[]).unwrap());
             assert_eq!(drawn, constraint().draw(&mut by_all, &mut logits.clone(), &[]).unwrap());

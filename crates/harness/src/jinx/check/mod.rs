@@ -15,7 +15,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 
 use super::{Jinx, Step};
 use crate::types::{Diagnostic, Location, Severity};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use serde_json::Value;
 
 use super::Reader;

@@ -1,7 +1,7 @@
 //! `skill | section(name)`: a part of a skill's text.
 //! A skill is `{name, description, introduction, sections: {title: text}, files}`.
 
-use alara_engine::nearest::nearest;
+use alara_engine::nearest;
 use minijinja::value::{Rest, Value as Dynamic};
 use minijinja::{Error, ErrorKind};
 

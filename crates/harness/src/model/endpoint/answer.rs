@@ -10,8 +10,7 @@ use std::collections::HashSet;
 use std::mem;
 use std::time::Instant;
 
-use alara_engine::chat::{Format, Parsed, Parser, Reasoning, Turn};
-use alara_engine::{Event, Finish, Request, ToolCall, Usage};
+use alara_engine::{Event, Finish, Format, Parsed, Parser, Reasoning, Request, ToolCall, Turn, Usage};
 use serde_json::Value;
 
 use super::chunk::{CallDelta, Chunk, Delta, ReportedUsage, words};

@@ -238,7 +238,7 @@ fn calls_in_the_house_format() {
     let check = |tools: &[&str], pieces: &[&str], expected: &str| {
         let chunks: Vec<Value> = pieces.iter().map(|piece| delta(json!({"content": piece}))).collect();
         assert_eq!(
-            texts(&request(tools), Some(Format::house()), &chunks).as_deref(),
+            texts(&request(tools), Some(Format::generic()), &chunks).as_deref(),
             Ok(expected),
             "{pieces:?}"
         );
@@ -250,9 +250,9 @@ fn calls_in_the_house_format() {
     // Only a limit cuts a call off.
     let begun = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ";
     let chunks = |reason| [delta(json!({"content": begun})), end(reason)];
-    let cut = self::texts(&request(&["f"]), Some(Format::house()), &chunks("length"));
+    let cut = self::texts(&request(&["f"]), Some(Format::generic()), &chunks("length"));
     assert_eq!(cut.as_deref(), Ok("f#0+ #0+{\"a\":  ?f {\"a\":  =Length"));
-    let ended = self::texts(&request(&["f"]), Some(Format::house()), &chunks("stop"));
+    let ended = self::texts(&request(&["f"]), Some(Format::generic()), &chunks("stop"));
     let unread = json!({"unreadable arguments": "{\"a\": "});
     assert_eq!(ended, Ok(format!("f#0+ #0+{{\"a\":  !call_0 f{unread} =ToolCalls")));
 }

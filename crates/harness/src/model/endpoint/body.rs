@@ -2,8 +2,7 @@
 //!
 //! What only some servers know is sent only where it says something: the others refuse it.
 
-use alara_engine::chat::{Format, house_messages};
-use alara_engine::{Message, Request, Sampling, ToolChoice};
+use alara_engine::{Format, Message, Request, Sampling, ToolChoice, generic_messages};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
@@ -30,7 +29,7 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         return Err(EndpointError::SchemaBesideTools);
     }
     let messages = match dialect.format {
-        Some(format) => house_messages(request, format)?,
+        Some(format) => generic_messages(request, format)?,
         None => messages(request),
     };
     let mut body = json!({
@@ -221,7 +220,7 @@ mod tests {
     #[test]
     fn conversations_in_the_house_format() {
         let request = Request { tools: vec![tool()], ..conversation() };
-        let body = body(&request, Dialect { format: Some(Format::house()), ..PLAIN }).unwrap();
+        let body = body(&request, Dialect { format: Some(Format::generic()), ..PLAIN }).unwrap();
         let messages = &body["messages"];
         let system = messages[0]["content"].as_str().unwrap();
         assert!(system.starts_with("One.\n\nTwo.\n\n# Tools\n\n"), "{system}");
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!((&body["tools"], &body["tool_choice"]), (&Value::Null, &Value::Null));
         let both = Request { schema: Some(json!({})), ..request };
         assert!(matches!(
-            super::body(&both, Dialect { format: Some(Format::house()), ..PLAIN }),
+            super::body(&both, Dialect { format: Some(Format::generic()), ..PLAIN }),
             Err(EndpointError::SchemaBesideTools)
         ));
     }

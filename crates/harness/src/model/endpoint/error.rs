@@ -1,6 +1,6 @@
 //! Everything that can go wrong with an endpoint, by cause.
 
-use alara_engine::chat::TemplateError;
+use alara_engine::TemplateError;
 
 /// Why an endpoint can't be used, or did not answer.
 /// Never contains a key.
@@ -140,7 +140,7 @@ pub enum EndpointError {
     SchemaBesideTools,
     /// The tools can't be described.
     #[error(transparent)]
-    House(#[from] TemplateError),
+    Generic(#[from] TemplateError),
     /// There is no thread for the turn.
     #[error("can't start a thread for the endpoint")]
     Thread(#[source] std::io::Error),
@@ -155,7 +155,7 @@ impl EndpointError {
                 | EndpointError::Filtered { .. }
                 | EndpointError::NotJson { .. }
                 | EndpointError::SchemaBesideTools
-                | EndpointError::House(_)
+                | EndpointError::Generic(_)
         )
     }
 

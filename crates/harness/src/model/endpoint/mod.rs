@@ -17,8 +17,7 @@ mod turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::chat::Format;
-use alara_engine::{Request, ToolChoice};
+use alara_engine::{Format, Request, ToolChoice};
 
 pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
@@ -140,7 +139,7 @@ impl ChatModel for Endpoint {
         let must = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         // A JSON schema can hold an answer to a call that is nothing but JSON.
         let format =
-            format.map(|format| if must && format == Format::house() { Format::bare() } else { format });
+            format.map(|format| if must && format == Format::generic() { Format::bare() } else { format });
         let completion_tokens = self.client.address.host() == "api.openai.com";
         let dialect = body::Dialect { model: &self.model, format, thinking, completion_tokens };
         let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();

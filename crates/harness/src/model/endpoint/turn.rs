@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Request};
+use alara_engine::{Event, Format, Request};
 
 use super::answer::{Answer, Flaw};
 use super::client::{Asked, Client, Trouble};

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::chat::ChatTemplate;
+use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Role, Tool};
 use serde_json::json;
 

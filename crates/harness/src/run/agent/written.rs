@@ -1,8 +1,7 @@
 //! Calls that a model writes into its text, where it should make them: recognised, or answered with
 //! a hint.
 
-use alara_engine::chat::{Written, written};
-use alara_engine::{Event, Finish, Message, Request};
+use alara_engine::{Event, Finish, Message, Request, Written, written};
 
 use super::{Agent, last_start};
 use crate::error::Error;

@@ -3,17 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use alara_engine::architecture::Architecture;
-use alara_engine::backend::KvType;
-use alara_engine::engine::chat_template;
-use alara_engine::facts::{Facts, Sizes};
-use alara_engine::gguf::Gguf;
-use alara_engine::memory::{Footprint, Parts};
-use alara_engine::offload::Offload;
-use alara_engine::probe::{Probe, Settings};
-use alara_engine::tokenizer::Tokenizer;
+use alara_engine::inspect::{Architecture, Facts, Footprint, Parts, Sizes, Tokenizer, chat_template};
 use alara_engine::{
-    Engine, Error, Event, Finish, Message, Options, Request, Segment, Tool, ToolCall, ToolChoice,
+    Engine, Error, Event, Finish, Gguf, KvType, Message, Offload, Options, Probe, ProbeSettings, Request,
+    Segment, Tool, ToolCall, ToolChoice,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -167,7 +160,7 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
         ..Request::default()
     };
     // From all that a conversation may have to the least; not every family has tools, or a system
-    // text.
+    // prompt.
     let attempts = [
         ("system, user, assistant, tool calls and results", request(&system, &with_call, vec![tool()])),
         ("system, user and assistant, no tools", request(&system, &plain, Vec::new())),
@@ -355,8 +348,8 @@ fn permitted(arguments: &Map<String, Value>) -> bool {
 }
 
 /// As a run computes.
-fn settings(offload: Offload) -> Settings {
-    Settings { kv: KvType::F16, offload, ..Settings::default() }
+fn settings(offload: Offload) -> ProbeSettings {
+    ProbeSettings { kv: KvType::F16, offload, ..ProbeSettings::default() }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! The house format: what a template leaves out is said in texts, which every template prints.
+//! The generic format: what a template leaves out is said in texts, which every template prints.
 //!
-//! A template that prints no tools gets them in its system text, a line each with one example of a
-//! call; one that prints no calls gets them as the assistant's text; one that prints no results
-//! gets them as the user's.
+//! A template that prints no tools gets them in its system prompt, a line each with one example of
+//! a call.
+//! One that prints no calls gets them as the assistant's text, one that prints no results as the
+//! user's.
 //! Works on messages as templates read them, after control tokens in them were made harmless: the
 //! marks that are written here are the format's own.
 //! Knows nothing of templates but what [`Dialect`] says of them.
@@ -19,12 +20,13 @@ use crate::request::{Request, ToolCall, ToolChoice};
 
 const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
-/// The messages of a conversation for a model that is reached by messages, where templates can't be
-/// seen: tools, calls and results are texts, as `format` writes them.
+/// The messages of a conversation for a model behind an API of messages, whose template can't be
+/// seen.
+/// Tools, calls and results are texts, as `format` writes them.
 ///
 /// # Errors
-/// [`TemplateError::House`].
-pub fn house_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
+/// [`TemplateError::Generic`].
+pub fn generic_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
     let nothing_printed = Dialect::of("", &HashSet::new());
     let mut messages = nothing_printed.messages(request);
     calls_as_text(&mut messages, format)?;
@@ -34,7 +36,7 @@ pub fn house_messages(request: &Request, format: &Format) -> Result<Vec<Value>, 
     Ok(messages)
 }
 
-/// Appends to the system text what `tools` there are and how they are called, with one example.
+/// Appends to the system prompt what `tools` there are and how they are called, with one example.
 /// `answered` says whether results come as [`with_results_as_text`] writes them, `must` that each
 /// answer is a call.
 pub(super) fn describe(
@@ -87,8 +89,9 @@ pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(
     Ok(())
 }
 
-/// The same conversation with results that the user tells: those that follow each other are one
-/// message, and so is what the user says right after them, so that user and assistant alternate.
+/// The same conversation with results as messages of the user.
+/// Those that follow each other are one message, together with the user's text right after them, so
+/// that user and assistant alternate.
 pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::with_capacity(messages.len());
     let mut after_result = false;
@@ -107,7 +110,7 @@ pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
     out
 }
 
-/// A system text before the user's first words, for templates that know no role of that name.
+/// A system prompt before the user's first words, for templates that know no role of that name.
 pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
     if messages.first().is_none_or(|first| first["role"] != "system") {
         return;
@@ -153,7 +156,7 @@ fn written(calls: &[Value], format: &Format) -> Result<String, TemplateError> {
 }
 
 fn failed(error: &serde_json::Error) -> TemplateError {
-    TemplateError::House { message: error.to_string() }
+    TemplateError::Generic { message: error.to_string() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
 
-fn said(role: &str, content: &str) -> Value {
+fn message(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }
 
@@ -18,11 +18,11 @@ fn tool() -> Value {
 fn tools_are_described_in_the_system_text() {
     let check = |before: Vec<Value>, answered: bool, must: bool, expected: &str| {
         let mut messages = before.clone();
-        describe(&mut messages, &[tool(), tool()], Format::house(), answered, must).unwrap();
-        assert_eq!(messages[0], said("system", expected));
+        describe(&mut messages, &[tool(), tool()], Format::generic(), answered, must).unwrap();
+        assert_eq!(messages[0], message("system", expected));
         assert_eq!(messages[1..], before[usize::from(before[0]["role"] == "system")..]);
-        describe(&mut messages, &[], Format::house(), answered, must).unwrap();
-        assert_eq!(messages[0], said("system", expected), "no tools, nothing to say");
+        describe(&mut messages, &[], Format::generic(), answered, must).unwrap();
+        assert_eq!(messages[0], message("system", expected), "no tools, nothing to say");
     };
     let free =
         "# Tools\n\nYou have the tools below. To use one, end your answer with a call, in exactly this form:";
@@ -30,10 +30,10 @@ fn tools_are_described_in_the_system_text() {
     let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
     let result = "You then get the result in <tool_response> tags.\n";
     let line = "- f(a: integer): Does";
-    let user = said("user", "hi");
+    let user = message("user", "hi");
     check(vec![user.clone()], false, false, &format!("{free}\n{call}\n\n{line}\n{line}"));
     check(
-        vec![said("system", "Be brief."), user],
+        vec![message("system", "Be brief."), user],
         true,
         true,
         &format!("Be brief.\n\n{forced}\n{call}\n{result}\n{line}\n{line}"),
@@ -78,7 +78,7 @@ fn blocks_of_code_are_shown_in_each_language() {
             json!({"type": "object", "properties": {argument: {"type": "string"}}, "required": [argument]});
         json!({"type": "function", "function": {"name": name, "description": "Does", "parameters": parameters}})
     };
-    let told = |tools: &[Value], must: bool| {
+    let described = |tools: &[Value], must: bool| {
         let mut messages = Vec::new();
         describe(&mut messages, tools, Format::from_name("code").unwrap(), true, must).unwrap();
         text(&messages[0]).to_owned()
@@ -88,13 +88,13 @@ fn blocks_of_code_are_shown_in_each_language() {
     let blocks = "```bash\nls -l\n```\n```python\nprint(6 * 7)\n```";
     let result = "You then get the result in <tool_response> tags.";
     assert_eq!(
-        told(&[shell.clone(), python.clone()], false),
+        described(&[shell.clone(), python.clone()], false),
         format!(
             "# Tools\n\nYou act by code, which is run. To act, end your answer with one block, like these:\n{blocks}\n{result}"
         )
     );
     assert_eq!(
-        told(&[shell, python, finish], true),
+        described(&[shell, python, finish], true),
         format!(
             "# Tools\n\nEach of your answers is one block, like these:\n{blocks}\n```answer\nThere are 12 of them.\n```\n{result}"
         )
@@ -105,62 +105,65 @@ fn blocks_of_code_are_shown_in_each_language() {
 fn calls_and_results_become_texts() {
     let check = |messages: &[Value], expected: &[Value]| {
         let mut messages = messages.to_vec();
-        calls_as_text(&mut messages, Format::house()).unwrap();
+        calls_as_text(&mut messages, Format::generic()).unwrap();
         assert_eq!(with_results_as_text(messages), expected);
     };
-    let plain = [said("user", "a"), said("assistant", "b"), said("user", "c"), said("user", "d")];
+    let plain = [message("user", "a"), message("assistant", "b"), message("user", "c"), message("user", "d")];
     check(&plain, &plain);
     let (one, two) =
         ("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"é\"}}\n</tool_call>", json!({"x": "é"}));
-    check(&[calls("", std::slice::from_ref(&two))], &[said("assistant", one)]);
+    check(&[calls("", std::slice::from_ref(&two))], &[message("assistant", one)]);
     check(
         &[calls("Now:", &[two.clone(), two.clone()])],
-        &[said("assistant", &format!("Now:\n{one}\n{one}"))],
+        &[message("assistant", &format!("Now:\n{one}\n{one}"))],
     );
     let result = |text: &str| format!("<tool_response>\n{text}\n</tool_response>");
     check(
         &[
-            said("user", "q"),
+            message("user", "q"),
             calls("", std::slice::from_ref(&two)),
-            said("tool", "A"),
-            said("tool", ""),
-            said("user", "r"),
-            said("user", "s"),
+            message("tool", "A"),
+            message("tool", ""),
+            message("user", "r"),
+            message("user", "s"),
         ],
         &[
-            said("user", "q"),
-            said("assistant", one),
-            said("user", &format!("{}\n{}\nr", result("A"), result(""))),
-            said("user", "s"),
+            message("user", "q"),
+            message("assistant", one),
+            message("user", &format!("{}\n{}\nr", result("A"), result(""))),
+            message("user", "s"),
         ],
     );
     check(
         &[
             calls("", std::slice::from_ref(&two)),
-            said("tool", "A"),
+            message("tool", "A"),
             calls("", std::slice::from_ref(&two)),
-            said("tool", "B"),
-            said("assistant", "end"),
+            message("tool", "B"),
+            message("assistant", "end"),
         ],
         &[
-            said("assistant", one),
-            said("user", &result("A")),
-            said("assistant", one),
-            said("user", &result("B")),
-            said("assistant", "end"),
+            message("assistant", one),
+            message("user", &result("A")),
+            message("assistant", one),
+            message("user", &result("B")),
+            message("assistant", "end"),
         ],
     );
 }
 
 #[test]
-fn a_system_text_can_stand_in_the_first_turn() {
+fn a_system_prompt_can_stand_in_the_first_turn() {
     let check = |messages: &[Value], expected: &[Value]| {
         let mut messages = messages.to_vec();
         with_system_in_first_turn(&mut messages);
         assert_eq!(messages, expected);
     };
     check(&[], &[]);
-    check(&[said("user", "a")], &[said("user", "a")]);
-    check(&[said("system", "s"), said("user", "a")], &[said("user", "s\n\na")]);
-    check(&[said("system", "s"), said("assistant", "a")], &[said("user", "s"), said("assistant", "a")]);
+    check(&[message("user", "a")], &[message("user", "a")]);
+    check(&[message("system", "s"), message("user", "a")], &[message("user", "s\n\na")]);
+    check(
+        &[message("system", "s"), message("assistant", "a")],
+        &[message("user", "s"), message("assistant", "a")],
+    );
 }

@@ -2,8 +2,9 @@
 //!
 //! A control token's text inside a message would be tokenized as that token once the template has
 //! rendered.
-//! So before rendering each such text becomes one private-use character that occurs nowhere else,
-//! and the tokenizer puts the plain text back.
+//! So before rendering a placeholder takes the place of each such text: one private-use character
+//! that occurs nowhere else.
+//! The tokenizer puts the plain text back.
 //! Only control tokens: templates look for texts such as `</think>` in messages themselves.
 
 use std::collections::HashSet;
@@ -16,16 +17,16 @@ use super::TemplateError;
 const PRIVATE_USE: [std::ops::RangeInclusive<char>; 3] =
     ['\u{e000}'..='\u{f8ff}', '\u{f0000}'..='\u{ffffd}', '\u{100000}'..='\u{10fffd}'];
 
-/// Hands out stand-ins for one prompt.
-pub(super) struct StandIns<'a> {
+/// Hands out placeholders for one prompt.
+pub(super) struct Placeholders<'a> {
     /// Longest first, so that a text is not broken by a shorter one inside it.
     control: Vec<&'a str>,
     free: Box<dyn Iterator<Item = char>>,
     used: Vec<(char, String)>,
 }
 
-impl<'a> StandIns<'a> {
-    /// Stand-ins that occur neither in the template nor in the values.
+impl<'a> Placeholders<'a> {
+    /// Placeholders that occur neither in the template nor in the values.
     pub(super) fn new<'v>(
         control: &'a [String],
         template: &str,
@@ -40,7 +41,7 @@ impl<'a> StandIns<'a> {
             visit(value, &mut |text| taken.extend(private(text)));
         }
         let free = PRIVATE_USE.into_iter().flatten().filter(move |character| !taken.contains(character));
-        StandIns { control, free: Box::new(free), used: Vec::new() }
+        Placeholders { control, free: Box::new(free), used: Vec::new() }
     }
 
     /// Replaces control-token texts in all strings and keys of `value`.
@@ -62,7 +63,7 @@ impl<'a> StandIns<'a> {
         Ok(())
     }
 
-    /// The stand-ins that were needed.
+    /// The placeholders that were needed.
     pub(super) fn into_used(self) -> Vec<(char, String)> {
         self.used
     }
@@ -71,8 +72,8 @@ impl<'a> StandIns<'a> {
         for index in 0..self.control.len() {
             let token = self.control[index];
             if text.contains(token) {
-                let stand_in = self.stand_in(token)?;
-                *text = text.replace(token, stand_in.encode_utf8(&mut [0; 4]));
+                let placeholder = self.placeholder(token)?;
+                *text = text.replace(token, placeholder.encode_utf8(&mut [0; 4]));
             }
         }
         self.protect_end(text)
@@ -87,20 +88,21 @@ impl<'a> StandIns<'a> {
         let tail =
             text.char_indices().rev().take_while(|(at, _)| text.len() - at < longest).filter(begun).last();
         if let Some((at, _)) = tail {
-            let stand_in = self.stand_in(&text[at..])?;
+            let placeholder = self.placeholder(&text[at..])?;
             text.truncate(at);
-            text.push(stand_in);
+            text.push(placeholder);
         }
         Ok(())
     }
 
-    fn stand_in(&mut self, token: &str) -> Result<char, TemplateError> {
-        if let Some((stand_in, _)) = self.used.iter().find(|(_, text)| text == token) {
-            return Ok(*stand_in);
+    fn placeholder(&mut self, token: &str) -> Result<char, TemplateError> {
+        if let Some((placeholder, _)) = self.used.iter().find(|(_, text)| text == token) {
+            return Ok(*placeholder);
         }
-        let stand_in = self.free.next().ok_or_else(|| TemplateError::NoStandIn { token: token.into() })?;
-        self.used.push((stand_in, token.into()));
-        Ok(stand_in)
+        let placeholder =
+            self.free.next().ok_or_else(|| TemplateError::NoPlaceholder { token: token.into() })?;
+        self.used.push((placeholder, token.into()));
+        Ok(placeholder)
     }
 }
 
@@ -132,11 +134,11 @@ mod tests {
         let control = ["<|im_end|>".to_owned(), "<|im_end|>x".to_owned(), String::new()];
         let mut value = json!({"a <|im_end|>": ["\u{e000} <|im_end|>x<|im_end|>", 1, "</think>"]});
         let copy = value.clone();
-        let mut stand_ins = StandIns::new(&control, "\u{e001}", [&copy]);
-        stand_ins.protect(&mut value).unwrap();
+        let mut placeholders = Placeholders::new(&control, "\u{e001}", [&copy]);
+        placeholders.protect(&mut value).unwrap();
         assert_eq!(value, json!({"a \u{e002}": ["\u{e000} \u{e003}\u{e002}", 1, "</think>"]}));
         let expected = vec![('\u{e002}', "<|im_end|>".to_owned()), ('\u{e003}', "<|im_end|>x".to_owned())];
-        assert_eq!(stand_ins.into_used(), expected);
+        assert_eq!(placeholders.into_used(), expected);
     }
 
     /// Two texts that the template prints side by side must not be a control token together.
@@ -144,10 +146,10 @@ mod tests {
     fn the_beginning_of_a_control_text_at_the_end_is_one_too() {
         let control = ["<|im_end|>".to_owned(), "<eos>".to_owned()];
         let mut value = json!(["a < b<|im_", "end|>", "<", "é", "<|im_end|"]);
-        let mut stand_ins = StandIns::new(&control, "", []);
-        stand_ins.protect(&mut value).unwrap();
+        let mut placeholders = Placeholders::new(&control, "", []);
+        placeholders.protect(&mut value).unwrap();
         assert_eq!(value, json!(["a < b\u{e000}", "end|>", "\u{e001}", "é", "\u{e002}"]));
-        let used: Vec<String> = stand_ins.into_used().into_iter().map(|(_, text)| text).collect();
+        let used: Vec<String> = placeholders.into_used().into_iter().map(|(_, text)| text).collect();
         assert_eq!(used, ["<|im_", "<", "<|im_end|"]);
     }
 }

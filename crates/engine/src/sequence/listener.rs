@@ -1,24 +1,24 @@
 //! Who hears of a turn, and of which: one that asks for calls and for JSON is made in two phases.
 //!
 //! One grammar for both would keep the model from calling: JSON is always possible.
-//! So the first phase has the tools; what it says is withheld until it calls.
+//! So the first phase has the tools; its events are held back until it calls.
 //! If it ends without a call, nobody hears of it, and the second phase answers the same prompt in
 //! JSON.
 //! Knows nothing of tokens.
 
 use std::sync::mpsc;
 
+use super::Sequence;
 use crate::Result;
 use crate::request::{Event, Usage};
-use crate::sequence::Sequence;
 
 /// Where the events of a turn go.
 pub struct Listener {
     sender: mpsc::Sender<Result<Event>>,
     /// What is generated in the turn's place if it ends without a call.
     instead: Option<Box<Sequence>>,
-    /// What was said before it is known whether somebody shall hear it.
-    withheld: Vec<Event>,
+    /// Text and reasoning of a first phase that may end without a call.
+    held_back: Vec<Event>,
     /// What the phase before this one cost.
     spent: Option<Usage>,
 }
@@ -26,7 +26,7 @@ pub struct Listener {
 impl Listener {
     /// One that hears everything.
     pub fn new(sender: mpsc::Sender<Result<Event>>) -> Self {
-        Listener { sender, instead: None, withheld: Vec::new(), spent: None }
+        Listener { sender, instead: None, held_back: Vec::new(), spent: None }
     }
 
     /// Has `other` generated in the turn's place if it ends without a call.
@@ -39,7 +39,7 @@ impl Listener {
     pub fn send(&mut self, event: Result<Event>) -> bool {
         match (event, &mut self.instead) {
             (Ok(event @ (Event::Text { .. } | Event::Reasoning { .. })), Some(_)) => {
-                self.withheld.push(event);
+                self.held_back.push(event);
                 true
             }
             (Ok(Event::Done { usage, .. }), Some(instead)) => {
@@ -53,7 +53,7 @@ impl Listener {
             }
             (event, _) => {
                 self.instead = None;
-                self.withheld.drain(..).map(Ok).chain([event]).all(|event| self.sender.send(event).is_ok())
+                self.held_back.drain(..).map(Ok).chain([event]).all(|event| self.sender.send(event).is_ok())
             }
         }
     }
