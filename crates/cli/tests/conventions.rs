@@ -1,9 +1,11 @@
-//! What holds for the source as text: module graphs without circles, the field's words, and prose that reads well.
+//! What holds for the source as text: module graphs without circles, the field's words, and prose
+//! that reads well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Words of a dialect that was ours alone, each with the term that the field has (ARCHITECTURE.md has the glossary).
+/// Words of a dialect that was ours alone, each with the term that the field has (ARCHITECTURE.md
+/// has the glossary).
 const PRIVATE_WORDS: &[(&str, &str)] = &[
     ("turned rows", "row-interleaved"),
     ("rows are turned", "row-interleaved"),
@@ -63,7 +65,8 @@ fn shown(path: &Path) -> String {
 mod graph {
     use super::*;
 
-    /// Paths in `text` that begin at `crate` or `super`, braces expanded: `crate::a::{b, c::D}` is two.
+    /// Paths in `text` that begin at `crate` or `super`, braces expanded: `crate::a::{b, c::D}` is
+    /// two.
     fn paths(text: &str) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         for start in ["crate::", "super::"] {
@@ -193,7 +196,8 @@ mod graph {
         edges
     }
 
-    /// A circle among the edges, if there is one: what is left when modules that name none, or that none names, are gone.
+    /// A circle among the edges, if there is one: what is left when modules that name none, or that
+    /// none names, are gone.
     pub fn circle(edges: &BTreeMap<(String, String), String>) -> Vec<String> {
         let mut left: Vec<_> = edges.iter().collect();
         loop {
@@ -290,6 +294,9 @@ mod prose {
 
     /// Whether a second sentence begins in `line`, outside of code and parentheses.
     fn has_two_sentences(line: &str) -> bool {
+        // The number of a list's item is no sentence.
+        let bare = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+        let line = bare.strip_prefix(". ").unwrap_or(line);
         let (mut code, mut depth, mut ended) = (false, 0_i32, None);
         let mut before = String::new();
         for c in line.chars() {
@@ -316,7 +323,8 @@ mod prose {
         false
     }
 
-    /// Numbered lines of prose: of Markdown without tables, headings and blocks of code, of Rust its comments.
+    /// Numbered lines of prose: of Markdown without tables, headings and blocks of code, of Rust
+    /// its comments.
     fn prose(file: &Path) -> Vec<(usize, String, String)> {
         let markdown = file.extension().is_some_and(|ending| ending == "md");
         let mut code = false;
@@ -348,7 +356,11 @@ mod prose {
     fn prose_has_one_sentence_a_line_and_short_lines() {
         let mut faults = Vec::new();
         let mut lines = 0;
-        for file in files(&root(), &[".rs", ".md"]) {
+        let manuals = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+        let manuals = manuals.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
+        let all =
+            files(&root().join("crates"), &[".rs"]).into_iter().chain(files(&root().join("docs"), &[".md"]));
+        for file in all.chain(manuals) {
             for (number, line, text) in prose(&file) {
                 lines += 1;
                 if line.chars().count() > WIDTH {
@@ -366,6 +378,7 @@ mod prose {
     fn sentences_are_told_apart() {
         assert!(has_two_sentences("It ends. Another begins"));
         assert!(has_two_sentences("It ends (here). `code` follows"));
+        assert!(!has_two_sentences("1. First."));
         assert!(!has_two_sentences("See e.g. Knuth; version 1.2 of `a. B`, (so. And) on."));
     }
 }
