@@ -21,7 +21,7 @@ fn main() {
 
     let team = Team::load(directory.path()).expect("the team is right");
     let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-    let sandbox = Sandbox::new(work.path(), policy).expect("a sandbox without walls works everywhere");
+    let sandbox = Sandbox::new(work.path(), policy).expect("a sandbox without isolation works everywhere");
     let model = Scripted::default();
     let source = Single(&model);
     let session = Session::new(&source, &sandbox);

@@ -1,4 +1,4 @@
-//! What the sandbox adds to a program: `true` alone and behind the walls.
+//! What the sandbox adds to a program: `true` alone and in the sandbox.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn main() {
     criterion.bench_function("true/plain", |bencher| {
         bencher.iter(|| assert!(Command::new("true").status().is_ok_and(|status| status.success())));
     });
-    for (name, isolation) in [("true/no walls", Isolation::Off), ("true/sandbox", Isolation::Auto)] {
+    for (name, isolation) in [("true/no isolation", Isolation::Off), ("true/sandbox", Isolation::Auto)] {
         let policy = Policy { isolation, ..Policy::default() };
         let Ok(sandbox) = Sandbox::new(&std::env::temp_dir(), policy) else { continue };
         let timeout = Duration::from_secs(10);

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 /// A directory with task files, run files and the folders in which tasks run.
 /// Not below `/tmp`, which tasks can't see.
-pub struct Ground {
+pub struct RunDir {
     root: tempfile::TempDir,
 }
 
-impl Ground {
+impl RunDir {
     pub fn new(files: &[(&str, &str)]) -> Self {
         // Tasks see a `/tmp` of their own; what they share with a test must lie elsewhere.
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -24,8 +24,8 @@ impl Ground {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        std::fs::create_dir_all(root.path().join("places")).unwrap();
-        Ground { root }
+        std::fs::create_dir_all(root.path().join("tasks")).unwrap();
+        RunDir { root }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -38,7 +38,7 @@ impl Ground {
             .args(["bench", "tasks"])
             .args(arguments)
             .current_dir(self.root.path())
-            .env("TMPDIR", self.path("places"))
+            .env("TMPDIR", self.path("tasks"))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -55,8 +55,8 @@ impl Ground {
     }
 
     /// What tasks have left behind.
-    pub fn places(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(self.path("places")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    pub fn task_dirs(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.path("tasks")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 }
 
@@ -87,43 +87,34 @@ pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn an_agent_solves_a_task_after_feedback() {
     let replies = json!([shell("touch parcels"), {"text": "Done."}, shell("rm parcels && mkdir parcels && touch parcels/depot.txt"), {"text": "Done."}]);
-    let ground = Ground::new(&[("script.json", &replies.to_string())]);
-    let output =
-        ground.run(&["-m", "script:script.json", "--task", "shell-01", "--out", "run.jsonl", "--json"]);
+    let dir = RunDir::new(&[("script.json", &replies.to_string())]);
+    let output = dir.run(&["-m", "script:script.json", "--task", "shell-01", "--out", "run.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&table["total"]["solved"], &table["total"]["solved_first"]), (&json!(1), &json!(0)));
     assert_eq!(table["categories"]["shell"]["tool_calls"], json!(2));
 
-    let records = ground.records("run.jsonl");
+    let records = dir.records("run.jsonl");
     let kinds: Vec<_> = records.iter().map(|record| record["record"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["header", "attempt", "attempt", "task"]);
     assert_eq!(records[0]["suite"]["name"], "alara");
     assert_eq!(records[0]["model"]["hash"].as_str().unwrap().len(), 64);
     assert_eq!((&records[1]["verdict"], &records[2]["verdict"]), (&json!("failed"), &json!("solved")));
-    let trace = ground.records(records[2]["trace"].as_str().unwrap());
-    let said: Vec<_> =
+    let trace = dir.records(records[2]["trace"].as_str().unwrap());
+    let message: Vec<_> =
         trace.iter().filter(|record| record["record"] == "user").map(|record| &record["text"]).collect();
-    assert_eq!(said[1], "The check failed: There is no folder parcels.\nTry again.");
-    assert!(ground.places().is_empty(), "{:?}", ground.places());
+    assert_eq!(message[1], "The check failed: There is no folder parcels.\nTry again.");
+    assert!(dir.task_dirs().is_empty(), "{:?}", dir.task_dirs());
 }
 
 #[test]
 fn the_requests_of_a_run_are_replayed() {
     let replies = json!([shell("touch parcels"), {"text": "Done."}, shell("rm parcels"), {"text": "Done."}]);
-    let ground = Ground::new(&[("script.json", &replies.to_string()), ("empty.jsonl", "")]);
-    let output = ground.run(&[
-        "-m",
-        "script:script.json",
-        "--task",
-        "shell-01",
-        "--attempts",
-        "2",
-        "--out",
-        "run.jsonl",
-    ]);
+    let dir = RunDir::new(&[("script.json", &replies.to_string()), ("empty.jsonl", "")]);
+    let output =
+        dir.run(&["-m", "script:script.json", "--task", "shell-01", "--attempts", "2", "--out", "run.jsonl"]);
     assert!(output.status.success(), "{output:?}");
-    let trace = ground.records("run.jsonl")[1]["trace"].as_str().unwrap().to_owned();
+    let trace = dir.records("run.jsonl")[1]["trace"].as_str().unwrap().to_owned();
     let prefix = |file: &str| {
         let mut command = crate::alara();
         command.args([
@@ -141,7 +132,7 @@ fn the_requests_of_a_run_are_replayed() {
             "0",
             "--json",
         ]);
-        command.current_dir(ground.path("")).output().unwrap()
+        command.current_dir(dir.path("")).output().unwrap()
     };
     // Named as a run, or as one trace.
     for file in ["run.jsonl", &trace] {
@@ -166,15 +157,15 @@ fn the_requests_of_a_run_are_replayed() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_process_and_goes_on() {
-    let ground = Ground::new(&[]);
-    // The second task hangs unless it is told to be nicer than this test, because it sees no file
-    // that it could wait for; it does so for a time of its own: another run of this test may be
-    // near.
+    let dir = RunDir::new(&[]);
+    // The second task hangs unless it is nicer than this test, because it sees no file that it
+    // could wait for.
+    // It hangs for a time of its own: another run of this test may be under way.
     let time = format!("98765.{}", std::process::id());
     let niceness = words(&Command::new("nice").output().unwrap().stdout);
     let hang = format!("touch begun; [ $(nice) -gt {} ] || sleep {time}; touch done", niceness.trim());
     for (id, gold) in [("a-1", "touch done"), ("a-2", hang.as_str()), ("a-3", "touch done")] {
-        let file = ground.path("suite").join(format!("{id}.yaml"));
+        let file = dir.path("suite").join(format!("{id}.yaml"));
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, yaml(id, "[ -f done ]", gold)).unwrap();
     }
@@ -184,41 +175,41 @@ fn a_killed_run_leaves_no_process_and_goes_on() {
             line == format!("sleep\0{time}\0").as_bytes()
         })
     };
-    let mut child = ground.alara(&["suite", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
+    let mut child = dir.alara(&["suite", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
     wait("the second task", sleeping);
     child.kill().unwrap();
     child.wait().unwrap();
     wait("the end of its processes", || !sleeping());
-    assert!(!ground.places().is_empty(), "the kill left nothing to clean up");
+    assert!(!dir.task_dirs().is_empty(), "the kill left nothing to clean up");
     // As if the kill had come while a record was written.
-    let mut text = std::fs::read_to_string(ground.path("run.jsonl")).unwrap();
+    let mut text = std::fs::read_to_string(dir.path("run.jsonl")).unwrap();
     text += "{\"record\":\"attempt\",\"task\":\"a-2\",\"at";
-    std::fs::write(ground.path("run.jsonl"), text).unwrap();
+    std::fs::write(dir.path("run.jsonl"), text).unwrap();
 
-    let output = ground.run(&["suite", "--gold", "--seed", "1", "--resume", "run.jsonl"]);
+    let output = dir.run(&["suite", "--gold", "--seed", "1", "--resume", "run.jsonl"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(words(&output.stderr).contains("`sampling.seed` is 0 in the file and 1 now"), "{output:?}");
 
-    let again = ground.alara(&["suite", "--gold", "--resume", "run.jsonl"]);
+    let again = dir.alara(&["suite", "--gold", "--resume", "run.jsonl"]);
     let environment = again.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let mut nicer = Command::new("nice");
-    nicer.arg(again.get_program()).args(again.get_args()).envs(environment).current_dir(ground.path(""));
+    nicer.arg(again.get_program()).args(again.get_args()).envs(environment).current_dir(dir.path(""));
     let output = nicer.stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!words(&output.stderr).contains("a-1"), "the first task ran again: {output:?}");
-    let records = ground.records("run.jsonl");
+    let records = dir.records("run.jsonl");
     let tasks: Vec<_> = records.iter().skip(1).map(|record| record["task"].as_str().unwrap()).collect();
     assert_eq!(tasks, ["a-1", "a-1", "a-2", "a-2", "a-3", "a-3"]);
-    assert!(ground.places().is_empty(), "{:?}", ground.places());
+    assert!(dir.task_dirs().is_empty(), "{:?}", dir.task_dirs());
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn an_interrupted_run_says_how_to_go_on() {
-    let ground = Ground::new(&[("a.yaml", &yaml("a", "true", "sleep 87654.3"))]);
-    let child = ground.alara(&["a.yaml", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
+    let dir = RunDir::new(&[("a.yaml", &yaml("a", "true", "sleep 87654.3"))]);
+    let child = dir.alara(&["a.yaml", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
     let begun = || {
-        std::fs::read_dir(ground.path("places"))
+        std::fs::read_dir(dir.path("tasks"))
             .is_ok_and(|mut entries| entries.any(|entry| entry.unwrap().path().join("a/tmp/work").exists()))
     };
     wait("the task", begun);
@@ -227,8 +218,8 @@ fn an_interrupted_run_says_how_to_go_on() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
     assert!(words(&output.stderr).contains("bench tasks a.yaml --gold --resume run.jsonl"), "{output:?}");
-    assert_eq!(ground.records("run.jsonl").len(), 1);
-    assert!(ground.places().is_empty(), "{:?}", ground.places());
+    assert_eq!(dir.records("run.jsonl").len(), 1);
+    assert!(dir.task_dirs().is_empty(), "{:?}", dir.task_dirs());
 }
 
 #[test]
@@ -241,10 +232,10 @@ fn tasks_in_tmp_leave_the_real_one_alone() {
          a-2,a,easy,,Is it clean?,test ! -e {folder},\n"
     );
     let replies = json!([shell(&format!("echo $(($(cat {folder}/in) * 2)) > {folder}/out; ls -a /tmp")), {"text": "Done."}, {"text": "Yes."}]);
-    let ground = Ground::new(&[("old.csv", &suite), ("script.json", &replies.to_string())]);
-    let output = ground.run(&["old.csv", "-m", "script:script.json", "--out", "run.jsonl"]);
+    let dir = RunDir::new(&[("old.csv", &suite), ("script.json", &replies.to_string())]);
+    let output = dir.run(&["old.csv", "-m", "script:script.json", "--out", "run.jsonl"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let verdicts: Vec<_> = ground
+    let verdicts: Vec<_> = dir
         .records("run.jsonl")
         .iter()
         .filter(|record| record["record"] == "task")
@@ -257,20 +248,17 @@ fn tasks_in_tmp_leave_the_real_one_alone() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_missing_program_is_no_failure_of_the_agent() {
-    let ground = Ground::new(&[
+    let dir = RunDir::new(&[
         ("s/a.yaml", &yaml("a", "git log", "true")),
         ("s/b.yaml", &yaml("b", "[ -f x ]", ": > x")),
     ]);
     let bash = Command::new("bash").args(["-c", "command -v bash"]).output().unwrap();
-    std::fs::create_dir(ground.path("bin")).unwrap();
-    std::os::unix::fs::symlink(words(&bash.stdout).trim(), ground.path("bin/bash")).unwrap();
-    let output = ground
-        .alara(&["s", "--gold", "--out", "run.jsonl"])
-        .env("PATH", ground.path("bin"))
-        .output()
-        .unwrap();
+    std::fs::create_dir(dir.path("bin")).unwrap();
+    std::os::unix::fs::symlink(words(&bash.stdout).trim(), dir.path("bin/bash")).unwrap();
+    let output =
+        dir.alara(&["s", "--gold", "--out", "run.jsonl"]).env("PATH", dir.path("bin")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let records = ground.records("run.jsonl");
+    let records = dir.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
     assert_eq!((&ends[0]["verdict"], &ends[0]["reason"]), (&json!("error"), &json!("git is not installed")));
     assert_eq!(ends[1]["verdict"], "solved");
@@ -278,16 +266,16 @@ fn a_missing_program_is_no_failure_of_the_agent() {
 
 #[test]
 fn wrong_usage_is_answered_with_help() {
-    let ground = Ground::new(&[
+    let dir = RunDir::new(&[
         ("a.yaml", "id: a\nverify: [\n"),
         ("notes.txt", ""),
         ("no.yaml", &yaml("a", "true", " ")),
     ]);
     let check = |arguments: &[&str], expected: &str| {
-        let output = ground.run(arguments);
+        let output = dir.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(words(&output.stderr).contains(expected), "{arguments:?} says {}", words(&output.stderr));
-        assert!(!ground.path("runs").exists(), "{arguments:?} left a run file");
+        assert!(!dir.path("runs").exists(), "{arguments:?} left a run file");
     };
     check(&["absent"], "can't read the suite absent");
     check(&["notes.txt"], "is no suite");
@@ -306,11 +294,11 @@ fn wrong_usage_is_answered_with_help() {
 /// Plays all gold solutions through the harness, so many at a time.
 #[cfg(target_os = "linux")]
 fn gold(parallel: &str) {
-    let ground = Ground::new(&[]);
+    let dir = RunDir::new(&[]);
     let output =
-        ground.run(&["--gold", "--attempts", "1", "--parallel", parallel, "--out", "run.jsonl", "--json"]);
+        dir.run(&["--gold", "--attempts", "1", "--parallel", parallel, "--out", "run.jsonl", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let records = ground.records("run.jsonl");
+    let records = dir.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
     assert_eq!(ends.len(), 115);
     for end in ends {
@@ -332,11 +320,10 @@ fn the_gold_solutions_pass_eight_at_a_time() {
 
 #[test]
 fn lists_the_suite() {
-    let ground = Ground::new(&[]);
-    let text = words(&ground.run(&["--list"]).stdout);
+    let dir = RunDir::new(&[]);
+    let text = words(&dir.run(&["--list"]).stdout);
     assert!(text.starts_with("suite alara, 115 tasks, hash "), "{text}");
     assert_eq!(text.lines().count(), 116);
-    let listed: Value =
-        serde_json::from_slice(&ground.run(&["--list", "--json", "-c", "git"]).stdout).unwrap();
+    let listed: Value = serde_json::from_slice(&dir.run(&["--list", "--json", "-c", "git"]).stdout).unwrap();
     assert_eq!(listed["tasks"].as_array().unwrap().len(), 10);
 }

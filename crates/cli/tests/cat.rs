@@ -13,33 +13,33 @@ use alara_harness::trace::Record;
 use alara_harness::{Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, agent, tool, trace};
 use serde_json::{Map, Value, json};
 
-use crate::place::Ground;
+use crate::dirs::TeamDir;
 
 /// The team, and a place to work.
-struct House(Ground);
+struct NpcTeam(TeamDir);
 
-impl Deref for House {
-    type Target = Ground;
+impl Deref for NpcTeam {
+    type Target = TeamDir;
 
-    fn deref(&self) -> &Ground {
+    fn deref(&self) -> &TeamDir {
         &self.0
     }
 }
 
-impl DerefMut for House {
-    fn deref_mut(&mut self) -> &mut Ground {
+impl DerefMut for NpcTeam {
+    fn deref_mut(&mut self) -> &mut TeamDir {
         &mut self.0
     }
 }
 
-impl House {
+impl NpcTeam {
     fn new() -> Self {
         let directory = crate::root().join("tests/fixtures/npc_team");
-        House::of(Team::load(&directory).unwrap())
+        NpcTeam::of(Team::load(&directory).unwrap())
     }
 
     fn of(team: Team) -> Self {
-        House(Ground::with(team))
+        NpcTeam(TeamDir::with(team))
     }
 
     fn npc(&self, name: &str) -> &Npc {
@@ -75,7 +75,7 @@ impl House {
         (outcome, model, records)
     }
 
-    fn said(&self) -> Vec<String> {
+    fn diagnostics(&self) -> Vec<String> {
         let root = self.team.directory.as_deref().unwrap_or(Path::new(""));
         let line = |diagnostic: &alara_harness::source::Diagnostic| {
             diagnostic.to_string().replace(&format!("{}/", root.display()), "")
@@ -90,55 +90,55 @@ fn map(value: Value) -> Map<String, Value> {
 
 #[test]
 fn template_before_yaml_npc() {
-    let house = House::new();
-    assert_eq!(house.npc("weaver").jinxes, ["delegate", "shell", "py", "knots", "stop"]);
-    assert_eq!(house.npc("weaver").directive, "You are weaver, who leads. The loom is wide.");
-    assert_eq!(house.npc("plank").jinxes, ["py", "shell", "stop", "two_lines"]);
+    let setup = NpcTeam::new();
+    assert_eq!(setup.npc("weaver").jinxes, ["delegate", "shell", "py", "knots", "stop"]);
+    assert_eq!(setup.npc("weaver").directive, "You are weaver, who leads. The loom is wide.");
+    assert_eq!(setup.npc("plank").jinxes, ["py", "shell", "stop", "two_lines"]);
 }
 
 #[test]
 fn jinxes_list_forms() {
-    let house = House::new();
-    assert_eq!(house.npc("spool").jinxes, ["py", "relay"]);
-    let said = house.said().join("\n");
-    assert!(said.contains("spool.npc") && said.contains("no_such_tool"), "{said}");
+    let setup = NpcTeam::new();
+    assert_eq!(setup.npc("spool").jinxes, ["py", "relay"]);
+    let diagnostics = setup.diagnostics().join("\n");
+    assert!(diagnostics.contains("spool.npc") && diagnostics.contains("no_such_tool"), "{diagnostics}");
 }
 
 #[test]
 fn one_bad_file_does_not_take_the_team_down() {
-    let house = House::new();
-    let names: Vec<&str> = house.team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+    let setup = NpcTeam::new();
+    let names: Vec<&str> = setup.team.npcs.iter().map(|npc| npc.name.as_str()).collect();
     assert_eq!(names, ["plank", "spinner", "spool", "weaver"]);
-    let said = house.said();
-    assert!(said.iter().any(|line| line.starts_with("broken.npc:2:")), "{said:#?}");
+    let diagnostics = setup.diagnostics();
+    assert!(diagnostics.iter().any(|line| line.starts_with("broken.npc:2:")), "{diagnostics:#?}");
 }
 
 #[test]
 fn ctx() {
-    let house = House::new();
-    assert_eq!(house.team.forenpc, "weaver");
-    assert!(house.team.context.starts_with("This house weaves cloth."));
-    assert_eq!(house.team.values["loom"], "wide");
-    let barn = &house.npc("plank").model;
+    let setup = NpcTeam::new();
+    assert_eq!(setup.team.forenpc, "weaver");
+    assert!(setup.team.context.starts_with("This house weaves cloth."));
+    assert_eq!(setup.team.values["loom"], "wide");
+    let barn = &setup.npc("plank").model;
     assert_eq!(barn.api_url.as_deref(), Some("http://127.0.0.1:9/v1"));
     assert_eq!((barn.model.as_deref(), barn.api_key_env.as_deref()), (Some("hay-7b"), Some("BARN_KEY")));
 }
 
 #[test]
 fn jinx_loader() {
-    let house = House::new();
+    let setup = NpcTeam::new();
     for name in ["shell", "py", "stop", "two_lines", "delegate", "relay", "knots", "weak", "sewing"] {
-        assert!(house.team.jinx(name).is_some(), "{name}");
+        assert!(setup.team.jinx(name).is_some(), "{name}");
     }
-    let said = house.said().join("\n");
-    assert!(said.contains("output_contains"), "the key that occurs twice: {said}");
+    let diagnostics = setup.diagnostics().join("\n");
+    assert!(diagnostics.contains("output_contains"), "the key that occurs twice: {diagnostics}");
 }
 
 #[test]
 fn typed_schema() {
-    let house = House::new();
-    let delegate = house.team.jinx("delegate").unwrap();
-    let offer = agent::offer(&house.team, Some(house.npc("weaver")));
+    let setup = NpcTeam::new();
+    let delegate = setup.team.jinx("delegate").unwrap();
+    let offer = agent::offer(&setup.team, Some(setup.npc("weaver")));
     let schema = delegate.tool(&offer).parameters;
     assert_eq!(schema["required"], json!(["npc_name", "task"]));
     assert_eq!(schema["properties"]["npc_name"]["enum"], json!(["plank", "spinner", "spool", "loft"]));
@@ -147,44 +147,44 @@ fn typed_schema() {
 
 #[test]
 fn render_at_run_time() {
-    let house = House::new();
+    let setup = NpcTeam::new();
     // Two plain lines stay two lines, a missing optional input is no error, "error" in an output
     // neither.
-    let result = house.call("plank", "two_lines", json!({}));
+    let result = setup.call("plank", "two_lines", json!({}));
     assert_eq!((result.ok, result.output), (true, json!("cloth found 0 errors!")));
     // Values are never templates, nor part of a program.
     let odd = "'; rm -rf / #\" {{ 7 * 7 }} {% raw %} $(id) `id` \\ \n é";
     assert_eq!(
-        house.call("plank", "two_lines", json!({"word": odd})).output,
+        setup.call("plank", "two_lines", json!({"word": odd})).output,
         json!(format!("{odd} found 0 errors!"))
     );
 }
 
 #[test]
 fn engines() {
-    let house = House::new();
-    std::fs::write(house.work.path().join("cloth.txt"), "wool").unwrap();
-    let shell = house.call("weaver", "shell", json!({"bash_command": "echo 'hi'"}));
+    let setup = NpcTeam::new();
+    std::fs::write(setup.work.path().join("cloth.txt"), "wool").unwrap();
+    let shell = setup.call("weaver", "shell", json!({"bash_command": "echo 'hi'"}));
     assert_eq!(shell.output, json!("hi"), "{shell:?}");
-    assert_eq!(house.call("weaver", "py", json!({"code": "output = 6 * 7"})).output, json!(42));
-    assert_eq!(house.call("weaver", "py", json!({"code": "print('seen')"})).output, json!("seen"));
+    assert_eq!(setup.call("weaver", "py", json!({"code": "output = 6 * 7"})).output, json!(42));
+    assert_eq!(setup.call("weaver", "py", json!({"code": "print('seen')"})).output, json!("seen"));
     // What lies in the work directory is no part of how steps are run.
     for module in ["json", "os", "tempfile", "traceback", "builtins"] {
-        std::fs::write(house.work.path().join(format!("{module}.py")), "raise SystemExit('planted')")
+        std::fs::write(setup.work.path().join(format!("{module}.py")), "raise SystemExit('planted')")
             .unwrap();
     }
-    std::fs::write(house.work.path().join("own.py"), "word = 'mine'").unwrap();
-    let own = house.call("weaver", "py", json!({"code": "import json, own\noutput = own.word"}));
+    std::fs::write(setup.work.path().join("own.py"), "word = 'mine'").unwrap();
+    let own = setup.call("weaver", "py", json!({"code": "import json, own\noutput = own.word"}));
     assert_eq!(own.output, json!("mine"), "{own:?}");
-    let (result, model) = house.asked("spool", "relay", json!({"path": "x"}), vec![Reply::text("Sheep.")]);
+    let (result, model) = setup.asked("spool", "relay", json!({"path": "x"}), vec![Reply::text("Sheep.")]);
     assert_eq!(result.output, json!("Sheep."), "{result:?}");
     assert_eq!(model.requests()[0].messages, [Message::user("What is this about? wool")]);
 }
 
 #[test]
 fn structured_errors() {
-    let house = House::new();
-    let result = house.call("weaver", "py", json!({"code": "print('half')\nraise ValueError('why')"}));
+    let setup = NpcTeam::new();
+    let result = setup.call("weaver", "py", json!({"code": "print('half')\nraise ValueError('why')"}));
     assert_eq!((result.ok, result.exit, &result.output), (false, Some(1), &json!("half")));
     assert!(result.stderr.starts_with("ValueError: why"), "{result:?}");
     assert_eq!(result.error, "exit status 1");
@@ -192,8 +192,8 @@ fn structured_errors() {
 
 #[test]
 fn skills() {
-    let house = House::new();
-    let knots = |section: &str| house.call("weaver", "knots", json!({"section": section})).output;
+    let setup = NpcTeam::new();
+    let knots = |section: &str| setup.call("weaver", "knots", json!({"section": section})).output;
     assert_eq!(knots("bowline"), json!("Up through the hole, round the tree, down again."));
     assert_eq!(knots("mer"), json!("Two ropes become one."));
     assert_eq!(knots("list"), json!("- bowline\n- reef\n- merging"));
@@ -201,25 +201,25 @@ fn skills() {
     assert!(
         ["Up through", "Right over", "Two ropes"].iter().all(|part| all.as_str().unwrap().contains(part))
     );
-    let missing = house.call("weaver", "knots", json!({"section": "splice"}));
+    let missing = setup.call("weaver", "knots", json!({"section": "splice"}));
     assert!(!missing.ok && missing.error.contains("has no section `splice`; it has: bowline, reef, merging"));
-    let sewing = house.team.jinx("sewing").unwrap().skill.as_ref().unwrap();
+    let sewing = setup.team.jinx("sewing").unwrap().skill.as_ref().unwrap();
     let titles: Vec<&str> = sewing.sections.iter().map(|(title, _)| title.as_str()).collect();
     assert_eq!((sewing.introduction.as_str(), titles), ("Sew slowly.", vec!["Threads", "Stitches"]));
-    assert_eq!(house.team.jinx("weak").unwrap().skill.as_ref().unwrap().sections.len(), 2);
+    assert_eq!(setup.team.jinx("weak").unwrap().skill.as_ref().unwrap().sections.len(), 2);
 }
 
 #[test]
 fn skills_are_static_segments() {
-    let mut house = House::new();
-    let weaver = house.team.npcs.iter_mut().find(|npc| npc.name == "weaver").unwrap();
+    let mut setup = NpcTeam::new();
+    let weaver = setup.team.npcs.iter_mut().find(|npc| npc.name == "weaver").unwrap();
     weaver.skills.inline = vec!["sewing".into(), "knots".into()];
     weaver.skills.catalog = vec!["weak".into()];
     let names: Vec<String> =
-        agent::system(&house.team, house.npc("weaver")).into_iter().map(|s| s.name).collect();
+        agent::system(&setup.team, setup.npc("weaver")).into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["context", "skill:knots", "skill:sewing", "skills", "directive", "members"]);
     let say = |text: &str| Reply::call("shell", json!({"bash_command": format!("echo {text}")}));
-    let (_, model, _) = house.run("weaver", vec![say("1"), say("2"), Reply::text("ok")]);
+    let (_, model, _) = setup.run("weaver", vec![say("1"), say("2"), Reply::text("ok")]);
     let requests = model.requests();
     assert!(
         requests
@@ -230,10 +230,10 @@ fn skills_are_static_segments() {
 
 #[test]
 fn hard_permission_set() {
-    let house = House::new();
+    let setup = NpcTeam::new();
     for forged in ["edit_file", "sh", "shell"] {
         let call = Reply::call(forged, json!({"bash_command": "touch forged"}));
-        let (_, model, records) = house.run("spool", vec![call, Reply::text("Oh.")]);
+        let (_, model, records) = setup.run("spool", vec![call, Reply::text("Oh.")]);
         assert!(model.requests()[0].tools.iter().all(|tool| tool.name != forged));
         let read = &model.requests()[1].messages[2].content;
         assert_eq!(
@@ -245,22 +245,22 @@ fn hard_permission_set() {
         let audited = |record: &Record| matches!(record, Record::Permission { jinx, verdict: Verdict::Deny, .. } if jinx == forged);
         assert!(records.iter().any(audited));
     }
-    assert!(!house.work.path().join("forged").exists());
+    assert!(!setup.work.path().join("forged").exists());
 }
 
 #[test]
 fn permissions() {
     let directory = crate::root().join("tests/fixtures/npc_team");
     let before = fingerprint(&directory);
-    let mut house = House::new();
-    let shell = house.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();
+    let mut setup = NpcTeam::new();
+    let shell = setup.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();
     shell.permission = Some(Verdict::Ask);
-    let file = house.work.path().join("answers.json");
+    let file = setup.work.path().join("answers.json");
     let run = |answer: Option<Answer>, command: &str| {
         let model = Scripted::default();
         let source = Single(&model);
         let asked = Mutex::new(0);
-        let session = Session::new(&source, &house.sandbox).permitted(Permissions::open(&file).unwrap());
+        let session = Session::new(&source, &setup.sandbox).permitted(Permissions::open(&file).unwrap());
         let session = match answer {
             Some(answer) => session.asking({
                 let asked = &asked;
@@ -271,8 +271,8 @@ fn permissions() {
             }),
             None => session,
         };
-        let weaver = house.npc("weaver");
-        let caller = Caller { npc: Some(weaver), ..Caller::person(&session, &house.team) };
+        let weaver = setup.npc("weaver");
+        let caller = Caller { npc: Some(weaver), ..Caller::person(&session, &setup.team) };
         let arguments = map(json!({"bash_command": command}));
         let call = ToolCall { id: "c".into(), name: "shell".into(), arguments };
         let result = tool::execute(&caller, &weaver.jinxes, &call).unwrap();
@@ -310,17 +310,17 @@ fn fingerprint(directory: &Path) -> Vec<(std::path::PathBuf, String)> {
 
 #[test]
 fn stop_ends_the_run() {
-    let house = House::new();
+    let setup = NpcTeam::new();
     let stop = Reply::call("stop", json!({"reason": "enough"}));
-    let (outcome, ..) = house.run("weaver", vec![stop, Reply::text("never said")]);
+    let (outcome, ..) = setup.run("weaver", vec![stop, Reply::text("never said")]);
     assert_eq!(outcome, Outcome::Answer { text: "Stopping: enough".into() });
 }
 
 #[test]
 fn delegate() {
-    let house = House::new();
-    let said = house.said().join("\n");
-    assert!(said.contains("delegate") && said.contains("npcpy"), "{said}");
+    let setup = NpcTeam::new();
+    let diagnostics = setup.diagnostics().join("\n");
+    assert!(diagnostics.contains("delegate") && diagnostics.contains("npcpy"), "{diagnostics}");
     let replies = vec![
         Reply::call("delegate", json!({"npc_name": "spool", "task": "Wind."})),
         Reply::call("py", json!({"code": "output = 'half wound'"})),
@@ -330,7 +330,7 @@ fn delegate() {
         Reply::text(r#"{"complete": true, "feedback": ""}"#),
         Reply::text("It is wound."),
     ];
-    let (outcome, model, records) = house.run("weaver", replies);
+    let (outcome, model, records) = setup.run("weaver", replies);
     assert_eq!(outcome, Outcome::Answer { text: "It is wound.".into() });
     let requests = model.requests();
     let tools = |index: usize| -> Vec<String> {
@@ -349,13 +349,13 @@ fn delegate() {
 
 #[test]
 fn sub_teams() {
-    let house = House::new();
-    let loft = &house.team.teams[0];
+    let setup = NpcTeam::new();
+    let loft = &setup.team.teams[0];
     assert_eq!((loft.name.as_str(), loft.description.as_str()), ("loft", "Dyes cloth in any colour."));
     let seen = format!(
         "{:?}{}",
-        agent::system(&house.team, house.npc("weaver")),
-        serde_json::to_string(&agent::tools(&house.team, house.npc("weaver"))).unwrap()
+        agent::system(&setup.team, setup.npc("weaver")),
+        serde_json::to_string(&agent::tools(&setup.team, setup.npc("weaver"))).unwrap()
     );
     assert!(seen.contains("loft") && !seen.contains("dyer") && !seen.contains("recipe"), "{seen}");
     let replies = vec![
@@ -364,7 +364,7 @@ fn sub_teams() {
         Reply::text(r#"{"complete": true, "feedback": ""}"#),
         Reply::text("Red."),
     ];
-    let (outcome, model, _) = house.run("weaver", replies);
+    let (outcome, model, _) = setup.run("weaver", replies);
     assert_eq!(outcome, Outcome::Answer { text: "Red.".into() });
     let system: Vec<String> = model.requests()[1].system.iter().map(|segment| segment.text.clone()).collect();
     assert_eq!(system, ["Only the loft knows the recipe.", "You are dyer."]);
@@ -372,34 +372,34 @@ fn sub_teams() {
 
 #[test]
 fn agents_md() {
-    let house = House::new();
-    let spinner = house.npc("spinner");
+    let setup = NpcTeam::new();
+    let spinner = setup.npc("spinner");
     assert_eq!((spinner.directive.as_str(), spinner.jinxes.len()), ("You spin wool. You use no tools.", 0));
 }
 
 #[test]
 fn prompt_layout() {
     // Nothing that changes stands in the static part.
-    let house = House::new();
-    let first = agent::system(&house.team, house.npc("weaver"));
-    assert_eq!(first, agent::system(&House::new().team, House::new().npc("weaver")));
+    let setup = NpcTeam::new();
+    let first = agent::system(&setup.team, setup.npc("weaver"));
+    assert_eq!(first, agent::system(&NpcTeam::new().team, NpcTeam::new().npc("weaver")));
 }
 
 #[test]
 fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
-    let mut house = House::new();
-    let file = house.work.path().join("survey.jinx");
+    let mut setup = NpcTeam::new();
+    let file = setup.work.path().join("survey.jinx");
     let survey = "jinx_name: survey\ndescription: Asks about each.\neffect: read\ninputs: [{things: [wool, silk, flax]}]\n\
-                  steps:\n- name: said\n  for: thing\n  in: things\n  parallel: true\n  do:\n  \
+                  steps:\n- name: message\n  for: thing\n  in: things\n  parallel: true\n  do:\n  \
                   - {engine: bash, code: 'sleep 0.0$((RANDOM % 9)); echo {{ thing }}'}\n  \
                   - {name: judged, engine: llm, npc: spool, prompt: 'Judge {{ thing }}.'}\n\
-                  - {return: '{{ said }}'}\n";
+                  - {return: '{{ message }}'}\n";
     std::fs::write(&file, survey).unwrap();
-    let (jinx, said) = alara_harness::team::load_jinx(&file).unwrap();
-    assert_eq!(said, []);
-    house.team.jinxes.push(jinx);
-    house.team.npcs.iter_mut().for_each(|npc| npc.jinxes.push("survey".into()));
-    house.team.improve();
+    let (jinx, diagnostics) = alara_harness::team::load_jinx(&file).unwrap();
+    assert_eq!(diagnostics, []);
+    setup.team.jinxes.push(jinx);
+    setup.team.npcs.iter_mut().for_each(|npc| npc.jinxes.push("survey".into()));
+    setup.team.improve();
     let run = |threads: usize| {
         let model = Scripted::new([
             Reply::call("survey", json!({})),
@@ -412,9 +412,9 @@ fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
             Reply::text("Done."),
         ]);
         let source = Single(&model);
-        let mut session = Session::new(&source, &house.sandbox);
+        let mut session = Session::new(&source, &setup.sandbox);
         session.threads = threads;
-        Agent::new(&session, &house.team, house.npc("weaver"), None).unwrap().run("Begin.").unwrap();
+        Agent::new(&session, &setup.team, setup.npc("weaver"), None).unwrap().run("Begin.").unwrap();
         let entries = session.trace.entries();
         entries.iter().map(|entry| trace::normalised(entry).to_string()).collect::<Vec<_>>()
     };
@@ -427,8 +427,8 @@ fn a_run_is_the_same_each_time_and_with_any_number_of_threads() {
 
 #[test]
 fn arguments_are_checked() {
-    let house = House::new();
-    let jinx = house.team.jinx("two_lines").unwrap();
+    let setup = NpcTeam::new();
+    let jinx = setup.team.jinx("two_lines").unwrap();
     let check = |arguments: Value, expected: &str| {
         assert_eq!(jinx.arguments(&map(arguments), &Offer::default()).unwrap_err(), expected);
     };

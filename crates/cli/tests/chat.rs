@@ -6,32 +6,33 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, sandboxed, text};
+use crate::dirs::{TestDir, sandboxed, text};
 
 /// With a team of two.
-fn talking(script: &Value) -> Place {
-    let place = Place::with(script);
-    place.write("team/team.ctx", "forenpc: worker\n");
-    place.write("team/worker.npc", "name: worker\nprimary_directive: You work.\njinxes: [shell, guarded]\n");
-    place.write("team/critic.npc", "name: critic\nprimary_directive: You judge.\njinxes: []\n");
-    place.write(
+fn talking(script: &Value) -> TestDir {
+    let dir = TestDir::with(script);
+    dir.write("team/team.ctx", "forenpc: worker\n");
+    dir.write("team/worker.npc", "name: worker\nprimary_directive: You work.\njinxes: [shell, guarded]\n");
+    dir.write("team/critic.npc", "name: critic\nprimary_directive: You judge.\njinxes: []\n");
+    dir.write(
         "team/jinxes/guarded.jinx",
         "jinx_name: guarded\npermission: ask\ninputs: [a, {b: 1}]\nsteps: [{engine: bash, code: 'echo \"$a-$b\"'}]\n",
     );
-    place
+    dir
 }
 
 /// What a chat prints for these lines: answers, and the rest.
-fn chat(place: &Place, lines: &[&str]) -> (String, String) {
+fn chat(dir: &TestDir, lines: &[&str]) -> (String, String) {
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
-    let output = place.told(&arguments, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    let output =
+        dir.with_input(&arguments, &lines.iter().map(|line| format!("{line}\n")).collect::<String>());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     (text(&output.stdout), text(&output.stderr))
 }
 
 /// The messages of the user in the latest trace, with their conversation.
-fn said(place: &Place) -> Vec<(String, String)> {
-    let shown = place.told(&["trace", "show", "--json"], "");
+fn message(dir: &TestDir) -> Vec<(String, String)> {
+    let shown = dir.with_input(&["trace", "show", "--json"], "");
     let records = text(&shown.stdout);
     let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -50,19 +51,19 @@ fn answers_are_printed_and_calls_told_in_a_line() {
     if !sandboxed("answers_are_printed_and_calls_told_in_a_line") {
         return;
     }
-    let place = talking(&json!([
+    let dir = talking(&json!([
         {"text": "I **look**.", "calls": [{"name": "shell", "arguments": {"command": "echo one; ls nope"}}]},
         {"text": "Done.\u{1b}[31m"},
         {"text": "Two lines\nit was."},
     ]));
-    let (answers, shown) = chat(&place, &["do it", "", "a \\", "b"]);
+    let (answers, shown) = chat(&dir, &["do it", "", "a \\", "b"]);
     assert_eq!(answers, "I **look**.\nDone.\u{fffd}[31m\nTwo lines\nit was.\n");
     contains(
         &shown,
         &["> shell  command: echo one; ls nope  failed with exit status 2, ", "s: ls: cannot access 'nope'"],
     );
     contains(&shown, &["[0 prompt tokens (0% cached), "]);
-    assert_eq!(said(&place)[1].1, "a \nb");
+    assert_eq!(message(&dir)[1].1, "a \nb");
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
         return;
     }
     let guarded = json!({"calls": [{"name": "guarded", "arguments": {"a": "x"}}]});
-    let place = talking(&json!([{"text": "I see."}, guarded, {"text": "Tried."}]));
+    let dir = talking(&json!([{"text": "I see."}, guarded, {"text": "Tried."}]));
     let lines = [
         "/shell echo \"a  b\" | tr a c",
         "/guarded b=2 y",
@@ -80,25 +81,25 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
         "what did I do?",
         "try it",
     ];
-    let (answers, shown) = chat(&place, &lines);
+    let (answers, shown) = chat(&dir, &lines);
     assert_eq!(answers, "c  b\ny-2\nI see.\nTried.\n");
     contains(&shown, &["> guarded  a: x  failed, ", "nobody is there to be asked"]);
     contains(
         &shown,
         &["error: argument `b` must be of type integer", "there is no command and no jinx /nothing"],
     );
-    let heard = &said(&place)[0].1;
+    let heard = &message(&dir)[0].1;
     contains(heard, &["I ran /shell echo \"a  b\" | tr a c: {\"ok\":true,\"output\":\"c  b\"}\n\n"]);
     contains(heard, &["\n\nwhat did I do?"]);
     let check = |arguments: &[&str], code: i32, expected: &str| {
-        let output = place.told(arguments, "");
+        let output = dir.with_input(arguments, "");
         let shown = text(&output.stdout);
         assert!(output.status.code() == Some(code) && shown.contains(expected), "{arguments:?}: {output:?}");
     };
     check(&["trace", "replay"], 0, "the same: ");
 
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes"];
-    let output = place.told(&arguments, "hi\ntry it\n");
+    let output = dir.with_input(&arguments, "hi\ntry it\n");
     contains(&text(&output.stderr), &["> guarded  a: x  ok, "]);
     check(&["trace", "replay"], 0, "the same: ");
     check(&["trace", "replay", "--run"], 0, "the same: ");
@@ -107,18 +108,19 @@ fn a_person_runs_jinxes_and_the_npc_hears_of_it() {
 
 #[test]
 fn each_npc_has_its_own_conversation() {
-    let place = talking(&json!([
+    let dir = talking(&json!([
         {"text": "one"}, {"text": "two"}, {"text": "three"}, {"text": "four"},
     ]));
     let (answers, shown) =
-        chat(&place, &["first", "@critic second", "third", "@critic", "fourth", "@nobody x", "/npcs"]);
+        chat(&dir, &["first", "@critic second", "third", "@critic", "fourth", "@nobody x", "/npcs"]);
     assert!(answers.starts_with("one\ntwo\nthree\nfour\n* @critic"), "{answers}");
     contains(&shown, &["this is critic", "there is no NPC `nobody` in the team (known: critic, worker)"]);
-    let said = said(&place);
+    let message = message(&dir);
     let expected = [("", "first"), ("@critic", "second"), ("", "third"), ("@critic", "fourth")];
-    let said: Vec<(&str, &str)> = said.iter().map(|(scope, text)| (scope.as_str(), text.as_str())).collect();
-    assert_eq!(said, expected);
-    let replayed = place.told(&["trace", "replay"], "");
+    let message: Vec<(&str, &str)> =
+        message.iter().map(|(scope, text)| (scope.as_str(), text.as_str())).collect();
+    assert_eq!(message, expected);
+    let replayed = dir.with_input(&["trace", "replay"], "");
     assert_eq!(
         (text(&replayed.stdout).as_str(), replayed.status.code()),
         ("the same: 14 records\n", Some(0)),
@@ -128,10 +130,10 @@ fn each_npc_has_its_own_conversation() {
 
 #[test]
 fn commands() {
-    let place = talking(&json!([{"text": "# One\n**1**"}, {"text": "again"}, {"text": "new"}]));
-    place.write("other.json", &json!([{"text": "other"}]).to_string());
+    let dir = talking(&json!([{"text": "# One\n**1**"}, {"text": "again"}, {"text": "new"}]));
+    dir.write("other.json", &json!([{"text": "other"}]).to_string());
     let (answers, shown) = chat(
-        &place,
+        &dir,
         &[
             "/help",
             "/jinxes",
@@ -168,18 +170,18 @@ fn commands() {
             "`x` is no number",
         ],
     );
-    let saved = std::fs::read_to_string(place.path("saved.md")).unwrap();
+    let saved = std::fs::read_to_string(dir.path("saved.md")).unwrap();
     assert_eq!(saved, "## you\nsay one\n\n## worker\nagain\n\n");
-    let listed = text(&place.told(&["trace", "list"], "").stdout);
+    let listed = text(&dir.with_input(&["trace", "list"], "").stdout);
     let tasks: Vec<&str> = listed.lines().filter_map(|line| line.rsplit("  ").next()).collect();
     assert_eq!(tasks, ["hello", "say one"]);
 }
 
 #[test]
 fn a_changed_team_is_read_again() {
-    let place = talking(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
+    let dir = talking(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
-    let mut child = place.alara(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = dir.alara(&arguments).stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut say = |text: &str, expected: &str| {
@@ -189,14 +191,14 @@ fn a_changed_team_is_read_again() {
         assert_eq!(line.trim_end(), expected);
     };
     say("first", "one");
-    place.write("team/worker.npc", "name: worker\nprimary_directive: You work hard.\njinxes: [shell]\n");
+    dir.write("team/worker.npc", "name: worker\nprimary_directive: You work hard.\njinxes: [shell]\n");
     say("second", "two");
-    place.write("team/worker.npc", "name: [worker\n");
+    dir.write("team/worker.npc", "name: [worker\n");
     say("third", "three");
     drop(input);
     let shown = text(&child.wait_with_output().unwrap().stderr);
     contains(&shown, &["the team's files have changed and are read again"]);
-    let records = text(&place.told(&["trace", "show", "--json"], "").stdout);
+    let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
     let starts: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let starts: Vec<&Value> = starts.iter().filter(|record| record["record"] == "start").collect();
     assert_eq!(starts[0]["system"][0]["text"], "You work.");
@@ -209,37 +211,37 @@ fn traces_are_listed_shown_and_replayed() {
     if !sandboxed("traces_are_listed_shown_and_replayed") {
         return;
     }
-    let place = talking(&json!([
+    let dir = talking(&json!([
         {"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "ls; touch new"}}]},
         {"text": "Nothing there."},
     ]));
     let arguments =
         ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--trace", "t.jsonl", "look"];
-    assert_eq!(place.told(&arguments, "").status.code(), Some(0));
+    assert_eq!(dir.with_input(&arguments, "").status.code(), Some(0));
     let check = |arguments: &[&str], code, expected: &str| {
-        let output = place.told(arguments, "");
+        let output = dir.with_input(arguments, "");
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert!(output.status.code() == Some(code) && shown.contains(expected), "{arguments:?}: {output:?}");
     };
     check(&["trace", "list"], 0, "there are no traces yet");
     check(&["trace", "show"], 2, "there are no traces yet");
-    std::fs::create_dir_all(place.path("state/alara/traces")).unwrap();
-    std::fs::copy(place.path("t.jsonl"), place.path("state/alara/traces/77-1.jsonl")).unwrap();
+    std::fs::create_dir_all(dir.path("state/alara/traces")).unwrap();
+    std::fs::copy(dir.path("t.jsonl"), dir.path("state/alara/traces/77-1.jsonl")).unwrap();
     check(&["trace", "list"], 0, "worker        answer      2 turns, 1 call      look\n");
     check(&["trace", "list", "--search", "nothing there"], 0, "77-1");
     check(&["trace", "list", "--search", "elsewhere"], 0, "no trace says that");
     check(&["trace", "list", "--json"], 0, "\"id\":\"77-1\"");
-    for (file, step, told) in [
+    for (file, step, printed) in [
         ("good", "{engine: bash, code: 'true'}", "answer      0 turns, 0 calls     good\n"),
         ("bad", "{engine: bash, code: 'false'}", "failed      0 turns, 0 calls     bad\n"),
         ("asks", "{engine: llm, prompt: what}", "answer      1 turn, 0 calls      asks\n"),
     ] {
-        place.write(&format!("{file}.jinx"), &format!("steps: [{step}]\n"));
-        place.write("say.json", r#"[{"text": "that"}]"#);
+        dir.write(&format!("{file}.jinx"), &format!("steps: [{step}]\n"));
+        dir.write("say.json", r#"[{"text": "that"}]"#);
         let trace = format!("state/alara/traces/{file}.jsonl");
-        place.told(&["run", &format!("{file}.jinx"), "-m", "script:say.json", "--trace", &trace], "");
-        check(&["trace", "list", "-n", "1"], 0, told);
-        std::fs::remove_file(place.path(&trace)).unwrap();
+        dir.with_input(&["run", &format!("{file}.jinx"), "-m", "script:say.json", "--trace", &trace], "");
+        check(&["trace", "list", "-n", "1"], 0, printed);
+        std::fs::remove_file(dir.path(&trace)).unwrap();
     }
     check(&["trace", "show", "77"], 0, "user: look\nsays: I look.\n> shell  command: ls; touch new\n  ok, ");
     check(&["trace", "show", "t.jsonl"], 0, "= worker of team with script; tools: shell, guarded\n");
@@ -252,7 +254,7 @@ fn traces_are_listed_shown_and_replayed() {
         "differs after 4 records, in result/output\n",
     );
     check(&["trace", "replay", "--run", "--workdir", "work", "--json"], 1, "\"replayed\":{");
-    place.write("team/worker.npc", "name: worker\nprimary_directive: You rest.\njinxes: [shell]\n");
+    dir.write("team/worker.npc", "name: worker\nprimary_directive: You rest.\njinxes: [shell]\n");
     let expected = "differs after 0 records, in system/0/text\n  recorded  start: You work.\n  replayed  start: You rest.\n";
     check(&["trace", "replay"], 1, expected);
     check(&["trace", "replay", "-t", "alara"], 1, "differs after 0 records, in team\n");

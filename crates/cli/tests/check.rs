@@ -108,18 +108,18 @@ fn the_tests_of_jinxes_are_run() {
                  - {id: wrong, expected: {output_contains: '4', max_duration_ms: 60000}}\n";
     let team =
         team(&[("w.npc", "name: w\nprimary_directive: Work.\njinxes: [add]\n"), ("jinxes/add.jinx", tried)]);
-    let (code, said) = check(team.path(), &[".", "--tests"]);
-    assert_eq!(code, 1, "{said}");
-    let (before, after) = said.split_once(" after ").unwrap();
+    let (code, message) = check(team.path(), &[".", "--tests"]);
+    assert_eq!(code, 1, "{message}");
+    let (before, after) = message.split_once(" after ").unwrap();
     assert_eq!(before, "no problems\njinxes/add.jinx: test wrong: expected an output with \"4\", got \"3\"");
-    assert!(after.ends_with(" ms\n1 test passed, 1 failed\n"), "{said}");
+    assert!(after.ends_with(" ms\n1 test passed, 1 failed\n"), "{message}");
 }
 
 #[test]
 fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
     let calls = |name: &str| format!("jinx_name: one\nsteps:\n- {{engine: {name}}}\n");
     let step = |name: &str| format!("jinx_name: {name}\nsteps:\n- {{engine: bash, code: 'ls'}}\n");
-    let place = team(&[
+    let dir = team(&[
         ("config/alara/jinxes/mine.jinx", &step("mine")),
         ("jinxes/t/team.ctx", "forenpc: w\n"),
         ("jinxes/t/w.npc", "name: w\nprimary_directive: Work.\n"),
@@ -134,14 +134,14 @@ fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
         for command in ["check", "run"] {
             let output = crate::alara()
                 .args([command, file])
-                .current_dir(place.path())
-                .env("XDG_CONFIG_HOME", place.path().join("config"))
+                .current_dir(dir.path())
+                .env("XDG_CONFIG_HOME", dir.path().join("config"))
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            let message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
             // Where nothing can be run, the jinx is at least known.
-            assert!(!said.contains("error:"), "{command} {file}: {said}");
-            assert!(command == "run" || output.status.success(), "{command} {file}: {said}");
+            assert!(!message.contains("error:"), "{command} {file}: {message}");
+            assert!(command == "run" || output.status.success(), "{command} {file}: {message}");
         }
     }
 }
@@ -157,10 +157,10 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
         .env("HOME_OF_KEYS", "hunter2")
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
-        told.ends_with("1 test passed, 0 failed\n") || told.contains("tests passed, 0 failed\n"),
-        "{told}"
+        printed.ends_with("1 test passed, 0 failed\n") || printed.contains("tests passed, 0 failed\n"),
+        "{printed}"
     );
 }
 

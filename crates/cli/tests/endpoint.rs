@@ -137,17 +137,17 @@ fn what_is_asked_for() {
 }
 
 #[test]
-fn calls_native_and_in_the_house_format() {
+fn calls_native_and_in_the_generic_format() {
     let native = [call("c7", "f", "{\"a\""), call("c7", "", ": 1}"), end("tool_calls")];
-    let house = [
+    let generic = [
         text("<tool_"),
         text("call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"),
         end("stop"),
     ];
-    let check = |answer: Answer, house: bool, id: &str| {
+    let check = |answer: Answer, generic: bool, id: &str| {
         let server = Server::answering([answer]);
         let events = events(
-            &endpoint(&server, Options { format: house.then(Format::house), ..options() }),
+            &endpoint(&server, Options { format: generic.then(Format::house), ..options() }),
             with_tool(),
         )
         .unwrap();
@@ -158,11 +158,11 @@ fn calls_native_and_in_the_house_format() {
         let arguments = Value::from(call.arguments.clone());
         assert_eq!((call.id.as_str(), call.name.as_str(), arguments), (id, "f", json!({"a": 1})));
         let body = &server.received()[0].body;
-        assert_eq!(body.get("tools").is_some(), !house);
-        assert_eq!(body["messages"][0]["role"] == "system", house);
+        assert_eq!(body.get("tools").is_some(), !generic);
+        assert_eq!(body["messages"][0]["role"] == "system", generic);
     };
     check(Answer::events(&native), false, "c7");
-    check(Answer::events(&house), true, "call_0");
+    check(Answer::events(&generic), true, "call_0");
 }
 
 #[test]
@@ -216,20 +216,20 @@ fn what_does_not_pass_is_told() {
     );
     check(&[error(404, "no model m")], 1, ("there is no model m at URL/v1 (known: a, b)", "-m URL/v1#a"));
     let long = error(400, "This model's maximum context length is 8192 tokens.");
-    let told = "the conversation does not fit the model's context: This model's maximum context length is 8192 tokens.";
-    check(&[long], 1, (told, "more context"));
+    let notes = "the conversation does not fit the model's context: This model's maximum context length is 8192 tokens.";
+    check(&[long], 1, (notes, "more context"));
     let tools = Answer::json(400, &json!({"error": "m does not support tools"}));
     check(&[tools], 1, ("URL/v1 can't serve tools: m does not support tools", "--tool-format house"));
     check(&[Answer::new(400, "Bad Request")], 1, ("URL/v1 answers 400: Bad Request", ""));
     let moved = Answer::new(301, "").header("Location", "https://elsewhere.example/v1");
     check(&[moved], 1, ("URL/v1 answers 301: https://elsewhere.example/v1", ""));
     let page = Answer::new(200, "<html>\n<title>Log in</title>\n</html>\n");
-    let told = "URL/v1 does not answer as an OpenAI-compatible API does: there are no events in its answer";
-    check(&[page], 1, (told, ""));
+    let notes = "URL/v1 does not answer as an OpenAI-compatible API does: there are no events in its answer";
+    check(&[page], 1, (notes, ""));
     let broken = Answer::stream([Piece::Bytes(b"data: {\"choices\": 1}\n\n".to_vec())]);
-    let told = "URL/v1 does not answer as an OpenAI-compatible API does: invalid type: integer `1`, expected a sequence at \
+    let notes = "URL/v1 does not answer as an OpenAI-compatible API does: invalid type: integer `1`, expected a sequence at \
         line 1 column 13 in \"{\\\"choices\\\": 1}\"";
-    check(&[broken], 1, (told, ""));
+    check(&[broken], 1, (notes, ""));
     let failed = Answer::events(&[text("Hi"), json!({"error": {"message": "out of memory"}})]);
     check(&[failed], 1, ("URL/v1 failed while it answered: out of memory", ""));
     let filtered = Answer::events(&[text("Hi"), end("content_filter")]);
@@ -250,19 +250,19 @@ fn an_answer_that_breaks_off_is_not_asked_for_again() {
         let pieces = [vec![event(&text("Hi"))], last].concat();
         let server =
             Server::answering([Answer::stream(pieces), Answer::events(&[text("again"), end("stop")])]);
-        let mut told = String::new();
+        let mut notes = String::new();
         let model = endpoint(&server, options());
         let mut events = model.chat(hello()).unwrap();
         let error = loop {
             match events.next().unwrap() {
-                Ok(Event::Text { text }) => told += &text,
+                Ok(Event::Text { text }) => notes += &text,
                 Ok(event) => panic!("{event:?}"),
                 Err(error) => break error.to_string(),
             }
         };
         assert!(error.contains("broke off"), "{error}");
         assert!(events.next().is_none());
-        assert_eq!((told.as_str(), server.received().len()), ("Hi", 1));
+        assert_eq!((notes.as_str(), server.received().len()), ("Hi", 1));
     }
 }
 
@@ -346,11 +346,11 @@ fn the_only_model_needs_no_name() {
     let check = |models: &[&str], expected: Result<&str, (&str, &str)>| {
         let server = Server::answering([]).with_models(models);
         let made = Endpoint::new(server.url.parse().unwrap(), options());
-        let told = made.map(|model| model.name().replace(&server.url, "URL")).map_err(|error| {
+        let notes = made.map(|model| model.name().replace(&server.url, "URL")).map_err(|error| {
             let hint = error.hint().unwrap_or_default().replace(&server.url, "URL");
             (error.to_string().replace(&server.url, "URL"), hint)
         });
-        assert_eq!(told.as_ref().map(String::as_str).map_err(|(a, b)| (a.as_str(), b.as_str())), expected);
+        assert_eq!(notes.as_ref().map(String::as_str).map_err(|(a, b)| (a.as_str(), b.as_str())), expected);
     };
     check(&["org/only"], Ok("URL/v1#org/only"));
     check(&["a", "b"], Err(("URL/v1 serves several models: a, b", "-m URL/v1#a")));
@@ -358,11 +358,11 @@ fn the_only_model_needs_no_name() {
 }
 
 /// `alara` in a directory of its own.
-struct Place(tempfile::TempDir);
+struct TestDir(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl TestDir {
+    fn new() -> TestDir {
+        TestDir(tempfile::tempdir().unwrap())
     }
 
     fn run(&self, arguments: &[&str]) -> Command {
@@ -394,16 +394,16 @@ fn streams(output: &Output) -> (i32, String, String) {
 fn a_task_at_an_endpoint() {
     let touch = json!({"command": "echo seven > f; cat f"}).to_string();
     // Forced, since the prompt describes the tools, and so held to a schema.
-    let house = json!({"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}).to_string();
-    for (format, first) in [("", call("c1", "shell", &touch)), ("house", text(&house))] {
+    let generic = json!({"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}).to_string();
+    for (format, first) in [("", call("c1", "shell", &touch)), ("house", text(&generic))] {
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 5}});
         let first = Answer::events(&[first, end("tool_calls"), usage.clone()]);
         let second = Answer::events(&[text("It is"), text(" seven."), end("stop"), usage]);
         let server = Server::answering([Answer::new(503, ""), first, second]);
-        let place = Place::new();
+        let dir = TestDir::new();
         let url = format!("{}/v1#x", server.url);
         let format: &[&str] = if format.is_empty() { &[] } else { &["--tool-format", format] };
-        let output = place.run(&[&["-m", &url], format, &["do", "it"]].concat()).output().unwrap();
+        let output = dir.run(&[&["-m", &url], format, &["do", "it"]].concat()).output().unwrap();
         let (code, out, err) = streams(&output);
         assert_eq!((code, out.as_str()), (0, "It is seven.\n"), "{err}");
         assert!(err.contains("> shell  command: echo seven > f; cat f\n  ok"), "{err}");
@@ -413,7 +413,7 @@ fn a_task_at_an_endpoint() {
         let last = received[2].body["messages"].as_array().unwrap().last().unwrap();
         assert!(last["content"].as_str().unwrap().contains("seven"), "{last}");
         assert_eq!(received[2].key.as_deref(), Some("Bearer hunter2"));
-        let trace = place.trace();
+        let trace = dir.trace();
         assert!(trace.contains(&format!("\"model\":\"{url}\"")) && !trace.contains("hunter2"), "{trace}");
     }
 }
@@ -422,10 +422,10 @@ fn a_task_at_an_endpoint() {
 /// endpoint was sent last.
 fn task(answers: &[Vec<Value>]) -> (i32, String, String, Vec<Value>) {
     let server = Server::answering(answers.iter().map(|chunks| Answer::events(chunks)));
-    let place = Place::new();
-    std::fs::write(place.0.path().join("there"), "").unwrap();
+    let dir = TestDir::new();
+    std::fs::write(dir.0.path().join("there"), "").unwrap();
     let (code, out, err) =
-        streams(&place.run(&["-m", &format!("{}/v1#x", server.url), "do", "it"]).output().unwrap());
+        streams(&dir.run(&["-m", &format!("{}/v1#x", server.url), "do", "it"]).output().unwrap());
     let last = server.received().pop().unwrap();
     (code, out, err, last.body["messages"].as_array().unwrap().clone())
 }
@@ -438,14 +438,14 @@ fn arguments_that_do_not_parse_are_answered_and_the_run_goes_on() {
             vec![text("I see."), end("stop")],
         ]);
         assert_eq!((code, out.as_str()), (0, "I see.\n"), "{arguments}: {err}");
-        let [.., said, result] = sent.as_slice() else { panic!("{sent:?}") };
+        let [.., reply, result] = sent.as_slice() else { panic!("{sent:?}") };
         let shown: Value =
-            serde_json::from_str(said["tool_calls"][0]["function"]["arguments"].as_str().unwrap()).unwrap();
+            serde_json::from_str(reply["tool_calls"][0]["function"]["arguments"].as_str().unwrap()).unwrap();
         assert_eq!(shown, json!({"unreadable arguments": arguments}));
         assert_eq!(result["tool_call_id"], "c1");
-        let told = format!("not run: the arguments of `shell` are no JSON object: {reason}");
-        assert!(result["content"].as_str().unwrap().contains(&told), "{result}");
-        assert!(err.contains(&told), "{err}");
+        let notes = format!("not run: the arguments of `shell` are no JSON object: {reason}");
+        assert!(result["content"].as_str().unwrap().contains(&notes), "{result}");
+        assert!(err.contains(&notes), "{err}");
     };
     check(r#"{"command": "touch f",}"#, "trailing comma at line 1 column 23");
     check(r#"{"command": "touch f"} now"#, "trailing characters at line 1 column 24");
@@ -478,8 +478,11 @@ fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
         "{err}"
     );
     assert!(err.contains("--tool-format house"), "{err}");
-    let [.., said, result] = sent.as_slice() else { panic!("{sent:?}") };
-    assert_eq!((&said["content"], &said["tool_calls"][0]["function"]["name"]), (&json!(""), &json!("shell")));
+    let [.., reply, result] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(
+        (&reply["content"], &reply["tool_calls"][0]["function"]["name"]),
+        (&json!(""), &json!("shell"))
+    );
     assert!(result["content"].as_str().unwrap().contains("there"), "{result}");
 }
 
@@ -498,14 +501,14 @@ fn what_looks_like_a_call_in_a_text_is_no_silent_answer() {
 #[test]
 fn what_people_see_of_an_endpoint_that_refuses() {
     let server = Server::answering([Answer::new(401, "bad key hunter2")]).with_models(&["a", "b"]);
-    let place = Place::new();
-    let (code, _, err) = streams(&place.run(&["-m", &format!("{}#x", server.url), "hi"]).output().unwrap());
+    let dir = TestDir::new();
+    let (code, _, err) = streams(&dir.run(&["-m", &format!("{}#x", server.url), "hi"]).output().unwrap());
     assert_eq!(code, 2);
     assert!(err.contains("/v1 refuses the API key: bad key ***\nhint: the key is taken from"), "{err}");
-    assert!(!err.contains("hunter2") && !place.trace().contains("hunter2"), "{err}");
+    assert!(!err.contains("hunter2") && !dir.trace().contains("hunter2"), "{err}");
 
-    let place = Place::new();
-    let (code, _, err) = streams(&place.run(&["-m", &server.url, "hi"]).output().unwrap());
+    let dir = TestDir::new();
+    let (code, _, err) = streams(&dir.run(&["-m", &server.url, "hi"]).output().unwrap());
     assert_eq!(code, 2);
     assert!(err.contains("serves several models: a, b\nhint: -m http://127.0.0.1:"), "{err}");
 }
@@ -513,16 +516,15 @@ fn what_people_see_of_an_endpoint_that_refuses() {
 /// A team of one NPC with these lines, that is asked for something; gives what the endpoint was
 /// told.
 fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, String) {
-    let place = Place::new();
-    std::fs::create_dir(place.0.path().join("team")).unwrap();
-    let write =
-        |name: &str, text: &str| std::fs::write(place.0.path().join("team").join(name), text).unwrap();
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.0.path().join("team")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.0.path().join("team").join(name), text).unwrap();
     write("team.ctx", "forenpc: one\n");
     write("one.npc", &format!("name: one\nprimary_directive: Answer.\njinxes: []\n{lines}"));
-    let mut command = place.run(&["-t", "./team", "--yes", "hi"]);
+    let mut command = dir.run(&["-t", "./team", "--yes", "hi"]);
     let (code, out, err) = streams(&command.env("TEAM_KEY", "seesaw").output().unwrap());
     assert_eq!((code, out.as_str()), (0, "Hi\n"), "{err}");
-    assert!(!err.contains("seesaw") && !place.trace().contains("seesaw"), "{err}");
+    assert!(!err.contains("seesaw") && !dir.trace().contains("seesaw"), "{err}");
     (server.received(), err)
 }
 
@@ -530,10 +532,10 @@ fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, Stri
 fn a_team_names_an_endpoint_but_gets_no_key_of_the_users() {
     let check = |lines: &str, expected: Option<&str>| {
         let server = Server::answering([Answer::events(&[text("Hi"), end("stop")])]);
-        let (received, told) = asked_by_a_team(&server, &lines.replace("URL", &server.url));
+        let (received, notes) = asked_by_a_team(&server, &lines.replace("URL", &server.url));
         assert_eq!(received[0].key.as_deref(), expected, "{lines}");
         assert_eq!(received[0].body["model"], "x");
-        assert_eq!(told.contains("127.0.0.1 gets the key in TEAM_KEY"), expected.is_some(), "{told}");
+        assert_eq!(notes.contains("127.0.0.1 gets the key in TEAM_KEY"), expected.is_some(), "{notes}");
     };
     check("model: URL/v1#x\n", None);
     check("model: x\napi_url: URL\n", None);
@@ -544,15 +546,15 @@ fn a_team_names_an_endpoint_but_gets_no_key_of_the_users() {
 #[cfg(unix)]
 fn an_interrupt_leaves_an_endpoint_that_is_silent() {
     let server = Server::answering([Answer::none(Piece::Hang)]);
-    let place = Place::new();
-    let child = place.run(&["-m", &format!("{}#x", server.url), "hi"]).spawn().unwrap();
+    let dir = TestDir::new();
+    let child = dir.run(&["-m", &format!("{}#x", server.url), "hi"]).spawn().unwrap();
     wait_until("the request is there", || server.received().len() == 1);
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let (code, _, err) = streams(&child.wait_with_output().unwrap());
     assert_eq!(code, 130, "{err}");
     wait_until("the connection is closed", || server.closed() == 1);
-    assert!(place.trace().contains("\"cancelled\""), "{}", place.trace());
+    assert!(dir.trace().contains("\"cancelled\""), "{}", dir.trace());
 }
 
 #[test]
@@ -562,17 +564,17 @@ fn an_endpoint_that_goes_away_is_no_failed_task() {
         Answer::new(401, ""),
     ];
     let server = Server::answering(answers);
-    let place = Place::new();
+    let dir = TestDir::new();
     let task = json!({
         "id": "t-1", "category": "test", "difficulty": "easy", "instruction": "Do it.", "verify": "false", "gold": "true",
     });
-    std::fs::write(place.0.path().join("t.yaml"), task.to_string()).unwrap();
+    std::fs::write(dir.0.path().join("t.yaml"), task.to_string()).unwrap();
     let mut bench = crate::alara();
     let url = format!("{}/v1#x", server.url);
-    bench.args(["bench", "tasks", "t.yaml", "-m", &url, "--out", "run.jsonl"]).current_dir(place.0.path());
+    bench.args(["bench", "tasks", "t.yaml", "-m", &url, "--out", "run.jsonl"]).current_dir(dir.0.path());
     let (code, _, err) = streams(&bench.stdin(Stdio::null()).output().unwrap());
     assert_eq!(code, 0, "{err}");
-    let run = std::fs::read_to_string(place.0.path().join("run.jsonl")).unwrap();
+    let run = std::fs::read_to_string(dir.0.path().join("run.jsonl")).unwrap();
     let records: Vec<Value> = run.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records[0]["model"], json!({"name": url, "hash": ""}));
     let task = records.last().unwrap();

@@ -10,7 +10,7 @@ use alara_harness::sandbox::{Policy, Risk, Sandbox, launch_with};
 use alara_harness::{Agent, Scripted, Session, Single, Team};
 use serde_json::json;
 
-use crate::place::{Place, code, sandboxed, text};
+use crate::dirs::{TestDir, code, sandboxed, text};
 
 /// Files of an occupied folder, among them such whose names are what people type.
 const FILES: [&str; 22] = [
@@ -84,12 +84,12 @@ const WORDS: [(&str, Option<i32>); 42] = [
     ("rm -rf docs", None),
 ];
 
-fn occupied() -> Place {
-    let place = Place::with(&json!([]));
+fn occupied() -> TestDir {
+    let dir = TestDir::with(&json!([]));
     for name in FILES {
-        place.write(&format!("work/{name}"), &format!("the text of {name}\nprint('{name}')\n"));
+        dir.write(&format!("work/{name}"), &format!("the text of {name}\nprint('{name}')\n"));
     }
-    place
+    dir
 }
 
 /// Every file below a directory with its bytes.
@@ -108,21 +108,21 @@ fn bytes(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Asserts that whatever was there before is still there; something may stand behind it.
-fn nothing_lost(place: &Place, before: &BTreeMap<String, Vec<u8>>, said: &str, output: &Output) {
-    let now = bytes(&place.path("work"));
+fn nothing_lost(dir: &TestDir, before: &BTreeMap<String, Vec<u8>>, message: &str, output: &Output) {
+    let now = bytes(&dir.path("work"));
     for (name, bytes) in before {
         let kept = now.get(name).is_some_and(|now| now.starts_with(bytes));
-        assert!(kept, "`{said}` cost {name}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert!(kept, "`{message}` cost {name}: {}{}", text(&output.stdout), text(&output.stderr));
     }
 }
 
 #[test]
 fn no_first_word_of_run_costs_a_byte() {
-    let place = occupied();
-    let before = bytes(&place.path("work"));
+    let dir = occupied();
+    let before = bytes(&dir.path("work"));
     for (words, expected) in WORDS {
-        let output = place.alara(&["run", "--workdir", "work", "--", words]).output().unwrap();
-        nothing_lost(&place, &before, words, &output);
+        let output = dir.alara(&["run", "--workdir", "work", "--", words]).output().unwrap();
+        nothing_lost(&dir, &before, words, &output);
         let shown = text(&output.stderr);
         assert!(expected.is_none_or(|expected| expected == code(&output)), "{words}: {output:?}");
         match expected {
@@ -140,12 +140,12 @@ fn no_first_word_of_run_costs_a_byte() {
 
 #[test]
 fn no_first_word_of_chat_costs_a_byte() {
-    let place = occupied();
-    let before = bytes(&place.path("work"));
+    let dir = occupied();
+    let before = bytes(&dir.path("work"));
     let lines: String = WORDS.iter().map(|(words, _)| format!("{words}\n/clear\n")).collect();
-    let output = place.told(&["chat", "--workdir", "work"], &lines);
+    let output = dir.with_input(&["chat", "--workdir", "work"], &lines);
     assert_eq!(code(&output), 0, "{output:?}");
-    nothing_lost(&place, &before, "chat", &output);
+    nothing_lost(&dir, &before, "chat", &output);
     let shown = text(&output.stderr);
     assert!(shown.starts_with("the model that ships is a small demonstration"), "{shown}");
     assert!(shown.contains("`help` is the name of a command: is /help meant?"), "{shown}");
@@ -157,15 +157,15 @@ fn without_a_terminal_what_would_be_lost_is_refused_and_the_flag_is_named() {
     if !sandboxed("without_a_terminal_what_would_be_lost_is_refused_and_the_flag_is_named") {
         return;
     }
-    let place = Place::calling(&["echo new > new; rm -f hi"]);
-    place.write("work/hi", "mine");
-    let output = place.task().output().unwrap();
+    let dir = TestDir::calling(&["echo new > new; rm -f hi"]);
+    dir.write("work/hi", "mine");
+    let output = dir.task().output().unwrap();
     let shown = text(&output.stderr);
     assert!(shown.contains("no file was changed: it "), "{shown}");
     assert!(shown.contains("nobody is there to be asked; --yes permits it"), "{shown}");
-    assert_eq!(std::fs::read_to_string(place.path("work/hi")).unwrap(), "mine");
-    assert!(!place.path("work/new").exists());
-    let trace = place.trace();
+    assert_eq!(std::fs::read_to_string(dir.path("work/hi")).unwrap(), "mine");
+    assert!(!dir.path("work/new").exists());
+    let trace = dir.trace();
     let result = trace.iter().find(|record| record["record"] == "tool_result").unwrap();
     assert_eq!(result["result"]["ok"], false, "{result}");
     let error = result["result"]["error"].as_str().unwrap();
@@ -175,15 +175,15 @@ fn without_a_terminal_what_would_be_lost_is_refused_and_the_flag_is_named() {
         "{trace:?}"
     );
 
-    std::fs::remove_file(place.path("trace.jsonl")).unwrap();
-    let output = place.task().arg("--yes").output().unwrap();
+    std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
+    let output = dir.task().arg("--yes").output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(!place.path("work/hi").exists() && place.path("work/new").exists());
+    assert!(!dir.path("work/hi").exists() && dir.path("work/new").exists());
     // In an empty folder nothing is anybody's.
-    std::fs::remove_file(place.path("work/new")).unwrap();
-    let place = Place::calling(&["echo 1 > a; echo 2 > a; rm a", "echo 3 > b"]);
-    assert!(place.task().output().unwrap().status.success());
-    assert_eq!(std::fs::read_to_string(place.path("work/b")).unwrap(), "3\n");
+    std::fs::remove_file(dir.path("work/new")).unwrap();
+    let dir = TestDir::calling(&["echo 1 > a; echo 2 > a; rm a", "echo 3 > b"]);
+    assert!(dir.task().output().unwrap().status.success());
+    assert_eq!(std::fs::read_to_string(dir.path("work/b")).unwrap(), "3\n");
 }
 
 #[test]
@@ -232,27 +232,27 @@ fn a_person_is_shown_what_is_lost_and_decides() {
 
 #[test]
 fn standard_input_is_a_part_of_the_task() {
-    let said = |place: &Place| {
-        let record = place.trace().into_iter().find(|record| record["record"] == "user").unwrap();
+    let message = |dir: &TestDir| {
+        let record = dir.trace().into_iter().find(|record| record["record"] == "user").unwrap();
         record["text"].as_str().unwrap().to_owned()
     };
-    let told = |task: &[&str], input: &str| {
-        let place = Place::with(&json!([{"text": "Done."}]));
+    let printed = |task: &[&str], input: &str| {
+        let dir = TestDir::with(&json!([{"text": "Done."}]));
         let fixed = ["run", "-m", "script:script.json", "--workdir", "work", "--trace", "trace.jsonl"];
-        let output = place.told(&[&fixed, task].concat(), input);
-        (place, output)
+        let output = dir.with_input(&[&fixed, task].concat(), input);
+        (dir, output)
     };
     let check = |task: &[&str], input: &str, expected: &str| {
-        let (place, output) = told(task, input);
+        let (dir, output) = printed(task, input);
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(said(&place), expected);
+        assert_eq!(message(&dir), expected);
     };
     check(&["-"], "do it", "do it");
     check(&["summarise"], "a\nb\n", "summarise\n\nStandard input:\n```\na\nb\n```");
     check(&["summarise", "-", "in a word"], "a", "summarise in a word\n\nStandard input:\n```\na\n```");
     check(&["summarise"], "", "summarise");
     let refused = |task: &[&str], input: &str, expected: &str| {
-        let (_, output) = told(task, input);
+        let (_, output) = printed(task, input);
         let shown = text(&output.stderr);
         assert!(code(&output) == 2 && shown.contains(expected), "{task:?}: {shown}");
     };
@@ -260,17 +260,17 @@ fn standard_input_is_a_part_of_the_task() {
     refused(&["summarise"], "a\0b", "standard input is no text");
     refused(&["summarise"], &"x".repeat((1 << 20) + 1), "standard input has more than 1");
     // A file does as well as a pipe.
-    let place = Place::with(&json!([{"text": "Done."}]));
-    place.write("input", "from a file");
-    let file = std::fs::File::open(place.path("input")).unwrap();
-    assert!(place.task().stdin(file).output().unwrap().status.success());
-    assert_eq!(said(&place), "do it\n\nStandard input:\n```\nfrom a file\n```");
+    let dir = TestDir::with(&json!([{"text": "Done."}]));
+    dir.write("input", "from a file");
+    let file = std::fs::File::open(dir.path("input")).unwrap();
+    assert!(dir.task().stdin(file).output().unwrap().status.success());
+    assert_eq!(message(&dir), "do it\n\nStandard input:\n```\nfrom a file\n```");
 }
 
 #[test]
 fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
-    let place = Place::with(&json!([{"text": "Done."}]));
-    let mut child = place.task().stdin(Stdio::piped()).spawn().unwrap();
+    let dir = TestDir::with(&json!([{"text": "Done."}]));
+    let mut child = dir.task().stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");

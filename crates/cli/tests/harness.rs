@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, code, sandboxed, text};
+use crate::dirs::{TestDir, code, sandboxed, text};
 
 #[test]
 fn a_task_shows_what_it_does() {
-    let place = Place::with(&json!([
+    let dir = TestDir::with(&json!([
         {"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "echo one > f; cat f; ls nope"}}]},
         {"text": "All done."},
     ]));
-    let output = place.task().output().unwrap();
+    let output = dir.task().output().unwrap();
     assert_eq!((code(&output), text(&output.stdout).as_str()), (0, "All done.\n"));
     let shown = text(&output.stderr);
     for expected in [
@@ -24,15 +24,15 @@ fn a_task_shows_what_it_does() {
     ] {
         assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
     }
-    assert!(place.path("work/f").exists());
-    let kinds: Vec<Value> = place.trace().iter().map(|record| record["record"].clone()).collect();
+    assert!(dir.path("work/f").exists());
+    let kinds: Vec<Value> = dir.trace().iter().map(|record| record["record"].clone()).collect();
     assert_eq!(kinds, ["start", "user", "assistant", "tool_call", "tool_result", "assistant", "end"]);
 }
 
 #[test]
 fn json_tells_the_outcome() {
-    let place = Place::calling(&["true"]);
-    let output = place.task().arg("--json").output().unwrap();
+    let dir = TestDir::calling(&["true"]);
+    let output = dir.task().arg("--json").output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&report["outcome"], &report["text"], &report["turns"], &report["calls"], &report["trace"]),
@@ -42,20 +42,19 @@ fn json_tells_the_outcome() {
 
 #[test]
 fn a_trace_is_kept_in_the_state_directory() {
-    let place = Place::calling(&[]);
-    let output =
-        place.alara(&["run", "-m", "script:script.json", "--workdir", "work", "x"]).output().unwrap();
+    let dir = TestDir::calling(&[]);
+    let output = dir.alara(&["run", "-m", "script:script.json", "--workdir", "work", "x"]).output().unwrap();
     assert_eq!(code(&output), 0, "{output:?}");
-    assert_eq!(place.path("state/alara/traces").read_dir().unwrap().count(), 1);
+    assert_eq!(dir.path("state/alara/traces").read_dir().unwrap().count(), 1);
 }
 
 #[test]
 fn wrong_usage_is_answered_with_help() {
-    let place = Place::calling(&[]);
-    place.write("bad/w.npc", "name: w\nprimary_directive: [x\n");
-    place.write("empty/readme", "");
+    let dir = TestDir::calling(&[]);
+    dir.write("bad/w.npc", "name: w\nprimary_directive: [x\n");
+    dir.write("empty/readme", "");
     let check = |arguments: &[&str], expected: &str| {
-        let output = place.alara(arguments).output().unwrap();
+        let output = dir.alara(arguments).output().unwrap();
         assert_eq!(code(&output), 2, "{arguments:?} gave {output:?}");
         assert!(text(&output.stderr).contains(expected), "{arguments:?} said {}", text(&output.stderr));
     };
@@ -82,14 +81,14 @@ fn wrong_usage_is_answered_with_help() {
 
 #[test]
 fn a_jinx_runs_by_itself() {
-    let place = Place::with(&json!([{"text": "An answer"}]));
-    place.write(
+    let dir = TestDir::with(&json!([{"text": "An answer"}]));
+    dir.write(
         "add.jinx",
         "inputs: [{a: {type: int}}, b: 1]\nsteps: [{engine: bash, code: 'echo $((a + b))'}]\n",
     );
-    place.write("ask.jinx", "inputs: [q]\nsteps: [{engine: llm, prompt: '{{ q }}'}]\n");
+    dir.write("ask.jinx", "inputs: [q]\nsteps: [{engine: llm, prompt: '{{ q }}'}]\n");
     let check = |arguments: &[&str], expected: (i32, &str, &str)| {
-        let output = place.alara(&[&["run"], arguments].concat()).output().unwrap();
+        let output = dir.alara(&[&["run"], arguments].concat()).output().unwrap();
         let error = text(&output.stderr);
         assert_eq!(
             (code(&output), text(&output.stdout).as_str(), error.trim_end()),
@@ -116,14 +115,14 @@ fn network_is_there_for_a_jinx_that_declares_it() {
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("port={}", listener.local_addr().unwrap().port());
-    let place = Place::calling(&[]);
+    let dir = TestDir::calling(&[]);
     let jinx =
         "inputs: [port]\nsteps: [{engine: bash, code: 'exec 3<>/dev/tcp/127.0.0.1/$port && echo open'}]\n";
-    place.write("closed.jinx", jinx);
-    place.write("open.jinx", &format!("network: true\n{jinx}"));
-    let output = place.alara(&["run", "open.jinx", &port]).output().unwrap();
+    dir.write("closed.jinx", jinx);
+    dir.write("open.jinx", &format!("network: true\n{jinx}"));
+    let output = dir.alara(&["run", "open.jinx", &port]).output().unwrap();
     assert_eq!(text(&output.stdout), "open\n", "{output:?}");
-    assert_eq!(code(&place.alara(&["run", "closed.jinx", &port]).output().unwrap()), 1);
+    assert_eq!(code(&dir.alara(&["run", "closed.jinx", &port]).output().unwrap()), 1);
 }
 
 #[test]
@@ -131,17 +130,17 @@ fn nothing_survives_a_kill() {
     if !sandboxed("nothing_survives_a_kill") {
         return;
     }
-    let place = Place::calling(&["(setsid sleep 8642 &) ; sleep 8642"]);
+    let dir = TestDir::calling(&["(setsid sleep 8642 &) ; sleep 8642"]);
     let temporary = tempfile::tempdir().unwrap();
-    let mut child = place.task().env("TMPDIR", temporary.path()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = dir.task().env("TMPDIR", temporary.path()).stderr(Stdio::null()).spawn().unwrap();
     wait_until("the tool runs", || running("8642") >= 2);
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("nothing is left", || running("8642") == 0);
     // The trace is whole up to the call.
-    assert_eq!(place.trace().last().unwrap()["record"], "tool_call");
+    assert_eq!(dir.trace().last().unwrap()["record"], "tool_call");
     // What it could not remove itself, the next one removes.
-    let next = Place::calling(&["true"]).task().env("TMPDIR", temporary.path()).output().unwrap();
+    let next = TestDir::calling(&["true"]).task().env("TMPDIR", temporary.path()).output().unwrap();
     assert_eq!(code(&next), 0, "{next:?}");
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
 }
@@ -151,22 +150,22 @@ fn a_kill_loses_nothing_that_ran_side_by_side() {
     if !sandboxed("a_kill_loses_nothing_that_ran_side_by_side") {
         return;
     }
-    let place = Place::calling(&[]);
-    place.write(
+    let dir = TestDir::calling(&[]);
+    dir.write(
         "many.jinx",
         "effect: read\nsteps: [{for: i, in: 'range(3)', parallel: true, do: [{emit: {type: n, content: '{{ i }}'}}, \
          {engine: bash, code: 'sleep 8571'}]}]\n",
     );
     let many = ["run", "many.jinx", "--workdir", "work", "--threads", "3", "--trace", "trace.jsonl"];
-    let mut child = place.alara(&many).spawn().unwrap();
+    let mut child = dir.alara(&many).spawn().unwrap();
     wait_until("the tools run", || running("8571") == 3);
     child.kill().unwrap();
     child.wait().unwrap();
-    let shown = place.alara(&["trace", "show", "trace.jsonl"]).output().unwrap();
+    let shown = dir.alara(&["trace", "show", "trace.jsonl"]).output().unwrap();
     let shown = text(&shown.stdout);
-    let told: Vec<&str> = shown.lines().map(str::trim).filter(|line| line.starts_with("* ")).collect();
+    let printed: Vec<&str> = shown.lines().map(str::trim).filter(|line| line.starts_with("* ")).collect();
     let response = |n: usize| format!(r#"* {{"type":"n","content":{n}}}"#);
-    assert_eq!(told, [response(0), response(1), response(2)], "{shown}");
+    assert_eq!(printed, [response(0), response(1), response(2)], "{shown}");
 }
 
 #[test]
@@ -174,15 +173,15 @@ fn an_interrupt_ends_the_run_cleanly() {
     if !sandboxed("an_interrupt_ends_the_run_cleanly") {
         return;
     }
-    let place = Place::calling(&["sleep 9753"]);
-    let child = place.task().spawn().unwrap();
+    let dir = TestDir::calling(&["sleep 9753"]);
+    let child = dir.task().spawn().unwrap();
     wait_until("the tool runs", || running("9753") == 1);
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 130, "{output:?}");
     assert_eq!(running("9753"), 0);
-    let trace = place.trace();
+    let trace = dir.trace();
     assert_eq!(trace.last().unwrap()["outcome"], json!({"outcome": "cancelled"}));
     assert!(text(&output.stderr).contains("interrupted\n1 turn, 1 tool call"), "{output:?}");
 }
@@ -207,23 +206,23 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn a_schema_holds_the_answer_or_is_refused() {
-    let place = Place::with(&json!([{"text": "5"}]));
-    place.write("alone/team.ctx", "forenpc: one\n");
-    place.write("alone/one.npc", "name: one\nprimary_directive: Answer.\njinxes: []\n");
+    let dir = TestDir::with(&json!([{"text": "5"}]));
+    dir.write("alone/team.ctx", "forenpc: one\n");
+    dir.write("alone/one.npc", "name: one\nprimary_directive: Answer.\njinxes: []\n");
     let schema = json!({
         "type": "object",
         "properties": {"verdict": {"enum": ["yes", "no"]}, "count": {"type": "integer", "minimum": 0, "maximum": 9}},
         "required": ["verdict", "count"],
     });
-    place.write("good.json", &schema.to_string());
-    place.write("sets.json", r#"{"properties": {"a": {"type": "array", "uniqueItems": true}}}"#);
-    place.write("text.json", "yes or no");
-    place.write("number.json", "3");
-    place.write("x.jinx", "jinx_name: x\nsteps:\n  - name: a\n    engine: bash\n    code: echo\n");
+    dir.write("good.json", &schema.to_string());
+    dir.write("sets.json", r#"{"properties": {"a": {"type": "array", "uniqueItems": true}}}"#);
+    dir.write("text.json", "yes or no");
+    dir.write("number.json", "3");
+    dir.write("x.jinx", "jinx_name: x\nsteps:\n  - name: a\n    engine: bash\n    code: echo\n");
     let run = |team: &str, more: &[&str]| {
-        let _ = std::fs::remove_file(place.path("t.jsonl"));
+        let _ = std::fs::remove_file(dir.path("t.jsonl"));
         let first = ["run", "-t", team, "--workdir", "work", "--trace", "t.jsonl"];
-        place.alara(&[&first[..], more].concat()).output().unwrap()
+        dir.alara(&[&first[..], more].concat()).output().unwrap()
     };
 
     // The model that ships, with nothing but its answer, and with tools at hand.
@@ -238,7 +237,7 @@ fn a_schema_holds_the_answer_or_is_refused() {
             assert_ne!(team, "alone", "{report}");
         }
     }
-    let trace = std::fs::read_to_string(place.path("t.jsonl")).unwrap();
+    let trace = std::fs::read_to_string(dir.path("t.jsonl")).unwrap();
     let start: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
     assert_eq!(start["schema"], schema);
 

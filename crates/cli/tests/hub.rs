@@ -36,7 +36,7 @@ pub struct Request {
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     /// By `owner/name` and path.
     files: HashMap<(String, String), Vec<u8>>,
     gated: Vec<String>,
@@ -50,13 +50,13 @@ struct State {
 
 pub struct HubServer {
     pub endpoint: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HubState>>,
 }
 
 impl HubServer {
     pub fn start() -> HubServer {
-        let state = Arc::new(Mutex::new(State::default()));
-        let serve = |handle: fn(&Mutex<State>, &TcpStream)| {
+        let state = Arc::new(Mutex::new(HubState::default()));
+        let serve = |handle: fn(&Mutex<HubState>, &TcpStream)| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             let state = state.clone();
@@ -123,7 +123,7 @@ fn answer(mut stream: &TcpStream, status: u16, headers: &[(&str, &str)], body: &
     let _ = stream.write_all(format!("{head}\r\n").as_bytes()).and_then(|()| stream.write_all(body));
 }
 
-fn hub(state: &Mutex<State>, stream: &TcpStream) {
+fn hub(state: &Mutex<HubState>, stream: &TcpStream) {
     let Some(request) = read(stream) else { return };
     let mut state = state.lock().unwrap();
     state.log.push(request.clone());
@@ -167,7 +167,7 @@ fn hub(state: &Mutex<State>, stream: &TcpStream) {
     answer(stream, 302, &headers, b"");
 }
 
-fn storage(state: &Mutex<State>, mut stream: &TcpStream) {
+fn storage(state: &Mutex<HubState>, mut stream: &TcpStream) {
     let Some(request) = read(stream) else { return };
     let (bytes, fault) = {
         let mut state = state.lock().unwrap();

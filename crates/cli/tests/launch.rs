@@ -16,7 +16,7 @@ fn program(folder: &Path, name: &str, text: &str) {
 }
 
 /// What is printed by the build that runs, and what the launcher says.
-fn check(cuda: Option<&str>, driver: Option<&str>, ran: &str, said: &str) {
+fn check(cuda: Option<&str>, driver: Option<&str>, ran: &str, message: &str) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::copy(crate::root().join("scripts/alara-launch"), folder.join("alara-launch")).unwrap();
@@ -39,9 +39,9 @@ fn check(cuda: Option<&str>, driver: Option<&str>, ran: &str, said: &str) {
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{ran} run a b\n"));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    match said {
+    match message {
         "" => assert_eq!(stderr, ""),
-        _ => assert!(stderr.starts_with(&format!("alara-cuda does not start: {said}")), "{stderr}"),
+        _ => assert!(stderr.starts_with(&format!("alara-cuda does not start: {message}")), "{stderr}"),
     }
 }
 

@@ -24,9 +24,10 @@ struct Reference {
     /// llama.cpp's perplexity over them.
     perplexity: f64,
     prompt: String,
-    /// The 64 tokens that most likely follow the prompt, one after the other, as text. llama.cpp's
-    /// by AVX2; where two are almost as likely it says another by other instruction sets, which
-    /// alara does not.
+    /// The 64 tokens that most likely follow the prompt, one after the other, as text.
+    /// They are llama.cpp's by AVX2.
+    /// Where two are almost as likely, llama.cpp takes another by other instruction sets; alara
+    /// does not.
     greedy: String,
 }
 
@@ -110,13 +111,13 @@ fn greedy_text_is_what_it_was() {
         let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
         let prompt = tokens(&gguf, &tokenizer, &reference.prompt);
         let mut probe = probe(&gguf, prompt.len() + 64);
-        let (mut logits, mut said) = (probe.feed(&prompt, 1).unwrap(), Vec::new());
+        let (mut logits, mut message) = (probe.feed(&prompt, 1).unwrap(), Vec::new());
         for _ in 0..64 {
             let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
-            said.push(best);
+            message.push(best);
             logits = probe.feed(&[best], 1).unwrap();
         }
-        assert_eq!(tokenizer.decode(&said, true), reference.greedy, "{name}");
+        assert_eq!(tokenizer.decode(&message, true), reference.greedy, "{name}");
     }
 }
 

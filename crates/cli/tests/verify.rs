@@ -1,4 +1,4 @@
-//! `alara models verify` and what `alara models show` foretells.
+//! `alara models verify` and the estimates of `alara models show`.
 
 use std::process::Output;
 

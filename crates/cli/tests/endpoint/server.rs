@@ -92,7 +92,7 @@ pub struct Received {
 }
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     answers: VecDeque<Answer>,
     models: Vec<String>,
     received: Vec<Received>,
@@ -103,14 +103,14 @@ struct State {
 pub struct Server {
     /// `http://127.0.0.1:PORT`
     pub url: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerState>>,
 }
 
 impl Server {
     pub fn answering(answers: impl IntoIterator<Item = Answer>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let state = State { answers: answers.into_iter().collect(), ..State::default() };
+        let state = ServerState { answers: answers.into_iter().collect(), ..ServerState::default() };
         let state = Arc::new(Mutex::new(state));
         let served = state.clone();
         std::thread::spawn(move || {
@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-fn serve(state: &Mutex<State>, mut stream: TcpStream) {
+fn serve(state: &Mutex<ServerState>, mut stream: TcpStream) {
     let Some(received) = read(&stream) else { return };
     let answer = {
         let mut state = state.lock().unwrap();

@@ -6,12 +6,12 @@ use alara_harness::permission::Answer;
 use alara_harness::{Scripted, Session, Single, Team, replay};
 
 use super::http::{Server, Way};
-use super::{House, call, done, npc};
+use super::{McpTeam, call, done, npc};
 
 #[test]
 fn mcp_client_a_server_that_hangs() {
     let begun = Instant::now();
-    let ran = House::odd("hangs").run(vec![call("a"), call("b"), done()]);
+    let ran = McpTeam::odd("hangs").run(vec![call("a"), call("b"), done()]);
     assert_eq!(ran.results()[0], r#"{"ok":false,"exit":null,"error":"no answer came within 1 s"}"#);
     // It was told, and can be asked again.
     assert_eq!(ran.results()[1], r#"{"ok":true,"output":"alive, and told"}"#);
@@ -19,10 +19,10 @@ fn mcp_client_a_server_that_hangs() {
 }
 
 /// The start of a server that never answers is cancelled.
-fn cancelled(house: &House) {
+fn cancelled(setup: &McpTeam) {
     let model = Scripted::new([done()]);
     let source = Single(&model);
-    let sandbox = house.sandbox();
+    let sandbox = setup.sandbox();
     let cancel = sandbox.cancel_flag().clone();
     let session = Session::new(&source, &sandbox).asking(|_| Answer::Yes);
     let begun = Instant::now();
@@ -30,17 +30,17 @@ fn cancelled(house: &House) {
         std::thread::sleep(Duration::from_millis(200));
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    let offered = session.mcp.offered(&session, &house.team, house.team.npc(None).unwrap());
+    let offered = session.mcp.offered(&session, &setup.team, setup.team.npc(None).unwrap());
     assert_eq!((offered.jinxes.len(), offered.served[0].error.as_str()), (0, "cancelled"));
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
 fn mcp_client_a_server_that_is_cancelled() {
-    cancelled(&House::odd("mute"));
+    cancelled(&McpTeam::odd("mute"));
     // No connection stays.
     let server = Server::start(Way::Mute);
-    cancelled(&House::naming(&format!("[{{url: '{}', transport: sse}}]", server.url)));
+    cancelled(&McpTeam::naming(&format!("[{{url: '{}', transport: sse}}]", server.url)));
     let begun = Instant::now();
     while !server.lines().contains(&"left".to_owned()) {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", server.lines());
@@ -50,9 +50,9 @@ fn mcp_client_a_server_that_is_cancelled() {
 
 #[test]
 fn mcp_client_nothing_is_left_running() {
-    let house = House::odd("family");
-    house.run(vec![call("a"), done()]);
-    let written = std::fs::read_to_string(house.work.path().join("family.txt")).unwrap();
+    let setup = McpTeam::odd("family");
+    setup.run(vec![call("a"), done()]);
+    let written = std::fs::read_to_string(setup.work.path().join("family.txt")).unwrap();
     let pids: Vec<&str> = written.split_whitespace().collect();
     assert_eq!(pids.len(), 2);
     let runs = |pid: &str| {
@@ -68,27 +68,27 @@ fn mcp_client_nothing_is_left_running() {
 
 #[test]
 fn mcp_client_replay_without_the_server() {
-    let house = House::odd("pages");
-    let ran = house.run(vec![call("a"), call("c"), call("x"), done()]);
+    let setup = McpTeam::odd("pages");
+    let ran = setup.run(vec![call("a"), call("c"), call("x"), done()]);
     assert_eq!(ran.tools(), ["shell", "a", "b", "c"]);
     // Its file is still named, but would do nothing.
-    std::fs::write(house.directory.path().join("echo.sh"), "touch started; exit 1\n").unwrap();
+    std::fs::write(setup.directory.path().join("echo.sh"), "touch started; exit 1\n").unwrap();
     let model = replay::Replay::new(&ran.entries);
     let source = Single(&model);
-    let sandbox = house.sandbox();
+    let sandbox = setup.sandbox();
     let mut session = Session::new(&source, &sandbox);
     session.stand_ins = replay::StandIns::new(&ran.entries);
-    replay::run(&session, &house.team, &ran.entries).unwrap();
+    replay::run(&session, &setup.team, &ran.entries).unwrap();
     let recorded = session.stand_ins.outside(&ran.entries);
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     assert_eq!((compared, difference), (ran.entries.len(), None));
-    assert!(!house.work.path().join("started").exists());
+    assert!(!setup.work.path().join("started").exists());
     // With other files it is told where it differs.
     let fewer = npc("w", "[shell]", "[{name: echo, path: echo.sh, args: [pages], timeout: 1, tools: [a]}]");
-    std::fs::write(house.directory.path().join("w.npc"), fewer).unwrap();
+    std::fs::write(setup.directory.path().join("w.npc"), fewer).unwrap();
     let mut session = Session::new(&source, &sandbox);
     session.stand_ins = replay::StandIns::new(&ran.entries);
-    replay::run(&session, &Team::load(house.directory.path()).unwrap(), &ran.entries).unwrap();
+    replay::run(&session, &Team::load(setup.directory.path()).unwrap(), &ran.entries).unwrap();
     let (_, difference) = replay::difference(&ran.entries, &session.trace.entries());
     assert!(difference.unwrap().at.starts_with("tools"));
 }

@@ -1,18 +1,18 @@
 //! `mcp_servers` as files may write it, and what is told of the rest.
 
-use super::{House, npc};
+use super::{McpTeam, npc};
 
 #[test]
 fn mcp_client_forms_in_files() {
     let check = |servers: &str, expected: &[&str]| {
-        let house = House::with(&[("w.npc", &npc("w", "[]", servers))]);
-        let of_npc = &house.team.npc(None).unwrap().servers;
-        let root = format!("{}/", house.directory.path().canonicalize().unwrap().display());
+        let setup = McpTeam::with(&[("w.npc", &npc("w", "[]", servers))]);
+        let of_npc = &setup.team.npc(None).unwrap().servers;
+        let root = format!("{}/", setup.directory.path().canonicalize().unwrap().display());
         let mut found: Vec<String> = of_npc
             .iter()
             .map(|server| format!("{}: {}", server.name, server.start().replace(&root, "")))
             .collect();
-        found.extend(house.said());
+        found.extend(setup.diagnostics());
         assert_eq!(found, expected, "{servers}");
     };
     check("echo.sh", &["echo: bash echo.sh"]);
@@ -106,23 +106,23 @@ fn mcp_client_forms_in_files() {
         ],
     );
     // In a .ctx they wait for an NPC that names them.
-    let house = House::with(&[
+    let setup = McpTeam::with(&[
         ("team.ctx", "name: t\nmcp_servers: [{name: e, path: echo.sh}]\n"),
         ("w.npc", "name: w\nprimary_directive: Work.\n"),
     ]);
     assert_eq!(
-        house.said(),
+        setup.diagnostics(),
         [
             "team.ctx:2:15: warning: no NPC names the MCP server `e`: list it under `mcp_servers` of those that are to use it"
         ]
     );
-    let house = House::with(&[
+    let setup = McpTeam::with(&[
         ("team.ctx", "name: t\nmcp_servers: [{name: files, path: echo.sh}]\n"),
         ("w.npc", &npc("w", "[]", "[file]")),
     ]);
     assert!(
-        house.said()[1].contains("there is no MCP server `file`, did you mean `files`?"),
+        setup.diagnostics()[1].contains("there is no MCP server `file`, did you mean `files`?"),
         "{:?}",
-        house.said()
+        setup.diagnostics()
     );
 }

@@ -19,7 +19,7 @@ use alara_harness::{Agent, Notice, Outcome, Policy, Sandbox, Scripted, Session, 
 use serde_json::{Value, json};
 
 /// A team in a directory, and a place to work.
-struct House {
+struct McpTeam {
     team: Team,
     work: tempfile::TempDir,
     directory: tempfile::TempDir,
@@ -34,9 +34,9 @@ struct Ran {
     asked: Vec<String>,
 }
 
-impl House {
+impl McpTeam {
     /// With these files, and the server `echo.sh` beside them.
-    fn with(files: &[(&str, &str)]) -> House {
+    fn with(files: &[(&str, &str)]) -> McpTeam {
         let directory = tempfile::tempdir().unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.sh");
         std::fs::copy(script, directory.path().join("echo.sh")).unwrap();
@@ -46,24 +46,24 @@ impl House {
             std::fs::write(path, text).unwrap();
         }
         let team = Team::load(directory.path()).unwrap();
-        House { team, work: tempfile::tempdir().unwrap(), directory }
+        McpTeam { team, work: tempfile::tempdir().unwrap(), directory }
     }
 
     /// Where the NPC `w` names these servers.
-    fn naming(servers: &str) -> House {
-        let house = House::with(&[("w.npc", &npc("w", "[shell]", servers))]);
-        assert_eq!(house.said(), Vec::<String>::new());
-        house
+    fn naming(servers: &str) -> McpTeam {
+        let setup = McpTeam::with(&[("w.npc", &npc("w", "[shell]", servers))]);
+        assert_eq!(setup.diagnostics(), Vec::<String>::new());
+        setup
     }
 
     /// With the server of the test, in which something is odd.
-    fn odd(odd: &str) -> House {
-        House::naming(&format!("[{{name: echo, path: echo.sh, args: [{odd}], timeout: 1}}]"))
+    fn odd(odd: &str) -> McpTeam {
+        McpTeam::naming(&format!("[{{name: echo, path: echo.sh, args: [{odd}], timeout: 1}}]"))
     }
 
-    fn said(&self) -> Vec<String> {
+    fn diagnostics(&self) -> Vec<String> {
         let root = format!("{}/", self.directory.path().display());
-        self.team.check().iter().map(|said| said.to_string().replace(&root, "")).collect()
+        self.team.check().iter().map(|found| found.to_string().replace(&root, "")).collect()
     }
 
     fn sandbox(&self) -> Sandbox {
@@ -134,21 +134,21 @@ impl Ran {
     }
 }
 
-/// `alara` from outside, in the directory of the house.
-fn alara(house: &House, arguments: &[&str]) -> Output {
+/// `alara` from outside, in the directory of the team.
+fn alara(setup: &McpTeam, arguments: &[&str]) -> Output {
     crate::alara()
         .args(arguments)
-        .current_dir(house.directory.path())
-        .env("HOME", house.work.path())
-        .env("XDG_STATE_HOME", house.work.path().join("state"))
+        .current_dir(setup.directory.path())
+        .env("HOME", setup.work.path())
+        .env("XDG_STATE_HOME", setup.work.path().join("state"))
         .env("SECRET_KEY", "hunter2hunter2")
         .stdin(Stdio::null())
         .output()
         .unwrap()
 }
 
-fn script(house: &House, replies: &Value) -> PathBuf {
-    let path = house.directory.path().join("script.json");
+fn script(setup: &McpTeam, replies: &Value) -> PathBuf {
+    let path = setup.directory.path().join("script.json");
     std::fs::write(&path, replies.to_string()).unwrap();
     path
 }

@@ -6,13 +6,13 @@ use alara_harness::trace::Record;
 use alara_harness::{Outcome, Team};
 use serde_json::json;
 
-use super::{House, alara, call, done, npc, script};
+use super::{McpTeam, alara, call, done, npc, script};
 
 #[test]
 fn mcp_client_asks_before_it_starts() {
     let files = |rules: &str| {
         let ctx = format!("name: t\npermissions: {rules}\nmcp_servers: [{{name: e, path: echo.sh}}]\n");
-        House::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))])
+        McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))])
     };
     let check = |rules: &str, answer: Option<Answer>, expected: Option<&str>| {
         let ran = files(rules).asked(Permissions::default(), answer, vec![done()]);
@@ -38,22 +38,22 @@ fn mcp_client_asks_before_it_starts() {
     check("{mcp: deny}", Some(Answer::Yes), Some("team.ctx:2"));
     check("{default: deny}", Some(Answer::Yes), Some("team.ctx:2"));
     // An answer that lasts is about exactly this.
-    let house = files("{}");
-    let file = house.work.path().join("answers.json");
+    let setup = files("{}");
+    let file = setup.work.path().join("answers.json");
     let permissions = || Permissions::open(&file).unwrap();
-    assert_eq!(house.asked(permissions(), Some(Answer::Always), vec![done()]).asked.len(), 1);
-    let again = house.asked(permissions(), None, vec![done()]);
+    assert_eq!(setup.asked(permissions(), Some(Answer::Always), vec![done()]).asked.len(), 1);
+    let again = setup.asked(permissions(), None, vec![done()]);
     assert_eq!((again.tools().len(), again.warnings), (2, vec![]));
     let other = "name: t\nmcp_servers: [{name: e, path: echo.sh, args: [x]}]\n";
-    std::fs::write(house.directory.path().join("team.ctx"), other).unwrap();
-    let changed = House { team: Team::load(house.directory.path()).unwrap(), ..house };
+    std::fs::write(setup.directory.path().join("team.ctx"), other).unwrap();
+    let changed = McpTeam { team: Team::load(setup.directory.path()).unwrap(), ..setup };
     assert_eq!(changed.asked(permissions(), None, vec![done()]).tools(), Vec::<String>::new());
 }
 
 #[test]
 fn mcp_client_servers_that_do_not_start() {
     let check = |odd: &str, expected: &str| {
-        let ran = House::odd(odd).run(vec![done()]);
+        let ran = McpTeam::odd(odd).run(vec![done()]);
         assert_eq!(
             (ran.outcome, ran.model.requests()[0].tools.len()),
             (Outcome::Answer { text: "Done.".into() }, 1)
@@ -70,9 +70,9 @@ fn mcp_client_servers_that_do_not_start() {
         "flood",
         "it says too much that is no message of the protocol; it printed what is no message of the protocol: Welcome!",
     );
-    let ran = House::naming("[{name: gone, command: no-such-program-at-all}]").run(vec![done()]);
+    let ran = McpTeam::naming("[{name: gone, command: no-such-program-at-all}]").run(vec![done()]);
     assert!(ran.warnings[0].contains("no-such-program-at-all"), "{:?}", ran.warnings);
-    let ran = House::naming("[{name: gone, url: 'http://127.0.0.1:1/mcp'}]").run(vec![done()]);
+    let ran = McpTeam::naming("[{name: gone, url: 'http://127.0.0.1:1/mcp'}]").run(vec![done()]);
     assert!(
         ran.warnings[0].contains("`gone` (w.npc:4) is not there: the connection failed"),
         "{:?}",
@@ -85,7 +85,7 @@ fn mcp_client_members_share_a_server() {
     let ctx = "name: t\nforenpc: w\nmcp_servers: [{name: e, path: echo.sh}]\n";
     let below = "name: below\ndescription: Others.\nforenpc: x\n";
     let named = "name: named\ndescription: Others.\nforenpc: y\nmcp_servers: [e]\n";
-    let house = House::with(&[
+    let setup = McpTeam::with(&[
         ("team.ctx", ctx),
         ("w.npc", &npc("w", "[delegate]", "[{tools: [a]}]")),
         ("v.npc", &npc("v", "[]", "[{tools: [b]}]")),
@@ -94,10 +94,10 @@ fn mcp_client_members_share_a_server() {
         ("named/team.ctx", named),
         ("named/y.npc", &npc("y", "[]", "[{tools: [b]}]")),
     ]);
-    assert_eq!(house.said(), Vec::<String>::new());
+    assert_eq!(setup.diagnostics(), Vec::<String>::new());
     let give = |name: &str| Reply::call("delegate", json!({"npc_name": name, "task": "Do it."}));
     let complete = || Reply::text(r#"{"complete": true, "feedback": ""}"#);
-    let ran = house.run(vec![
+    let ran = setup.run(vec![
         give("v"),
         call("b"),
         Reply::text("It is done."),
@@ -135,31 +135,31 @@ fn mcp_client_members_share_a_server() {
 
 #[test]
 fn mcp_client_from_the_command_line() {
-    let house = House::naming("[{name: e, path: echo.sh, args: [env], env: {OWN: mine}}]");
-    std::fs::create_dir(house.directory.path().join("work")).unwrap();
-    script(&house, &json!([{"calls": [{"name": "a", "arguments": {"text": "x"}}]}, {"text": "Done."}]));
+    let setup = McpTeam::naming("[{name: e, path: echo.sh, args: [env], env: {OWN: mine}}]");
+    std::fs::create_dir(setup.directory.path().join("work")).unwrap();
+    script(&setup, &json!([{"calls": [{"name": "a", "arguments": {"text": "x"}}]}, {"text": "Done."}]));
     let run = |more: &[&str]| {
         let mut arguments =
             vec!["run", "-t", ".", "-m", "script:script.json", "--workdir", "work", "--trace", "t.jsonl"];
         arguments.extend(more);
         arguments.push("Begin.");
-        let output = alara(&house, &arguments);
-        let trace = std::fs::read_to_string(house.directory.path().join("t.jsonl")).unwrap();
-        std::fs::remove_file(house.directory.path().join("t.jsonl")).unwrap();
+        let output = alara(&setup, &arguments);
+        let trace = std::fs::read_to_string(setup.directory.path().join("t.jsonl")).unwrap();
+        std::fs::remove_file(setup.directory.path().join("t.jsonl")).unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), trace)
     };
     // In the sandbox, in the work directory, with its own environment.
-    let (code, said, trace) = run(&["--yes"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(trace.contains(r#""output":"own mine, secret none, in work""#), "{said}{trace}");
-    assert!(!trace.contains("hunter2") && !said.contains("hunter2"), "{said}{trace}");
+    let (code, reply, trace) = run(&["--yes"]);
+    assert_eq!(code, Some(0), "{reply}");
+    assert!(trace.contains(r#""output":"own mine, secret none, in work""#), "{reply}{trace}");
+    assert!(!trace.contains("hunter2") && !reply.contains("hunter2"), "{reply}{trace}");
     // Nobody is there to be asked: it works without.
-    let (code, said, trace) = run(&[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("is not there: its start is not permitted by anybody"), "{said}");
+    let (code, reply, trace) = run(&[]);
+    assert_eq!(code, Some(0), "{reply}");
+    assert!(reply.contains("is not there: its start is not permitted by anybody"), "{reply}");
     assert!(trace.contains("`a` is not permitted; the tools are: shell"), "{trace}");
 
-    let output = alara(&house, &["check", ".", "--connect"]);
+    let output = alara(&setup, &["check", ".", "--connect"]);
     let shown = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
     assert_eq!(output.status.code(), Some(0), "{shown}");

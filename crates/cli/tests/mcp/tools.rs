@@ -5,14 +5,14 @@ use alara_harness::model::Reply;
 use alara_harness::permission::{self, Answer, Permissions};
 use serde_json::json;
 
-use super::{House, call, done, npc};
+use super::{McpTeam, call, done, npc};
 
 #[test]
 fn mcp_client_whitelist() {
     let check = |ctx: &str, servers: &str, expected: &[&str]| {
         let ctx = format!("name: t\nmcp_servers: {ctx}\n");
-        let house = House::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", servers))]);
-        assert_eq!(house.run(vec![done()]).tools(), expected, "{ctx} {servers} {:?}", house.said());
+        let setup = McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", servers))]);
+        assert_eq!(setup.run(vec![done()]).tools(), expected, "{ctx} {servers} {:?}", setup.diagnostics());
     };
     let all = "[{name: e, path: echo.sh}]";
     check(all, "[e]", &["a", "b"]);
@@ -25,15 +25,15 @@ fn mcp_client_whitelist() {
     // What the team does not take can't be picked.
     check("[{name: e, path: echo.sh, tools: [a]}]", "[{tools: [a, b]}]", &["a"]);
     check("[{name: e, path: echo.sh, tools: [a]}]", "[e]", &["a"]);
-    let house = House::naming("[{name: e, path: echo.sh, tools: [a, x]}]");
-    let warnings = house.run(vec![done()]).warnings;
+    let setup = McpTeam::naming("[{name: e, path: echo.sh, tools: [a, x]}]");
+    let warnings = setup.run(vec![done()]).warnings;
     assert_eq!(warnings, ["`e` (w.npc:4) has no tool `x`; it has: a, b"]);
 }
 
 #[test]
 fn mcp_client_results() {
     let check = |odd: &str, expected: &str| {
-        let ran = House::odd(odd).run(vec![call("a"), done()]);
+        let ran = McpTeam::odd(odd).run(vec![call("a"), done()]);
         assert_eq!(ran.results(), [expected], "{odd}");
     };
     check("fails", r#"{"ok":false,"exit":null,"error":"no such row"}"#);
@@ -46,7 +46,7 @@ fn mcp_client_results() {
     check("pings", r#"{"ok":true,"output":"still there"}"#);
     check("dies", r#"{"ok":false,"exit":null,"error":"it has ended: out of luck"}"#);
     // Arguments are checked here, whoever made the call.
-    let ran = House::odd("x").run(vec![
+    let ran = McpTeam::odd("x").run(vec![
         Reply::call("a", json!({})),
         Reply::call("a", json!({"text": 3})),
         Reply::call("a", json!({"text": "t", "more": 1})),
@@ -59,7 +59,7 @@ fn mcp_client_results() {
 
 #[test]
 fn mcp_client_checks_what_no_grammar_guarantees() {
-    let ran = House::odd("set").run(vec![
+    let ran = McpTeam::odd("set").run(vec![
         Reply::call("a", json!({"text": "t", "tags": ["u", "v"]})),
         Reply::call("a", json!({"text": "t", "tags": ["u", "u"]})),
         Reply::call("a", json!({"text": "xt"})),
@@ -68,16 +68,16 @@ fn mcp_client_checks_what_no_grammar_guarantees() {
     // The tool is there, and only calls that its schema permits reach it.
     assert_eq!((ran.tools(), ran.warnings.len()), (vec!["shell".to_owned(), "a".to_owned()], 0));
     assert_eq!(ran.results()[0], r#"{"ok":true,"output":"set: t"}"#);
-    for (result, place) in ran.results()[1..].iter().zip(["/tags: ", "/text: "]) {
-        let told = format!("the arguments don't fit the schema of `a`: {place}");
-        assert!(result.contains(&told) && result.contains(r#""ok":false"#), "{result}");
+    for (result, dir) in ran.results()[1..].iter().zip(["/tags: ", "/text: "]) {
+        let shown = format!("the arguments don't fit the schema of `a`: {dir}");
+        assert!(result.contains(&shown) && result.contains(r#""ok":false"#), "{result}");
     }
 }
 
 #[test]
 fn mcp_client_odd_lists() {
     let check = |odd: &str, tools: &[&str], warnings: &[&str]| {
-        let ran = House::odd(odd).run(vec![done()]);
+        let ran = McpTeam::odd(odd).run(vec![done()]);
         assert_eq!(ran.tools()[1..], *tools, "{odd}");
         let server = "the MCP server `echo` (w.npc:4): ";
         let expected: Vec<String> = warnings.iter().map(|text| format!("{server}{text}")).collect();
@@ -110,15 +110,15 @@ fn mcp_client_odd_lists() {
 #[test]
 fn mcp_client_names_clash_between_servers() {
     let servers = "[{name: one, path: echo.sh}, {name: two, path: echo.sh, args: [second], tools: [a]}]";
-    let ran = House::naming(servers).run(vec![call("two_a"), call("one_a"), call("b"), done()]);
+    let ran = McpTeam::naming(servers).run(vec![call("two_a"), call("one_a"), call("b"), done()]);
     assert_eq!(ran.tools(), ["shell", "one_a", "b", "two_a"]);
-    let said = |text: &str| format!(r#"{{"ok":true,"output":"{text}"}}"#);
-    assert_eq!(ran.results(), [said("second: hi"), said("echo: hi"), said("echo: hi")]);
+    let reply = |text: &str| format!(r#"{{"ok":true,"output":"{text}"}}"#);
+    assert_eq!(ran.results(), [reply("second: hi"), reply("echo: hi"), reply("echo: hi")]);
 }
 
 #[test]
 fn mcp_client_changed_lists_are_noted() {
-    let ran = House::odd("changes").run(vec![call("a"), call("b"), done()]);
+    let ran = McpTeam::odd("changes").run(vec![call("a"), call("b"), done()]);
     assert_eq!(ran.results().len(), 2);
     assert!(
         ran.warnings.iter().all(|text| text.contains("says that its tools have changed")),
@@ -133,19 +133,19 @@ fn mcp_client_changed_lists_are_noted() {
 fn mcp_client_rules_hold_for_tools() {
     let run = |rules: &str| {
         let ctx = format!("name: t\npermissions: {rules}\nmcp_servers: [{{name: e, path: echo.sh}}]\n");
-        let house = House::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))]);
-        assert_eq!(house.said(), Vec::<String>::new());
+        let setup = McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))]);
+        assert_eq!(setup.diagnostics(), Vec::<String>::new());
         // The start was permitted before, nobody is there now.
         let permissions = Permissions::default();
-        let script = house.directory.path().canonicalize().unwrap().join("echo.sh");
+        let script = setup.directory.path().canonicalize().unwrap().join("echo.sh");
         permissions
             .remember(
-                &permission::holder(&house.team),
+                &permission::holder(&setup.team),
                 &format!("mcp:bash {}", script.display()),
                 Answer::Session,
             )
             .unwrap();
-        house.asked(permissions, None, vec![call("a"), call("b"), done()]).results()
+        setup.asked(permissions, None, vec![call("a"), call("b"), done()]).results()
     };
     let refused = |results: &[String]| {
         results.iter().map(|text| text.contains("is not permitted by team.ctx:2")).collect::<Vec<_>>()

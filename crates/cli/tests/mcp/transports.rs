@@ -5,12 +5,12 @@ use alara_harness::trace::Record;
 use serde_json::json;
 
 use super::http::{PINGS, Server, Way};
-use super::{House, Ran, alara, call, done, script};
+use super::{McpTeam, Ran, alara, call, done, script};
 
 /// Calls work, and a whitelist hides `b` from the list and from the executor.
 fn works(servers: &str) -> Ran {
-    let house = House::naming(servers);
-    let ran = house.run(vec![call("a"), call("b"), done()]);
+    let setup = McpTeam::naming(servers);
+    let ran = setup.run(vec![call("a"), call("b"), done()]);
     assert_eq!(ran.outcome, Outcome::Answer { text: "Done.".into() });
     assert_eq!(ran.tools(), ["shell", "a"]);
     let tool = &ran.model.requests()[0].tools[1];
@@ -67,33 +67,33 @@ fn mcp_client_sse() {
     works(&format!("[{{url: '{}', tools: [a]}}]", Server::start(Way::Sse).url));
     works(&format!("[{{url: '{}', tools: [a]}}]", Server::start(Way::Json).url));
     // Messages go to the server that was named, and to no other.
-    let house = House::naming(&format!(
+    let setup = McpTeam::naming(&format!(
         "[{{name: x, url: '{}', transport: sse}}]",
         Server::start(Way::Elsewhere).url
     ));
-    let ran = house.run(vec![done()]);
+    let ran = setup.run(vec![done()]);
     assert!(ran.warnings[0].contains("names an address on another server"), "{:?}", ran.warnings);
 }
 
 #[test]
 fn mcp_client_keys_are_not_shown() {
     let server = Server::start(Way::Locked);
-    let house = House::naming(&format!(
+    let setup = McpTeam::naming(&format!(
         "[{{name: e, url: '{}', transport: streamable-http, api_key: $SECRET_KEY}}]",
         server.url
     ));
-    script(&house, &json!([{"text": "Done."}]));
+    script(&setup, &json!([{"text": "Done."}]));
     let run = ["run", "-t", ".", "-m", "script:script.json", "--trace", "t.jsonl", "--yes", "Begin."];
-    let output = alara(&house, &run);
-    let said = String::from_utf8(output.stderr).unwrap();
-    let trace = std::fs::read_to_string(house.directory.path().join("t.jsonl")).unwrap();
+    let output = alara(&setup, &run);
+    let message = String::from_utf8(output.stderr).unwrap();
+    let trace = std::fs::read_to_string(setup.directory.path().join("t.jsonl")).unwrap();
     let sent = ("authorization".to_owned(), "Bearer hunter2hunter2".to_owned());
     assert!(server.received.lock().unwrap()[0].1.contains(&sent));
-    assert!(said.contains("it answers 401: bad key Bearer ***"), "{said}");
-    assert!(!said.contains("hunter2") && !trace.contains("hunter2"), "{said}{trace}");
+    assert!(message.contains("it answers 401: bad key Bearer ***"), "{message}");
+    assert!(!message.contains("hunter2") && !trace.contains("hunter2"), "{message}{trace}");
     // A variable that is not set is told by its name.
-    let house = House::naming("[{name: e, path: echo.sh, env: {X: $NOT_SET_AT_ALL}}]");
-    let ran = house.run(vec![done()]);
+    let setup = McpTeam::naming("[{name: e, path: echo.sh, env: {X: $NOT_SET_AT_ALL}}]");
+    let ran = setup.run(vec![done()]);
     assert!(
         ran.warnings[0].ends_with("the environment variable NOT_SET_AT_ALL, which it is to get, is not set")
     );

@@ -10,7 +10,7 @@ use alara_harness::sandbox::{Change, Enforced, Guarded, Guarding, Policy, Risk, 
 use super::needs;
 
 /// A work directory with files, guarded.
-struct Ground {
+struct GuardedDir {
     root: tempfile::TempDir,
     sandbox: Sandbox,
 }
@@ -19,7 +19,7 @@ struct Ground {
 /// asked about.
 type Came = (Option<i32>, bool, Vec<String>);
 
-impl Ground {
+impl GuardedDir {
     fn new() -> Self {
         let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
         let work = root.path().join("work");
@@ -29,7 +29,7 @@ impl Ground {
         }
         std::os::unix::fs::symlink("hi", work.join("link")).unwrap();
         let sandbox = Sandbox::new(&work, Policy { guard: true, ..Policy::default() }).unwrap();
-        Ground { root, sandbox }
+        GuardedDir { root, sandbox }
     }
 
     fn work(&self) -> std::path::PathBuf {
@@ -86,7 +86,7 @@ fn content(root: &Path) -> BTreeMap<String, String> {
 /// Whether layers can be had here; says so if not.
 fn layered(test: &str) -> bool {
     needs(test, |found: &Enforced| found.mounts && found.landlock > 0).is_some()
-        && match Ground::new().sandbox.guarding() {
+        && match GuardedDir::new().sandbox.guarding() {
             Some(Guarding::Layer) => true,
             other => {
                 eprintln!("SKIPPED: {test}: a work directory is guarded by {other:?}");
@@ -101,20 +101,20 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
         return;
     }
     let check = |code: &str, expected: &[&str]| {
-        let ground = Ground::new();
-        let before = content(&ground.work());
-        let (exit, undone, asked) = ground.bash(code, false);
+        let dir = GuardedDir::new();
+        let before = content(&dir.work());
+        let (exit, undone, asked) = dir.bash(code, false);
         assert_eq!(
             (exit, undone, asked.as_slice()),
             (Some(0), true, &expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]),
             "{code}"
         );
-        assert_eq!(content(&ground.work()), before, "{code}");
+        assert_eq!(content(&dir.work()), before, "{code}");
         // With a yes it is what it would have been without a guard.
-        let ground = Ground::new();
-        let (_, undone, _) = ground.bash(code, true);
-        let guarded = content(&ground.work());
-        let plain = Ground::new();
+        let dir = GuardedDir::new();
+        let (_, undone, _) = dir.bash(code, true);
+        let guarded = content(&dir.work());
+        let plain = GuardedDir::new();
         let open = Sandbox::new(&plain.work(), Policy::default()).unwrap();
         let program = ["bash", "-c", code];
         let timeout = Duration::from_secs(60);
@@ -163,11 +163,11 @@ fn what_loses_nothing_needs_no_question() {
         return;
     }
     let check = |code: &str, changed: &[(&str, &str)]| {
-        let ground = Ground::new();
-        let mut expected = content(&ground.work());
+        let dir = GuardedDir::new();
+        let mut expected = content(&dir.work());
         expected.extend(changed.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
-        assert_eq!(ground.bash(code, false), (Some(0), false, vec![]), "{code}");
-        assert_eq!(content(&ground.work()), expected, "{code}");
+        assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
+        assert_eq!(content(&dir.work()), expected, "{code}");
     };
     check("cat hi docs/a", &[]);
     check("echo new > new", &[("new", "new\n")]);
@@ -179,11 +179,11 @@ fn what_loses_nothing_needs_no_question() {
     check("echo 'this is hi' > hi", &[]);
     check("mkfifo pipe; rm pipe; echo x > t; rm t", &[]);
     // Into a directory outside nothing is written, whatever a link says.
-    let ground = Ground::new();
-    std::fs::create_dir(ground.root.path().join("outside")).unwrap();
-    std::os::unix::fs::symlink("../outside", ground.work().join("way")).unwrap();
-    assert_ne!(ground.bash("echo x > way/x", true).0, Some(0));
-    assert_eq!(content(&ground.root.path().join("outside")), BTreeMap::new());
+    let dir = GuardedDir::new();
+    std::fs::create_dir(dir.root.path().join("outside")).unwrap();
+    std::os::unix::fs::symlink("../outside", dir.work().join("way")).unwrap();
+    assert_ne!(dir.bash("echo x > way/x", true).0, Some(0));
+    assert_eq!(content(&dir.root.path().join("outside")), BTreeMap::new());
 }
 
 #[test]
@@ -191,27 +191,27 @@ fn what_programs_made_is_theirs_until_somebody_else_changes_it() {
     if !layered("what_programs_made_is_theirs_until_somebody_else_changes_it") {
         return;
     }
-    let ground = Ground::new();
-    let free = |code: &str| assert_eq!(ground.bash(code, false), (Some(0), false, vec![]), "{code}");
+    let dir = GuardedDir::new();
+    let free = |code: &str| assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
     free("echo one > a; mkdir d; echo two > d/b; ln -s a l");
     free("echo three > a; mv d/b d/c; ln -sfn d l; sed -i s/three/3/ a");
     free("rm -r a l d/c");
     free("echo again > a; echo 1 > d/1");
     free("rm -r d");
     // Somebody else's from now on.
-    std::fs::write(ground.work().join("a"), "mine now").unwrap();
-    assert_eq!(ground.bash("rm a", false), (Some(0), true, vec!["removes a".to_owned()]));
-    assert_eq!(std::fs::read_to_string(ground.work().join("a")).unwrap(), "mine now");
+    std::fs::write(dir.work().join("a"), "mine now").unwrap();
+    assert_eq!(dir.bash("rm a", false), (Some(0), true, vec!["removes a".to_owned()]));
+    assert_eq!(std::fs::read_to_string(dir.work().join("a")).unwrap(), "mine now");
     free("mkdir e; echo e > e/e");
-    std::fs::write(ground.work().join("e/mine"), "mine").unwrap();
-    assert_eq!(ground.bash("rm -r e", false).2, ["removes e/ with 2 files"]);
+    std::fs::write(dir.work().join("e/mine"), "mine").unwrap();
+    assert_eq!(dir.bash("rm -r e", false).2, ["removes e/ with 2 files"]);
     // A yes to a change does not make it theirs.
-    assert_eq!(ground.bash("echo x > hi", true).2, ["overwrites hi"]);
-    assert_eq!(ground.bash("rm hi", false).2, ["removes hi"]);
+    assert_eq!(dir.bash("echo x > hi", true).2, ["overwrites hi"]);
+    assert_eq!(dir.bash("rm hi", false).2, ["removes hi"]);
     // Until all is permitted.
-    ground.sandbox.permit();
+    dir.sandbox.permit();
     free("rm -rf ./*");
-    assert_eq!(content(&ground.work()), BTreeMap::new());
+    assert_eq!(content(&dir.work()), BTreeMap::new());
 }
 
 #[test]
@@ -220,12 +220,12 @@ fn permissions_times_and_attributes_are_taken_over() {
     if !layered("permissions_times_and_attributes_are_taken_over") {
         return;
     }
-    let ground = Ground::new();
+    let dir = GuardedDir::new();
     let code = "mkdir -m 750 d; echo x > d/x; chmod 640 d/x; touch -d @1000 d/x d; chmod 755 test.py; mkfifo p; \
                 mkdir -m 500 closed; touch -d @2000 hi";
-    assert_eq!(ground.bash(code, false), (Some(0), false, vec![]));
+    assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
     let found = |path: &str| {
-        let found = ground.work().join(path).symlink_metadata().unwrap();
+        let found = dir.work().join(path).symlink_metadata().unwrap();
         (found.permissions().mode() & 0o7777, found.mtime())
     };
     assert_eq!(found("d"), (0o750, 1000));
@@ -233,7 +233,7 @@ fn permissions_times_and_attributes_are_taken_over() {
     assert_eq!(found("test.py").0, 0o755);
     assert_eq!(found("hi").1, 2000);
     assert_eq!(found("closed").0, 0o500);
-    assert_eq!(ground.bash("[ -p p ] && [ -x test.py ]", false).0, Some(0));
+    assert_eq!(dir.bash("[ -p p ] && [ -x test.py ]", false).0, Some(0));
 }
 
 #[test]
@@ -241,14 +241,14 @@ fn programs_take_turns_and_leave_no_unfinished_file() {
     if !layered("programs_take_turns_and_leave_no_unfinished_file") {
         return;
     }
-    let ground = Ground::new();
+    let dir = GuardedDir::new();
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let ground = &ground;
+            let dir = &dir;
             scope.spawn(move || {
                 for turn in 0..4 {
                     let code = format!("echo {thread} >> count; echo x > n{thread}-{turn}; rm -f hi");
-                    let (exit, undone, _) = ground.bash(&code, thread == 0);
+                    let (exit, undone, _) = dir.bash(&code, thread == 0);
                     assert_eq!(exit, Some(0));
                     // Once it is gone, nothing is lost any more.
                     assert!(!undone || thread != 0);
@@ -256,14 +256,14 @@ fn programs_take_turns_and_leave_no_unfinished_file() {
             });
         }
     });
-    let found = content(&ground.work());
+    let found = content(&dir.work());
     assert!(!found.contains_key("hi"));
     // Each that was not undone has written all of it.
     let files = found.keys().filter(|name| name.starts_with('n')).count();
     assert_eq!(found["count"].lines().count(), files);
     assert!(files >= 4, "{found:?}");
     assert!(found.keys().all(|name| !name.starts_with(".alara")), "{found:?}");
-    let Ground { root, sandbox } = ground;
+    let GuardedDir { root, sandbox } = dir;
     drop(sandbox);
     drop(root);
 }
@@ -272,7 +272,7 @@ fn programs_take_turns_and_leave_no_unfinished_file() {
 fn what_is_unknown_is_asked_about_before_it_runs() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("hi"), "hi").unwrap();
-    // Without walls there are no layers.
+    // Without isolation there are no layers.
     let isolation = alara_harness::sandbox::Isolation::Off;
     let sandbox = Sandbox::new(root.path(), Policy { guard: true, isolation, ..Policy::default() }).unwrap();
     assert_eq!(sandbox.guarding(), Some(Guarding::Ask));
@@ -304,21 +304,21 @@ fn an_interrupted_program_takes_nothing_away() {
     if !layered("an_interrupted_program_takes_nothing_away") {
         return;
     }
-    let ground = Ground::new();
-    let before = content(&ground.work());
+    let dir = GuardedDir::new();
+    let before = content(&dir.work());
     let program = ["bash", "-c", "rm hi; sleep 30"];
     let timeout = Duration::from_secs(60);
     let script =
         Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
-    let cancel = ground.sandbox.cancel_flag().clone();
+    let cancel = dir.sandbox.cancel_flag().clone();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let mut ask = |_: Risk| -> Result<bool, alara_harness::Error> { panic!("nobody is asked") };
-    let ran = ground.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
+    let ran = dir.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
     assert!(matches!(ran, Guarded::Undone(output) if output.cancelled));
-    assert_eq!(content(&ground.work()), before);
+    assert_eq!(content(&dir.work()), before);
 }
 
 /// Whether a change is what it says: for whoever builds on it.
@@ -327,19 +327,19 @@ fn changes_tell_what_was_and_what_is() {
     if !layered("changes_tell_what_was_and_what_is") {
         return;
     }
-    let ground = Ground::new();
+    let dir = GuardedDir::new();
     let program = ["bash", "-c", "rm hi; echo more >> test.py; echo new > new"];
     let timeout = Duration::from_secs(60);
     let script =
         Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
-    let mut told: Vec<Change> = Vec::new();
+    let mut shown: Vec<Change> = Vec::new();
     let mut ask = |risk: Risk| {
         if let Risk::Losses(changes) = risk {
-            told = changes.to_vec();
+            shown = changes.to_vec();
         }
         Ok(false)
     };
-    ground.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
-    let words: Vec<String> = told.iter().map(ToString::to_string).collect();
+    dir.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
+    let words: Vec<String> = shown.iter().map(ToString::to_string).collect();
     assert_eq!(words, ["removes hi", "creates new", "changes test.py"]);
 }

@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use serde_json::json;
 
 use super::wait_until;
+use crate::dirs::TestDir;
 use crate::endpoint::server::{Answer, Piece, Server};
-use crate::place::Place;
 
 #[test]
 fn serve_stops_for_whoever_leaves() {
     for agent in [false, true] {
         let silent = Server::answering([Answer::none(Piece::Hang), Answer::stream([Piece::Hang])]);
-        let served = Place::house(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
+        let served = TestDir::npc_team(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
         for (stream, left) in [(true, 1), (false, 2)] {
             let model = if agent { "sage".to_owned() } else { format!("{}/v1#m", silent.url) };
             let client = served.begin(&model, stream);
@@ -26,7 +26,7 @@ fn serve_stops_for_whoever_leaves() {
 #[test]
 fn serve_ends_on_interrupts() {
     let silent = Server::answering([Answer::none(Piece::Hang)]);
-    let mut served = Place::house(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
+    let mut served = TestDir::npc_team(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
     let _client = served.begin("sage", false);
     wait_until("the model is asked", || silent.received().len() == 1);
     served.interrupt();
@@ -36,5 +36,5 @@ fn serve_ends_on_interrupts() {
     served.interrupt();
     assert_eq!(served.code(), Some(0));
     wait_until("the model is left", || silent.closed() == 1);
-    assert!(served.place.traces()[0].contains("\"cancelled\""));
+    assert!(served.dir.traces()[0].contains("\"cancelled\""));
 }

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::dirs::TestDir;
 
-impl Place {
+impl TestDir {
     /// With a team that has `corca`, who has a shell, and `sage`, who has nothing.
-    fn house(script: &Value) -> Place {
-        let place = Place::with(script);
-        place.write("team/house.ctx", "name: house\nforenpc: corca\n");
-        place.write("team/corca.npc", "name: corca\nprimary_directive: You are corca.\njinxes: [shell]\n");
-        place.write("team/sage.npc", "name: sage\nprimary_directive: You are sage.\njinxes: []\n");
-        place
+    fn npc_team(script: &Value) -> TestDir {
+        let dir = TestDir::with(script);
+        dir.write("team/house.ctx", "name: house\nforenpc: corca\n");
+        dir.write("team/corca.npc", "name: corca\nprimary_directive: You are corca.\njinxes: [shell]\n");
+        dir.write("team/sage.npc", "name: sage\nprimary_directive: You are sage.\njinxes: []\n");
+        dir
     }
 
     /// Starts a server for the team, with a model that follows the script unless `arguments` name
@@ -34,10 +34,10 @@ impl Place {
         let mut child = self.alara(&[&all, model, arguments].concat()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Ok(told) = serde_json::from_str::<Value>(&line) else {
+        let Ok(shown) = serde_json::from_str::<Value>(&line) else {
             panic!("{}", String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr));
         };
-        Served { url: told["url"].as_str().unwrap().to_owned(), told, child, place: self }
+        Served { url: shown["url"].as_str().unwrap().to_owned(), shown, child, dir: self }
     }
 
     /// The traces that were kept, oldest first.
@@ -52,9 +52,9 @@ impl Place {
 /// A server that runs, and what it told when it began.
 struct Served {
     url: String,
-    told: Value,
+    shown: Value,
     child: Child,
-    place: Place,
+    dir: TestDir,
 }
 
 impl Drop for Served {
@@ -111,9 +111,9 @@ impl Served {
     fn raw(&self, text: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(text.replace('\n', "\r\n").as_bytes()).unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
     }
 
     fn connect(&self) -> TcpStream {

@@ -7,23 +7,23 @@ use alara_harness::{ChatModel, Endpoint};
 use serde_json::{Value, json};
 
 use super::{message, tool, wait_until};
-use crate::place::Place;
+use crate::dirs::TestDir;
 
 /// The model that ships, as clients call it.
 const SHIPPED: &str = "alara-tiny.gguf";
 
 #[test]
 fn serve_answers_whole_and_in_pieces() {
-    let served = Place::house(&json!([{"text": "Hello there."}, {"text": "Hello there."}])).serve(&[]);
+    let served = TestDir::npc_team(&json!([{"text": "Hello there."}, {"text": "Hello there."}])).serve(&[]);
     let body = served.answer(json!({"model": "script"}));
     assert_eq!((&body["object"], &body["model"]), (&json!("chat.completion"), &json!("script")));
     assert_eq!(*message(&body), json!({"role": "assistant", "content": "Hello there.", "refusal": null}));
     assert_eq!(body["choices"][0]["finish_reason"], "stop");
     assert_eq!((&body["usage"]["completion_tokens"], &body["usage"]["total_tokens"]), (&json!(2), &json!(2)));
     let chunks = served.chunks(json!({"model": "script"}));
-    let said: Vec<&str> =
+    let reply: Vec<&str> =
         chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
-    assert_eq!(said, ["", "Hello ", "there."]);
+    assert_eq!(reply, ["", "Hello ", "there."]);
     let [.., end, usage] = chunks.as_slice() else { panic!("{chunks:?}") };
     assert_eq!(end["choices"][0]["finish_reason"], "stop");
     assert_eq!(usage["usage"], body["usage"]);
@@ -38,7 +38,7 @@ fn serve_answers_whole_and_in_pieces() {
 fn serve_passes_calls_on() {
     let call = json!({"calls": [{"name": "read_file", "arguments": {"path": "a.txt"}}]});
     let cut = json!({"text": "I look.", "cut": ["read_file", "{\"path\": \"a."]});
-    let served = Place::house(&json!([call, call, cut, cut])).serve(&[]);
+    let served = TestDir::npc_team(&json!([call, call, cut, cut])).serve(&[]);
     let asked = || json!({"model": "script", "tools": [tool()]});
     let body = served.answer(asked());
     let expected = json!([{"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\":\"a.txt\"}"}}]);
@@ -62,11 +62,11 @@ fn serve_passes_calls_on() {
 
 #[test]
 fn serve_holds_the_model_to_tools_and_schemas() {
-    let served = Place::house(&json!([])).serve(&["-m", &shipped()]);
-    assert_eq!(served.told["model"], SHIPPED);
-    let said = |text: &str| json!([{"role": "user", "content": text}]);
+    let served = TestDir::npc_team(&json!([])).serve(&["-m", &shipped()]);
+    assert_eq!(served.shown["model"], SHIPPED);
+    let reply = |text: &str| json!([{"role": "user", "content": text}]);
     let body = served.answer(json!({
-        "model": SHIPPED, "messages": said("what is in b.txt?"), "tools": [tool()], "tool_choice": "required",
+        "model": SHIPPED, "messages": reply("what is in b.txt?"), "tools": [tool()], "tool_choice": "required",
         "parallel_tool_calls": false,
     }));
     let calls = message(&body)["tool_calls"].as_array().unwrap();
@@ -98,9 +98,9 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     check(json!({"model": SHIPPED, "tools": [odd(true)]}), "tools", Value::Null);
     // Unless it is asked for, one keyword takes no request down: it is left out, and told.
     let body = served.answer(json!({"model": SHIPPED, "tools": [odd(false)], "max_tokens": 20}));
-    let told = body["alara"]["loosened"][0].as_str().unwrap();
-    assert!(told.starts_with("tool f: contains at /properties/a/contains: "), "{body}");
-    let long = said(&"word ".repeat(9000));
+    let shown = body["alara"]["loosened"][0].as_str().unwrap();
+    assert!(shown.starts_with("tool f: contains at /properties/a/contains: "), "{body}");
+    let long = reply(&"word ".repeat(9000));
     check(json!({"model": SHIPPED, "messages": long}), "messages", json!("context_length_exceeded"));
 }
 
@@ -110,7 +110,7 @@ fn turn(model: &dyn ChatModel, request: &Request) -> (Vec<Event>, [usize; 2]) {
     let mut events: Vec<Event> = Vec::new();
     for event in model.chat(request.clone()).unwrap() {
         match (event.unwrap(), events.last_mut()) {
-            (Event::Done { usage: told, .. }, _) => usage = [told.prompt_tokens, told.completion_tokens],
+            (Event::Done { usage: shown, .. }, _) => usage = [shown.prompt_tokens, shown.completion_tokens],
             (Event::ToolCallDelta { .. }, _) => {}
             (Event::Text { text }, _) if text.is_empty() => {}
             (Event::Text { text }, Some(Event::Text { text: before })) => *before += &text,
@@ -122,7 +122,7 @@ fn turn(model: &dyn ChatModel, request: &Request) -> (Vec<Event>, [usize; 2]) {
 
 #[test]
 fn serve_is_what_its_own_client_takes_for_the_model_itself() {
-    let served = Place::house(&json!([])).serve(&["-m", &shipped(), "--parallel", "2"]);
+    let served = TestDir::npc_team(&json!([])).serve(&["-m", &shipped(), "--parallel", "2"]);
     let there =
         Endpoint::new(format!("{}#{SHIPPED}", served.url).parse().unwrap(), Options::default()).unwrap();
     let here =
@@ -220,27 +220,27 @@ fn shipped() -> String {
 /// the server goes on.
 #[test]
 fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
-    let place = Place::house(&json!([]));
-    std::fs::copy(shipped(), place.path("copy.gguf")).unwrap();
-    let served = place.serve(&["-m", "copy.gguf"]);
+    let dir = TestDir::npc_team(&json!([]));
+    std::fs::copy(shipped(), dir.path("copy.gguf")).unwrap();
+    let served = dir.serve(&["-m", "copy.gguf"]);
     let asked = json!({"model": "copy.gguf", "max_tokens": 4});
     served.answer(asked.clone());
-    let file = std::fs::OpenOptions::new().write(true).open(served.place.path("copy.gguf")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(served.dir.path("copy.gguf")).unwrap();
     file.set_len(100_000).unwrap();
     for _ in 0..2 {
         let (status, body) = served.ask(asked.clone());
-        let told = body["error"]["message"].as_str().unwrap();
-        assert!(status == 500 && told.contains("copy.gguf was changed while it was in use"), "{body}");
+        let shown = body["error"]["message"].as_str().unwrap();
+        assert!(status == 500 && shown.contains("copy.gguf was changed while it was in use"), "{body}");
         assert_eq!(served.get("/v1/models").0, 200);
     }
 }
 
 #[test]
 fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
-    let place = Place::house(&json!([]));
+    let dir = TestDir::npc_team(&json!([]));
     // Random weights say something for as long as they may.
     let fixture = crate::root().join("tests/fixtures/arch/qwen3-exact/model.gguf");
-    std::fs::copy(fixture, place.path("copy.gguf")).unwrap();
+    std::fs::copy(fixture, dir.path("copy.gguf")).unwrap();
     let named = [
         "run",
         "-m",
@@ -255,15 +255,15 @@ fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
         "trace.jsonl",
     ];
     let arguments = [named.as_slice(), &["--temperature", "1.5", "hi"]].concat();
-    let child = place.alara(&arguments).spawn().unwrap();
+    let child = dir.alara(&arguments).spawn().unwrap();
     // The model is there when the trace begins.
     wait_until("the trace begins", || {
-        std::fs::read_to_string(place.path("trace.jsonl")).is_ok_and(|trace| trace.contains('\n'))
+        std::fs::read_to_string(dir.path("trace.jsonl")).is_ok_and(|trace| trace.contains('\n'))
     });
-    let file = std::fs::OpenOptions::new().write(true).open(place.path("copy.gguf")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path("copy.gguf")).unwrap();
     file.set_len(100_000).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("copy.gguf was changed while it was in use"), "{told}");
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(shown.contains("copy.gguf was changed while it was in use"), "{shown}");
+    assert_eq!(output.status.code(), Some(2), "{shown}");
 }

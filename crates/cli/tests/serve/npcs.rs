@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{message, tool};
-use crate::place::Place;
+use crate::dirs::TestDir;
 
 #[test]
 fn serve_lets_an_npc_work_as_a_model() {
     let call = json!({"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}]});
     let turns = [call, json!({"text": "It says seven."})];
     let script = [&turns[..], &turns, &turns].concat();
-    let served = Place::house(&script.into()).serve(&[]);
+    let served = TestDir::npc_team(&script.into()).serve(&[]);
     let check = |body: &Value| {
         assert_eq!(
             *message(body),
@@ -23,19 +23,18 @@ fn serve_lets_an_npc_work_as_a_model() {
             (&json!("corca"), &json!([{"name": "shell", "ok": true}]))
         );
         assert_eq!(body["usage"]["completion_tokens"], 6);
-        let shown =
-            served.place.alara(&["trace", "show", alara["trace"].as_str().unwrap()]).output().unwrap();
+        let shown = served.dir.alara(&["trace", "show", alara["trace"].as_str().unwrap()]).output().unwrap();
         assert!(String::from_utf8_lossy(&shown.stdout).contains("echo seven > f; cat f"), "{shown:?}");
     };
     check(&served.answer(json!({"model": "corca"})));
-    assert_eq!(std::fs::read_to_string(served.place.path("work/f")).unwrap(), "seven\n");
+    assert_eq!(std::fs::read_to_string(served.dir.path("work/f")).unwrap(), "seven\n");
     check(&served.answer(json!({"agent": "corca"})));
     let chunks = served.chunks(json!({"npc": "corca", "model": "script"}));
-    let said: String =
+    let printed: String =
         chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
-    assert_eq!(said, "It says seven.");
+    assert_eq!(printed, "It says seven.");
     assert!(chunks.iter().all(|chunk| chunk["choices"][0]["delta"].get("tool_calls").is_none()));
-    assert_eq!(served.place.traces().len(), 3);
+    assert_eq!(served.dir.traces().len(), 3);
 }
 
 #[test]
@@ -46,17 +45,17 @@ fn serve_lets_an_npc_take_up_a_conversation() {
         json!({"text": "Four."}),
         json!({"text": "x", "finish": "length"}),
     ];
-    let served = Place::house(&json!(replies)).serve(&[]);
+    let served = TestDir::npc_team(&json!(replies)).serve(&[]);
     let chunks = served.chunks(json!({"model": "sage"}));
-    let said: Vec<&str> =
+    let printed: Vec<&str> =
         chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
-    assert_eq!(said, ["", "One ", "two."], "without tools, all that is said is the answer");
+    assert_eq!(printed, ["", "One ", "two."], "without tools, all that is said is the answer");
     let body = served.answer(json!({"model": "sage", "temperature": 0.5, "max_tokens": 9, "messages": [
         {"role": "system", "content": "Speak softly."}, {"role": "user", "content": "What is one?"},
         {"role": "assistant", "content": "The first."}, {"role": "user", "content": "And then?"},
     ]}));
     assert_eq!(message(&body)["content"], "Three.");
-    let traces = served.place.traces();
+    let traces = served.dir.traces();
     // Each has a conversation of its own.
     assert!(!traces[1].contains("One two."));
     let records: Vec<Value> = traces[1].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -74,7 +73,7 @@ fn serve_lets_an_npc_take_up_a_conversation() {
         {"role": "user", "content": "And two?"},
     ]}));
     let replay =
-        served.place.alara(&["trace", "replay", body["alara"]["trace"].as_str().unwrap()]).output().unwrap();
+        served.dir.alara(&["trace", "replay", body["alara"]["trace"].as_str().unwrap()]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&replay.stdout), "the same: 7 records\n");
 
     let body = served.answer(json!({"model": "sage"}));
@@ -98,12 +97,12 @@ fn serve_lets_an_npc_take_up_a_conversation() {
 fn serve_asks_nobody() {
     let call = json!({"calls": [{"name": "shell", "arguments": {"command": "echo ran > ran"}}]});
     let check = |arguments: &[&str], ran: bool| {
-        let place = Place::house(&json!([call, {"text": "Done."}]));
-        place.write("team/house.ctx", "name: house\nforenpc: corca\npermissions:\n  shell: ask\n");
-        let served = place.serve(arguments);
+        let dir = TestDir::npc_team(&json!([call, {"text": "Done."}]));
+        dir.write("team/house.ctx", "name: house\nforenpc: corca\npermissions:\n  shell: ask\n");
+        let served = dir.serve(arguments);
         let body = served.answer(json!({"model": "corca"}));
         assert_eq!(body["alara"]["calls"], json!([{"name": "shell", "ok": ran}]), "{body}");
-        assert_eq!(served.place.path("work/ran").exists(), ran);
+        assert_eq!(served.dir.path("work/ran").exists(), ran);
     };
     check(&[], false);
     check(&["--yes"], true);
@@ -112,7 +111,7 @@ fn serve_asks_nobody() {
 #[test]
 fn serve_tells_what_an_agent_could_not_do() {
     let same = json!({"calls": [{"name": "shell", "arguments": {"command": "true"}}]});
-    let served = Place::house(&json!([same, same, same, same, same])).serve(&[]);
+    let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
     let (status, body) = served.ask(json!({"model": "corca"}));
     // A status that no client takes as a reason to have the work done again.
     assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");

@@ -2,12 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::dirs::TestDir;
 
 #[test]
 fn serve_tells_where_it_is_and_who_is_there() {
-    let served = Place::house(&json!([])).serve(&[]);
-    assert_eq!((&served.told["model"], &served.told["npcs"]), (&json!("script"), &json!(["corca", "sage"])));
+    let served = TestDir::npc_team(&json!([])).serve(&[]);
+    assert_eq!(
+        (&served.shown["model"], &served.shown["npcs"]),
+        (&json!("script"), &json!(["corca", "sage"]))
+    );
     assert_eq!(served.get("/health"), (200, json!({"status": "ok"})));
     let ids = || -> Vec<Value> {
         let (status, list) = served.get("/v1/models");
@@ -16,13 +19,13 @@ fn serve_tells_where_it_is_and_who_is_there() {
     };
     assert_eq!(ids(), ["script", "corca", "sage"]);
     // The team's files are looked at again.
-    served.place.write("team/newcomer.npc", "name: newcomer\nprimary_directive: You are new.\njinxes: []\n");
+    served.dir.write("team/newcomer.npc", "name: newcomer\nprimary_directive: You are new.\njinxes: []\n");
     assert_eq!(ids(), ["script", "corca", "newcomer", "sage"]);
 }
 
 #[test]
 fn serve_refuses_what_it_does_not_understand() {
-    let served = Place::house(&json!([])).serve(&[]);
+    let served = TestDir::npc_team(&json!([])).serve(&[]);
     let check = |(status, body): (u16, Value), expected: u16, message: &str| {
         let error = &body["error"];
         assert_eq!(status, expected, "{body}");
@@ -48,7 +51,7 @@ fn serve_refuses_what_it_does_not_understand() {
     check(served.get("/v1/embeddings"), 404, "the routes are");
     check(post(&format!("\"{}\"", "x".repeat(9 << 20))), 413, "8 MiB");
     // Whoever announces too much need not even send it.
-    let said =
+    let reply =
         served.raw("POST /v1/chat/completions HTTP/1.1\nHost: localhost\nContent-Length: 99999999\n\n");
-    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    assert!(reply.starts_with("HTTP/1.1 413"), "{reply}");
 }

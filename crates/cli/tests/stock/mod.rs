@@ -12,15 +12,16 @@ use alara_harness::model::Reply;
 use alara_harness::{Caller, Scripted, Session, Single, Team, ToolResult, tool};
 use serde_json::{Value, json};
 
-use crate::place::Ground;
+use crate::dirs::TeamDir;
 
-impl Ground {
+impl TeamDir {
     fn stock() -> Self {
-        Ground::with(Team::stock("alara").unwrap())
+        TeamDir::with(Team::stock("alara").unwrap())
     }
 
     /// Calls made one after the other by an NPC (`lead`, or `research/scout`), as its model would
-    /// make them; a jinx that it does not list is called as a step would do it.
+    /// make them.
+    /// A jinx that it does not list is called as a step would do it.
     fn calls(&self, npc: &str, script: Vec<Reply>, calls: &[(&str, Value)]) -> (Vec<ToolResult>, Scripted) {
         let script = Scripted::new(script);
         let source = Single(&script);
@@ -133,11 +134,11 @@ fn improved_jinxes_do_the_same() {
         ("delegate", json!({"npc_name": "writer", "task": "Write.", "max_iterations": 1})),
     ];
     let replies = ["One.", "Two.", "Both.", "Written.", r#"{"complete": false, "feedback": "No."}"#];
-    let results = |place: &Ground| place.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
-    let before = Ground::stock();
+    let results = |dir: &TeamDir| dir.calls("lead", replies.map(Reply::text).to_vec(), &calls).0;
+    let before = TeamDir::stock();
     let mut team = Team::stock("alara").unwrap();
     let made = improve(&mut team.jinxes);
-    let after = Ground::with(team);
+    let after = TeamDir::with(team);
     assert_eq!(results(&before), results(&after), "{made:?}");
 }
 
@@ -151,13 +152,13 @@ fn the_compiled_stock_team_is_stable() {
 
 #[test]
 fn py_gives_its_output_or_what_it_prints() {
-    let place = Ground::stock();
-    let run = |code: &str, expected: Value| place.check("analyst", "py", json!({"code": code}), expected);
+    let dir = TeamDir::stock();
+    let run = |code: &str, expected: Value| dir.check("analyst", "py", json!({"code": code}), expected);
     run("output = 6 * 7", json!(42));
     run("total = 0\nfor n in range(4):\n    total += n\nprint(total)", json!("6"));
     run("print('{{ code }}{% x')", json!("{{ code }}{% x"));
     run("print('found 0 errors')", json!("found 0 errors"));
-    let result = place.call("analyst", "py", json!({"code": "1 / 0"}));
+    let result = dir.call("analyst", "py", json!({"code": "1 / 0"}));
     assert!(!result.ok && result.complaint().contains("ZeroDivisionError"), "{result:?}");
 }
 

@@ -7,7 +7,7 @@ use alara_harness::Team;
 use serde_json::{Value, json};
 
 use super::failed;
-use crate::place::{Ground, Place};
+use crate::dirs::{TeamDir, TestDir};
 
 /// Answers each request for a path that begins with one of these with its text, as many times as it
 /// is asked.
@@ -43,8 +43,8 @@ fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> Stri
 
 #[test]
 fn web_search_offline_finds_the_facts() {
-    let place = Ground::stock();
-    let search = |query: &str| place.call("research/scout", "web_search", json!({"query": query})).output;
+    let dir = TeamDir::stock();
+    let search = |query: &str| dir.call("research/scout", "web_search", json!({"query": query})).output;
     for (query, fact) in [
         ("python asyncio tutorial", "asyncio.run(main())"),
         ("who created Linux", "Linus Torvalds created Linux"),
@@ -66,9 +66,9 @@ fn web_search_offline_finds_the_facts() {
         assert_eq!(found["results"], json!([]), "{query}");
         assert!(found["note"].as_str().unwrap().contains("the web is not searched"), "{query}: {found}");
     }
-    let one = place.call("research/scout", "web_search", json!({"query": "Python", "max_results": 1})).output;
+    let one = dir.call("research/scout", "web_search", json!({"query": "Python", "max_results": 1})).output;
     assert_eq!(one["results"].as_array().unwrap().len(), 1);
-    place.check(
+    dir.check(
         "research/scout",
         "web_search",
         json!({"max_results": 1}),
@@ -77,10 +77,10 @@ fn web_search_offline_finds_the_facts() {
 }
 
 /// The stock team with a setting for `web_search`.
-fn searching(setting: Value) -> Ground {
+fn searching(setting: Value) -> TeamDir {
     let mut team = Team::stock("alara").unwrap();
     team.values.insert("web_search".to_owned(), setting);
-    Ground::with(team)
+    TeamDir::with(team)
 }
 
 #[test]
@@ -151,15 +151,15 @@ fn web_search_gets_its_key_and_nothing_else() {
         {"text": "Done."},
     ]);
     let results = |server: &str| -> Vec<Value> {
-        let place = Place::with(&script);
-        place.write(
+        let dir = TestDir::with(&script);
+        dir.write(
             "team/team.ctx",
             &format!("forenpc: w\nweb_search: {{provider: brave, url: '{server}/'}}\n"),
         );
-        place.write("team/w.npc", "name: w\nprimary_directive: Search.\njinxes: [web_search, shell]\n");
-        let output = place.task().args(["-t", "team"]).env("BRAVE_API_KEY", "the-key").output().unwrap();
+        dir.write("team/w.npc", "name: w\nprimary_directive: Search.\njinxes: [web_search, shell]\n");
+        let output = dir.task().args(["-t", "team"]).env("BRAVE_API_KEY", "the-key").output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        let results = place.trace().into_iter().filter(|record| record["record"] == "tool_result");
+        let results = dir.trace().into_iter().filter(|record| record["record"] == "tool_result");
         results.map(|record| record["result"].clone()).collect()
     };
     let here: Vec<Value> = results(&server).iter().map(|result| result["output"].clone()).collect();
@@ -175,15 +175,15 @@ fn web_search_gets_its_key_and_nothing_else() {
 
 #[test]
 fn web_search_reads_a_folder_of_documents() {
-    let place = searching(json!({"corpus": "docs"}));
-    place.check(
+    let dir = searching(json!({"corpus": "docs"}));
+    dir.check(
         "lead",
         "web_search",
         json!({"query": "owls"}),
         failed("there is no folder docs, which the team's web_search.corpus names"),
     );
-    place.write("docs/owl.md", "# Owls\nOwls hunt at night.");
-    place.write(
+    dir.write("docs/owl.md", "# Owls\nOwls hunt at night.");
+    dir.write(
         "docs/more.json",
         r#"[{"title": "Bees", "url": "https://bees.example", "text": "Bees dance."}]"#,
     );
@@ -194,7 +194,7 @@ fn web_search_reads_a_folder_of_documents() {
         ),
         ("bees", json!({"title": "Bees", "url": "https://bees.example", "text": "Bees dance."})),
     ] {
-        place.check(
+        dir.check(
             "lead",
             "web_search",
             json!({"query": query}),
@@ -205,7 +205,7 @@ fn web_search_reads_a_folder_of_documents() {
 
 #[test]
 fn fetch_page_gives_the_text_of_a_page() {
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     let server = serve(&[
         (
             "/page",
@@ -218,7 +218,7 @@ fn fetch_page_gives_the_text_of_a_page() {
     let fetch = |path: &str, more: Value, expected: Value| {
         let mut arguments = json!({"url": format!("{server}{path}")});
         arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        place.check("research/scout", "fetch_page", arguments, expected);
+        dir.check("research/scout", "fetch_page", arguments, expected);
     };
     fetch("/page", json!({}), json!("Tïtle\nOne bold word\na\nb"));
     fetch("/plain", json!({}), json!("as it\n  is"));
@@ -230,5 +230,5 @@ fn fetch_page_gives_the_text_of_a_page() {
     );
     fetch("/none", json!({}), failed(&format!("{server}/none answers 404 Not Found")));
     let wrong = failed("an address begins with http:// or https://");
-    place.check("research/scout", "fetch_page", json!({"url": "file:///etc/passwd"}), wrong);
+    dir.check("research/scout", "fetch_page", json!({"url": "file:///etc/passwd"}), wrong);
 }

@@ -6,7 +6,7 @@ use alara_harness::trace::Record;
 use alara_harness::{Agent, Caller, Outcome, Scripted, Session, Single, Team, tool};
 use serde_json::{Value, json};
 
-use crate::place::Ground;
+use crate::dirs::TeamDir;
 
 /// What a model was asked, oldest first: the last message of each request.
 fn asked(script: &Scripted) -> Vec<String> {
@@ -15,24 +15,24 @@ fn asked(script: &Scripted) -> Vec<String> {
 
 #[test]
 fn chat_and_stop_end_the_run() {
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     for (call, expected) in [
         (Reply::call("chat", json!({"message": "Here it is: {{ x }}"})), "Here it is: {{ x }}"),
         (Reply::call("stop", json!({})), "done"),
     ] {
         let script = Scripted::new([call]);
         let source = Single(&script);
-        let session = Session::new(&source, &place.sandbox);
-        let lead = place.team.npc(Some("lead")).unwrap();
-        let outcome = Agent::new(&session, &place.team, lead, None).unwrap().run("Go.").unwrap();
+        let session = Session::new(&source, &dir.sandbox);
+        let lead = dir.team.npc(Some("lead")).unwrap();
+        let outcome = Agent::new(&session, &dir.team, lead, None).unwrap().run("Go.").unwrap();
         assert_eq!(outcome, Outcome::Answer { text: expected.to_owned() });
     }
 }
 
 #[test]
 fn delegate_reviews_until_the_work_is_complete() {
-    let place = Ground::stock();
-    let (results, script) = place.calls(
+    let dir = TeamDir::stock();
+    let (results, script) = dir.calls(
         "lead",
         vec![
             Reply::call("shell", json!({"command": "echo 1 > n.txt"})),
@@ -49,7 +49,7 @@ fn delegate_reviews_until_the_work_is_complete() {
         json!({"complete": true, "iterations": 2, "output": "Now it says 2.", "feedback": ""}),
         "{results:?}"
     );
-    assert_eq!(std::fs::read_to_string(place.work.path().join("n.txt")).unwrap(), "2\n");
+    assert_eq!(std::fs::read_to_string(dir.work.path().join("n.txt")).unwrap(), "2\n");
     let asked = asked(&script);
     assert_eq!(asked[0], "Write 2 to n.txt; not {{ 1 }}");
     assert!(asked[2].contains("What coder reports:\nI wrote n.txt."), "{}", asked[2]);
@@ -59,13 +59,13 @@ fn delegate_reviews_until_the_work_is_complete() {
          A review says that this is missing:\nIt must say 2."
     );
     let tools = |index: usize| script.requests()[index].tools.len();
-    assert_eq!((tools(0), tools(2)), (place.team.npc(Some("coder")).unwrap().jinxes.len(), 0));
+    assert_eq!((tools(0), tools(2)), (dir.team.npc(Some("coder")).unwrap().jinxes.len(), 0));
     assert!(script.requests()[2].schema.is_some());
 }
 
 #[test]
 fn delegate_ends_at_its_limits() {
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     let no = || vec![Reply::text("Tried."), Reply::text(r#"{"complete": false, "feedback": "More."}"#)];
     let task = |more: Value| {
         let mut arguments = json!({"npc_name": "writer", "task": "Write."});
@@ -73,18 +73,18 @@ fn delegate_ends_at_its_limits() {
         [("delegate", arguments)]
     };
     let script = [no(), no(), no()].concat();
-    let (results, _) = place.calls("lead", script, &task(json!({})));
+    let (results, _) = dir.calls("lead", script, &task(json!({})));
     let given_up = json!({"complete": false, "iterations": 3, "output": "Tried.", "feedback": "More."});
     assert_eq!(results[0].output, given_up);
-    let (results, _) = place.calls("lead", no(), &task(json!({"max_iterations": -5})));
+    let (results, _) = dir.calls("lead", no(), &task(json!({"max_iterations": -5})));
     assert_eq!(results[0].output["iterations"], 1);
 
     let members = r#"["analyst","coder","reviewer","worker","writer","research"]"#;
     let unknown = task(json!({"npc_name": "nobody"}));
-    let (results, _) = place.calls("lead", vec![], &unknown);
+    let (results, _) = dir.calls("lead", vec![], &unknown);
     assert_eq!(results[0].complaint(), format!("argument `npc_name` must be one of {members}"));
     // A member of a sub-team is none of this team.
-    let (results, _) = place.calls("lead", vec![], &task(json!({"npc_name": "scout"})));
+    let (results, _) = dir.calls("lead", vec![], &task(json!({"npc_name": "scout"})));
     assert!(!results[0].ok);
     // A member has its own list, and no other.
     let forged = vec![
@@ -92,16 +92,16 @@ fn delegate_ends_at_its_limits() {
         Reply::text("Not permitted."),
         Reply::text(r#"{"complete": true, "feedback": ""}"#),
     ];
-    let (_, script) = place.calls("lead", forged, &task(json!({})));
+    let (_, script) = dir.calls("lead", forged, &task(json!({})));
     assert!(asked(&script)[1].contains("`shell` is not permitted"), "{:?}", asked(&script));
-    assert!(!place.work.path().join("forged").exists());
+    assert!(!dir.work.path().join("forged").exists());
 }
 
 #[test]
 fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
     let yes = || Reply::text(r#"{"complete": true, "feedback": ""}"#);
-    let place = Ground::stock();
-    let (results, script) = place.calls(
+    let dir = TeamDir::stock();
+    let (results, script) = dir.calls(
         "lead",
         vec![
             Reply::call("delegate", json!({"npc_name": "scout", "task": "Who created Linux?"})),
@@ -121,7 +121,7 @@ fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
         npc.limits.depth = 0;
     }
     let task = json!({"npc_name": "coder", "task": "Anything."});
-    let result = Ground::with(team).call("lead", "delegate", task);
+    let result = TeamDir::with(team).call("lead", "delegate", task);
     assert!(
         result.complaint().contains("`coder` can't be given work from here: at most 0 conversations"),
         "{result:?}"
@@ -132,10 +132,10 @@ fn delegate_goes_down_to_sub_teams_but_not_for_ever() {
 fn convene_is_the_same_for_the_same_seed() {
     let names = json!(["coder", "writer", "analyst"]);
     let hold = |seed: u64| {
-        let place = Ground::stock();
+        let dir = TeamDir::stock();
         let replies = (1..=6).map(|n| Reply::text(format!("View {n}."))).chain([Reply::text("All agree.")]);
         let arguments = json!({"topic": "Tabs or spaces?", "npcs": names, "rounds": 2, "seed": seed});
-        let (results, script) = place.calls("lead", replies.collect(), &[("convene", arguments)]);
+        let (results, script) = dir.calls("lead", replies.collect(), &[("convene", arguments)]);
         assert!(results[0].ok, "{results:?}");
         (results[0].output.clone(), asked(&script))
     };
@@ -143,8 +143,8 @@ fn convene_is_the_same_for_the_same_seed() {
     assert_eq!(hold(1), (output.clone(), prompts.clone()));
     assert_eq!(output["summary"], "All agree.");
     let speakers = |output: &Value, round: u64| -> Vec<String> {
-        let said = output["contributions"].as_array().unwrap().iter();
-        let of_round = said.filter(|one| one["round"] == round);
+        let reply = output["contributions"].as_array().unwrap().iter();
+        let of_round = reply.filter(|one| one["round"] == round);
         of_round.map(|one| one["npc"].as_str().unwrap().to_owned()).collect()
     };
     for round in [1, 2] {
@@ -160,13 +160,13 @@ fn convene_is_the_same_for_the_same_seed() {
     assert!(prompts[6].contains("View 6."), "{}", prompts[6]);
 
     // All members unless some are named, the caller aside; at least two.
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     let replies = (0..7).map(|_| Reply::text("Yes.")).collect();
-    let (results, _) = place.calls("lead", replies, &[("convene", json!({"topic": "?", "rounds": 1}))]);
+    let (results, _) = dir.calls("lead", replies, &[("convene", json!({"topic": "?", "rounds": 1}))]);
     let mut all = speakers(&results[0].output, 1);
     all.sort();
     assert_eq!(all, ["analyst", "coder", "research", "reviewer", "worker", "writer"]);
-    let few = |npcs: Value| place.call("lead", "convene", json!({"topic": "?", "npcs": npcs}));
+    let few = |npcs: Value| dir.call("lead", "convene", json!({"topic": "?", "npcs": npcs}));
     assert_eq!(few(json!(["coder", "lead"])).complaint(), "a discussion takes two members at least, not 1");
     let unknown = few(json!(["nobody", "noone"])).complaint().into_owned();
     assert!(unknown.contains("there is no member `no"), "{unknown}");
@@ -174,8 +174,8 @@ fn convene_is_the_same_for_the_same_seed() {
 
 #[test]
 fn skills_are_looked_up_by_section() {
-    let place = Ground::stock();
-    let look = |arguments: Value| place.call("coder", "skill", arguments);
+    let dir = TeamDir::stock();
+    let look = |arguments: Value| dir.call("coder", "skill", arguments);
     let text = |section: &str| {
         let result = look(json!({"name": "git-workflow", "section": section}));
         assert!(result.ok, "{section}: {result:?}");
@@ -201,9 +201,9 @@ fn skills_are_looked_up_by_section() {
     let unlisted = look(json!({"name": "technical-writing"}));
     assert!(unlisted.complaint().starts_with("argument `name` must be one of ["), "{unlisted:?}");
     // As a jinx of its own, and the description names the sections.
-    let own = place.call("coder", "debugging", json!({"section": "Narrow"}));
+    let own = dir.call("coder", "debugging", json!({"section": "Narrow"}));
     assert!(own.output_text().contains("git bisect"), "{own:?}");
-    let description = &place.team.jinx("debugging").unwrap().description;
+    let description = &dir.team.jinx("debugging").unwrap().description;
     assert!(
         description.ends_with("[Sections: Reproduce, Read, Narrow, Usual suspects, Fix]"),
         "{description}"
@@ -212,9 +212,9 @@ fn skills_are_looked_up_by_section() {
 
 #[test]
 fn a_plan_is_made_shown_marked_and_revised() {
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     let plan = |arguments: Value| ("plan", arguments);
-    let (results, _) = place.calls(
+    let (results, _) = dir.calls(
         "lead",
         vec![],
         &[
@@ -230,11 +230,11 @@ fn a_plan_is_made_shown_marked_and_revised() {
             plan(json!({"action": "burn"})),
         ],
     );
-    let said: Vec<String> =
+    let reply: Vec<String> =
         results.iter().map(|result| format!("{}{}", result.output_text(), result.complaint())).collect();
     let revised = "Goal: A report\n1. [x] read {{ x }}\n2. [ ] count twice\n3. [ ] send";
     assert_eq!(
-        said,
+        reply,
         [
             "there is no plan yet",
             "a plan is made of steps; give them in `steps`",
@@ -247,15 +247,15 @@ fn a_plan_is_made_shown_marked_and_revised() {
         ]
     );
     assert_eq!(
-        place.call("lead", "plan", json!({"action": "mark", "step": 1})).complaint(),
+        dir.call("lead", "plan", json!({"action": "mark", "step": 1})).complaint(),
         "there is no plan yet; create it first"
     );
 }
 
 #[test]
 fn notes_are_kept_for_the_team() {
-    let place = Ground::stock();
-    let (results, _) = place.calls(
+    let dir = TeamDir::stock();
+    let (results, _) = dir.calls(
         "research/librarian",
         vec![],
         &[
@@ -267,9 +267,9 @@ fn notes_are_kept_for_the_team() {
             ("recall", json!({"about": "bees"})),
         ],
     );
-    let said: Vec<_> = results.iter().map(|result| result.output_text().into_owned()).collect();
+    let reply: Vec<_> = results.iter().map(|result| result.output_text().into_owned()).collect();
     assert_eq!(
-        said,
+        reply,
         [
             "there is no such note",
             "noted",
@@ -283,13 +283,13 @@ fn notes_are_kept_for_the_team() {
 
 #[test]
 fn compress_asks_the_agent_to_sum_up() {
-    let place = Ground::stock();
+    let dir = TeamDir::stock();
     let script = Scripted::default();
     let source = Single(&script);
-    let session = Session::new(&source, &place.sandbox);
-    let compress = place.team.jinx("compress").unwrap();
+    let session = Session::new(&source, &dir.sandbox);
+    let compress = dir.team.jinx("compress").unwrap();
     let result =
-        tool::call(&Caller::person(&session, &place.team), compress, &Default::default(), "c").unwrap();
+        tool::call(&Caller::person(&session, &dir.team), compress, &Default::default(), "c").unwrap();
     assert!(result.ok, "{result:?}");
     let asks =
         |record: &Record| matches!(record, Record::Emit { response } if response["type"] == "compaction");

@@ -1,4 +1,4 @@
-//! Where tests stand: around the program, or with a team in the test's own process.
+//! Folders of tests: around the program, or with a team in the test's own process.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,27 +8,27 @@ use alara_harness::sandbox::Isolation;
 use alara_harness::{Policy, Sandbox, Team};
 use serde_json::{Value, json};
 
-/// A directory with a work directory, a home, a place for state, and a script for the model.
-pub struct Place {
+/// A directory with a work directory, a home, a state directory and a script for the model.
+pub struct TestDir {
     pub root: tempfile::TempDir,
 }
 
-impl Place {
-    /// Where the model says what `script` tells it.
+impl TestDir {
+    /// With a model that plays `script`.
     pub fn with(script: &Value) -> Self {
-        let place = Place { root: tempfile::tempdir().unwrap() };
-        std::fs::create_dir(place.path("work")).unwrap();
-        std::fs::create_dir(place.path("home")).unwrap();
-        place.write("script.json", &script.to_string());
-        place
+        let dir = TestDir { root: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(dir.path("work")).unwrap();
+        std::fs::create_dir(dir.path("home")).unwrap();
+        dir.write("script.json", &script.to_string());
+        dir
     }
 
-    /// Where the model makes these shell calls one after the other and then says "Done.".
+    /// With a model that makes these shell calls one after the other and then says "Done.".
     pub fn calling(commands: &[&str]) -> Self {
         let call = |command: &&str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
         let mut replies: Vec<Value> = commands.iter().map(call).collect();
         replies.push(json!({"text": "Done."}));
-        Place::with(&Value::from(replies))
+        TestDir::with(&Value::from(replies))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -58,8 +58,8 @@ impl Place {
         command
     }
 
-    /// What comes of it, if it is told `input`.
-    pub fn told(&self, arguments: &[&str], input: &str) -> Output {
+    /// Its output, with `input` on standard input.
+    pub fn with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.alara(arguments).stdin(Stdio::piped()).spawn().unwrap();
         // A program that ends before it has read everything is no error.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
@@ -90,7 +90,7 @@ pub fn code(output: &Output) -> i32 {
 
 /// Whether programs run as they should here; says so if not.
 pub fn sandboxed(test: &str) -> bool {
-    let shown = text(&Place::calling(&[]).task().output().unwrap().stderr);
+    let shown = text(&TestDir::calling(&[]).task().output().unwrap().stderr);
     let incomplete = shown.lines().any(|line| line.starts_with("warning: the sandbox is incomplete"));
     if incomplete {
         eprintln!("SKIPPED: {test}: this machine's sandbox is incomplete");
@@ -98,19 +98,19 @@ pub fn sandboxed(test: &str) -> bool {
     !incomplete
 }
 
-/// A team and a place to work, without walls, in the test's own process.
-pub struct Ground {
+/// A team and a work directory, without isolation, in the test's own process.
+pub struct TeamDir {
     pub team: Team,
     pub sandbox: Sandbox,
     pub work: tempfile::TempDir,
 }
 
-impl Ground {
+impl TeamDir {
     pub fn with(team: Team) -> Self {
         let work = tempfile::tempdir().unwrap();
         let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
         let sandbox = Sandbox::new(work.path(), policy).unwrap();
-        Ground { team, sandbox, work }
+        TeamDir { team, sandbox, work }
     }
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
