@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::Draws;
+use alara_engine::SamplingOverrides;
 use alara_engine::cache::disk;
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
@@ -88,7 +88,11 @@ impl Args {
         session: Session<'a>,
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
-        let sampling = Draws { seed: Some(self.seed), temperature: self.temperature, ..Draws::default() };
+        let sampling = SamplingOverrides {
+            seed: Some(self.seed),
+            temperature: self.temperature,
+            ..SamplingOverrides::default()
+        };
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
         let mut session =
             session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);

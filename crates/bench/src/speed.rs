@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use alara_engine::GrammarUsage;
 use alara_engine::backend::{Profile, Spent, limits};
 use alara_engine::gguf::Gguf;
-use alara_engine::offload::Place;
+use alara_engine::offload::DeviceSummary;
 use alara_engine::probe::{Probe, Settings, Turns};
 use serde::Serialize;
 
@@ -208,7 +208,7 @@ pub fn measure(
                 }
             }
         }
-        let mut test = summary(gguf, config, probe.place(), (prompt, generate), &samples);
+        let mut test = summary(gguf, config, probe.device(), (prompt, generate), &samples);
         test.grammar =
             turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
         if let Some(limits) = limits {
@@ -305,7 +305,7 @@ fn token(i: usize, limit: usize) -> u32 {
 fn summary(
     gguf: &Gguf,
     config: &Config,
-    place: &Place,
+    device: &DeviceSummary,
     (prompt, generate): (usize, usize),
     samples: &[Duration],
 ) -> Test {
@@ -317,9 +317,9 @@ fn summary(
     Test {
         model_filename: gguf.name().into(),
         model_size: gguf.file_bytes(),
-        devices: place.device.to_string(),
-        gpu_info: place.gpu.clone(),
-        n_gpu_layers: place.layers,
+        devices: device.device.to_string(),
+        gpu_info: device.gpu.clone(),
+        n_gpu_layers: device.layers,
         n_threads: config.settings.threads,
         n_batch: BATCH,
         type_k: kind.clone(),

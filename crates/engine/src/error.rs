@@ -113,7 +113,7 @@ pub enum Error {
         /// The model file.
         file: String,
         /// What it needs.
-        footprint: crate::memory::Footprint,
+        footprint: crate::memory::MemoryEstimate,
         /// Tokens of the context.
         context: usize,
         /// Bytes that it may take.
@@ -128,7 +128,7 @@ pub enum Error {
         problem: crate::device::Problem,
     },
     /// The layers that were asked for don't fit on the device, or none does.
-    #[error("{file}: {}", refusal.told(*context))]
+    #[error("{file}: {}", refusal.message(*context))]
     Placement {
         /// The model file.
         file: String,

@@ -11,8 +11,6 @@ pub mod cache;
 pub mod chat;
 pub mod decoder;
 pub mod device;
-mod draft;
-mod draws;
 pub mod engine;
 mod error;
 pub mod facts;
@@ -28,19 +26,21 @@ pub mod offload;
 pub mod placement;
 mod pool;
 pub mod probe;
+mod prompt_lookup;
 mod repetition;
 pub mod request;
 pub mod role;
 pub mod sampler;
+mod sampling_overrides;
 pub mod schedule;
 mod sequence;
 mod stop;
 pub mod tokenizer;
 
-pub use draws::Draws;
 pub use engine::{Engine, Events, Options};
 pub use error::{Error, Result};
 pub use request::{
     DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
     ToolChoice, Usage,
 };
+pub use sampling_overrides::SamplingOverrides;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use alara_engine::backend::native::Native;
 use alara_engine::backend::{KvType, Span, Step};
-use alara_engine::cache::{Room, SlotId};
+use alara_engine::cache::{CacheConfig, SlotId};
 use alara_engine::decoder::Decoder;
 use alara_engine::gguf::Gguf;
 
@@ -37,7 +37,7 @@ static ALLOCATOR: Counter = Counter;
 fn layers_allocate_nothing_for_a_token() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
     let gguf = Gguf::open(&model).unwrap();
-    let room = Room::new(64, 1, 1, None);
+    let room = CacheConfig::new(64, 1, 1, None);
     let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &room, KvType::F16).unwrap();
     let counts: Vec<usize> = (0..24)
         .map(|past| {

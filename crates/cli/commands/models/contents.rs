@@ -8,7 +8,7 @@ use alara_engine::chat::ChatTemplate;
 use alara_engine::engine::{DEFAULT_CONTEXT, chat_template};
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::{Array, Gguf, TensorType, Value};
-use alara_engine::memory::{Footprint, Parts};
+use alara_engine::memory::{MemoryBreakdown, MemoryEstimate};
 use alara_engine::nearest;
 use alara_engine::offload::Offload;
 use alara_engine::placement::Placement;
@@ -103,10 +103,10 @@ pub struct Held {
     pub total: u64,
 }
 
-impl From<Footprint> for Held {
-    fn from(footprint: Footprint) -> Self {
-        let Footprint { weights, kv, state, working } = footprint;
-        Held { weights, kv, state, working, total: footprint.total() }
+impl From<MemoryEstimate> for Held {
+    fn from(estimate: MemoryEstimate) -> Self {
+        let MemoryEstimate { weights, kv, state, working } = estimate;
+        Held { weights, kv, state, working, total: estimate.total() }
     }
 }
 
@@ -272,12 +272,12 @@ fn sizes(gguf: &Gguf, architecture: &str) -> Map<String, Json> {
 fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Result<Memory> {
     let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let context = context.unwrap_or(trained_context.min(DEFAULT_CONTEXT));
-    let footprint = Footprint::of(gguf, context, 1, kv)?;
-    Ok(Memory { context, trained_context, held: footprint.into() })
+    let estimate = MemoryEstimate::of(gguf, context, 1, kv)?;
+    Ok(Memory { context, trained_context, held: estimate.into() })
 }
 
 fn place(gguf: &Gguf, context: usize, kv: KvType, offload: &Offload) -> alara_engine::Result<Option<Place>> {
-    let parts = Parts::of(gguf, context, kv)?;
+    let parts = MemoryBreakdown::of(gguf, context, kv)?;
     let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
     let (device, layers) = (offload.device.to_string(), parts.blocks.len());
     Ok(Some(match placed {

@@ -8,7 +8,7 @@ use alara_engine::backend::KvType;
 use alara_engine::engine::chat_template;
 use alara_engine::facts::{Facts, Sizes};
 use alara_engine::gguf::Gguf;
-use alara_engine::memory::{Footprint, Parts};
+use alara_engine::memory::{MemoryBreakdown, MemoryEstimate};
 use alara_engine::offload::Offload;
 use alara_engine::probe::{Probe, Settings};
 use alara_engine::tokenizer::Tokenizer;
@@ -93,7 +93,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// Refuses a model for which this machine has no memory, and a device that can't be used.
 /// What else is wrong is for the other checks to say.
 pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
-    let Ok(parts) = Parts::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
+    let Ok(parts) = MemoryBreakdown::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
     let host = match offload.plan(&parts)? {
         Some((_, Ok(placement))) => placement.host,
         _ => parts.whole,
@@ -110,7 +110,7 @@ pub fn tensors(gguf: &Gguf) -> Finding {
     let architecture = Architecture::of(gguf)?;
     let facts = Facts::new(gguf, &architecture)?;
     let sizes = Sizes::of(&facts)?;
-    Footprint::of(gguf, SAMPLE_TOKENS, 1, KvType::F16)?;
+    MemoryEstimate::of(gguf, SAMPLE_TOKENS, 1, KvType::F16)?;
     let (unused, used): (Vec<_>, Vec<_>) =
         gguf.tensors().partition(|tensor| facts.ignores(&tensor.name, &sizes));
     let rest = if unused.is_empty() { String::new() } else { format!(", {} not used", unused.len()) };
