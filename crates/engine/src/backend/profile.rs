@@ -47,44 +47,36 @@ impl Profile {
     pub fn take(&self) -> BTreeMap<String, Spent> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-
-    /// Starts the clock of an op called `name`.
-    pub(super) fn start(&self, name: &str) -> Timer {
-        Timer {
-            profile: self.clone(),
-            name: name.to_owned(),
-            spent: Spent { calls: 1, ..Spent::default() },
-            begun: Instant::now(),
-        }
-    }
 }
 
-/// The clock of one op, which stops when this is dropped.
+/// The clock of one op, which stops when this is dropped; `None` without a profile.
 #[derive(Debug)]
-pub(super) struct Timer {
-    profile: Profile,
-    name: String,
-    spent: Spent,
-    begun: Instant,
-}
+pub(super) struct Timer(Option<(Profile, String, Spent, Instant)>);
 
 impl Timer {
-    /// Says how weights are stored that the op reads.
-    pub fn format(&mut self, format: &str) {
-        self.name = format!("{} {format}", self.name);
+    /// Starts the clock of an op called `name`.
+    pub fn start(profile: Option<&Profile>, name: &str) -> Self {
+        let spent = Spent { calls: 1, ..Spent::default() };
+        Timer(profile.map(|profile| (profile.clone(), name.to_owned(), spent, Instant::now())))
     }
 
-    /// Adds what the op has to read and write, and to compute.
-    pub fn cost(&mut self, bytes: usize, operations: usize) {
-        self.spent.bytes += bytes as u64;
-        self.spent.operations += operations as u64;
+    /// The same with the cost of the op: the format of the weights that it reads, or nothing, the
+    /// bytes that it reads and writes, and its operations.
+    pub fn with(mut self, cost: impl FnOnce() -> (String, usize, usize)) -> Self {
+        if let Some((_, name, spent, _)) = &mut self.0 {
+            let (format, bytes, operations) = cost();
+            *name = format!("{name} {format}").trim_end().to_owned();
+            (spent.bytes, spent.operations) = (bytes as u64, operations as u64);
+        }
+        self
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.spent.time = self.begun.elapsed();
-        let mut record = self.profile.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *record.entry(std::mem::take(&mut self.name)).or_default() += self.spent;
+        if let Some((profile, name, mut spent, begun)) = self.0.take() {
+            spent.time = begun.elapsed();
+            *profile.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += spent;
+        }
     }
 }

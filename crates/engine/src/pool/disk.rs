@@ -373,13 +373,7 @@ impl<B: Backend> Pool<B> {
             }
             table.advance(tokens);
         }
-        let slot = match self.cache.recurrent() {
-            true => match self.slot() {
-                Some(slot) => Some(slot),
-                None => return Ok(false),
-            },
-            false => None,
-        };
+        let Ok(slot) = self.slot() else { return Ok(false) };
         let mut bytes = Vec::new();
         for (at, piece) in layout.iter().enumerate() {
             let put = match source {

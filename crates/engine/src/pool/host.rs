@@ -28,12 +28,19 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// A slot for a snapshot, if need be an evicted one's; `None` if running sequences have all.
-    pub(super) fn slot(&mut self) -> Option<SlotId> {
+    /// A slot for recurrent state, if need be an evicted snapshot's; `None` if the model has no
+    /// such state.
+    ///
+    /// # Errors
+    /// If running sequences have all slots.
+    pub(super) fn slot(&mut self) -> Result<Option<SlotId>, OutOfMemory> {
+        if !self.cache.recurrent() {
+            return Ok(None);
+        }
         if let Some(slot) = self.cache.take_slot() {
-            return Some(slot);
+            return Ok(Some(slot));
         }
         self.move_to_host(OutOfMemory::Snapshots);
-        self.prefixes.slot(&mut self.cache)
+        self.prefixes.slot(&mut self.cache).map(Some).ok_or(OutOfMemory::Snapshots)
     }
 }

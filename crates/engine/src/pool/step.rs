@@ -48,6 +48,9 @@ pub struct SequenceData {
     preempted: Option<u64>,
 }
 
+/// The sequences that share a step.
+type Batch<'a> = [&'a mut SequenceData];
+
 /// A draft of which the first `rows` tokens were computed after the first `at` of a sequence.
 #[derive(Debug)]
 struct PendingDraft {
@@ -171,7 +174,7 @@ impl<B: Backend> Pool<B> {
     /// How many rows the next step of `sequences` may have, at most `most`.
     /// Few while one of several decodes, if its tokens are to come steadily beside a long prompt
     /// (chunked prefill).
-    pub fn budget(&self, sequences: &[&mut SequenceData], most: usize) -> usize {
+    pub fn budget(&self, sequences: &Batch, most: usize) -> usize {
         let several = sequences.iter().filter(|data| !data.finished).count() > 1;
         self.step_times
             .budget(self.steady && several && sequences.iter().any(|data| data.is_decoding()), most)
@@ -183,11 +186,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn step(
-        &mut self,
-        sequences: &mut [&mut SequenceData],
-        budget: usize,
-    ) -> Result<StepOutput<B::Array>> {
+    pub fn step(&mut self, sequences: &mut Batch, budget: usize) -> Result<StepOutput<B::Array>> {
         sequences.iter_mut().for_each(|data| self.settle_draft(data));
         let stepped = self.compute_some(sequences, budget);
         if stepped.is_err() {
@@ -203,11 +202,7 @@ impl<B: Backend> Pool<B> {
         stepped
     }
 
-    fn compute_some(
-        &mut self,
-        sequences: &mut [&mut SequenceData],
-        budget: usize,
-    ) -> Result<StepOutput<B::Array>> {
+    fn compute_some(&mut self, sequences: &mut Batch, budget: usize) -> Result<StepOutput<B::Array>> {
         if sequences.iter().any(|data| !data.begun && !data.finished) {
             for data in sequences.iter().filter(|data| data.begun) {
                 self.prefixes.learn(&mut self.cache, &data.prefix, &data.tokens, &data.table);
@@ -218,7 +213,7 @@ impl<B: Backend> Pool<B> {
         for at in 0..sequences.len() {
             let (before, rest) = sequences.split_at_mut(at);
             let data = &mut *rest[0];
-            let ready = !data.finished && (data.begun || self.begin(before, data, decoding)?);
+            let ready = !data.finished && (data.begun || self.attach_prefix(before, data, decoding)?);
             let most = match data.single {
                 true => data.prompt.saturating_sub(data.computed()).max(1),
                 false => usize::MAX,
@@ -243,7 +238,7 @@ impl<B: Backend> Pool<B> {
 
     /// Reserves the `rows` of each sequence, in their order; none for one that has to wait until
     /// another is through.
-    fn reserve_rows(&mut self, sequences: &mut [&mut SequenceData], rows: &mut [usize]) -> Result<()> {
+    fn reserve_rows(&mut self, sequences: &mut Batch, rows: &mut [usize]) -> Result<()> {
         for at in 0..sequences.len() {
             if rows[at] == 0 || self.reserve(&mut sequences[at].table, rows[at])? {
                 continue;
@@ -269,15 +264,10 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Decides how many draft tokens are computed of each sequence that this step computes to its
-    /// end: as many as pay and as there are free blocks for.
+    /// end: as many as pay and as there are free blocks for, since none is evicted for them.
     /// At most [`MAX_DRAFT_TOKENS`] in all, and within the `budget` unless there is only one
     /// sequence, which no other waits for.
-    fn choose_drafts(
-        &mut self,
-        sequences: &mut [&mut SequenceData],
-        rows: &[usize],
-        budget: usize,
-    ) -> Result<()> {
+    fn choose_drafts(&mut self, sequences: &mut Batch, rows: &[usize], budget: usize) -> Result<()> {
         let sum: usize = rows.iter().sum();
         let through = |data: &SequenceData, rows: usize| rows > 0 && rows == data.pending();
         let probabilities: Vec<_> = sequences
@@ -297,14 +287,11 @@ impl<B: Backend> Pool<B> {
             let data = &mut *sequences[at];
             let draft = std::mem::take(&mut data.draft);
             let mut pending = PendingDraft { at: data.tokens.len(), draft, rows: 0, slot: None };
-            if counts[at] > 0 && self.reserve_free(&mut data.table, rows[at] + counts[at])?.is_none() {
-                pending.slot = match self.cache.recurrent() {
-                    true => self.slot(),
-                    false => None,
-                };
-                if pending.slot.is_some() || !self.cache.recurrent() {
-                    pending.rows = counts[at];
-                }
+            if counts[at] > 0
+                && self.reserve_free(&mut data.table, rows[at] + counts[at])?.is_none()
+                && let Ok(slot) = self.slot()
+            {
+                (pending.rows, pending.slot) = (counts[at], slot);
             }
             data.pending_draft = Some(pending);
         }
@@ -334,12 +321,7 @@ impl<B: Backend> Pool<B> {
     /// Attaches `data` to its prefix hit.
     /// False if it waits for what one of those `before` it is about to compute, or for more from
     /// disk while another one is `decoding`.
-    fn begin(
-        &mut self,
-        before: &mut [&mut SequenceData],
-        data: &mut SequenceData,
-        decoding: bool,
-    ) -> Result<bool> {
+    fn attach_prefix(&mut self, before: &mut Batch, data: &mut SequenceData, decoding: bool) -> Result<bool> {
         if data.preempted == Some(self.finished) {
             return Ok(false);
         }
@@ -405,11 +387,8 @@ impl<B: Backend> Pool<B> {
             if known && at < last + SNAPSHOT_MIN_GAIN || regular && !self.cache.has_spare_snapshot() {
                 continue;
             }
-            let slot = self.cache.recurrent().then(|| self.slot());
-            match slot {
-                Some(None) => break,
-                slot => points.push((at, slot.flatten())),
-            }
+            let Ok(slot) = self.slot() else { break };
+            points.push((at, slot));
             last = at;
         }
         points
@@ -417,7 +396,7 @@ impl<B: Backend> Pool<B> {
 
     fn compute(
         &mut self,
-        sequences: &mut [&mut SequenceData],
+        sequences: &mut Batch,
         rows: &[usize],
         states: &[Vec<(usize, Option<SlotId>)>],
     ) -> Result<StepOutput<B::Array>> {
@@ -472,7 +451,7 @@ impl<B: Backend> Pool<B> {
     /// The last that has begun is preempted until another is through; what it computed stays in the
     /// tree until it is evicted.
     /// Gives the index of a sequence that all blocks would not do for.
-    fn preempt(&mut self, sequences: &mut [&mut SequenceData]) -> Option<usize> {
+    fn preempt(&mut self, sequences: &mut Batch) -> Option<usize> {
         if sequences.iter().any(|data| data.finished && !data.table.is_empty()) {
             // Its blocks are about to be free.
             return None;

@@ -494,8 +494,8 @@ fn recurrent_state_has_the_native_form() {
         epsilon: 1e-6,
     };
     let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
-    let kept = StateShape::from(&shape);
-    let (mut here, mut there) = (candle.state(2, &kept).unwrap(), native.state(2, &kept).unwrap());
+    let state = StateShape::from(&shape);
+    let (mut here, mut there) = (candle.state(2, &state).unwrap(), native.state(2, &state).unwrap());
     let (qkv, beta, alpha) = (numbers(1, 5 * shape.channels()), numbers(2, 5 * 4), numbers(3, 5 * 4));
     let (conv, dt) = (numbers(4, shape.channels() * shape.kernel), numbers(5, 4));
     let a: Vec<f32> = numbers(6, 4).iter().map(|number| -number.abs()).collect();

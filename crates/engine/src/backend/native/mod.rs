@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use super::profile::{Profile, Timer};
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, HostNumbers, KvType,
-    Queries, Routing, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step,
+    Queries, Routing, ScanInput, ScanShape, ScanWeights, Span, StackShape, StateShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -95,32 +95,23 @@ impl Native {
         Native { memory: Some(memory.clone()), ..self }
     }
 
-    /// The clock of an op, until it is dropped; `None` without a profile.
-    fn timed(&self, op: &str) -> Option<Timer> {
-        self.profile.as_ref().map(|profile| profile.start(op))
+    /// The clock of an op, until it is dropped.
+    fn timed(&self, op: &str) -> Timer {
+        Timer::start(self.profile.as_ref(), op)
     }
 
     /// The clock of an op that reads and writes the states of a step's sequences.
-    fn timed_state(&self, op: &str, shape: StateShape, step: &Step) -> Option<Timer> {
-        let mut timer = self.timed(op);
-        if let Some(timer) = &mut timer {
-            timer.cost(2 * shape.bytes() * step.spans.len(), 0);
-        }
-        timer
+    fn timed_state(&self, op: &str, shape: StateShape, step: &Step) -> Timer {
+        self.timed(op).with(|| (String::new(), 2 * shape.bytes() * step.spans.len(), 0))
     }
 
     /// The error of attention to more keys and values than there is memory for.
     #[cfg(test)]
     fn check_memory(&self, bytes: usize) -> Result<()> {
-        match &self.memory {
-            // What CUDA's driver says.
-            Some(most) if bytes as u64 > most.load(std::sync::atomic::Ordering::Relaxed) => {
-                Err(crate::device::failed(
-                    "attention",
-                    "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
-                ))
-            }
-            _ => Ok(()),
+        let full = |most: &Arc<AtomicU64>| bytes as u64 > most.load(std::sync::atomic::Ordering::Relaxed);
+        match self.memory.as_ref().is_some_and(full) {
+            true => Err(crate::device::failed("attention", "CUDA_ERROR_OUT_OF_MEMORY")),
+            false => Ok(()),
         }
     }
 
@@ -139,9 +130,7 @@ impl Native {
             self.prepared = contents;
         }
     }
-}
 
-impl Native {
     /// As [`Backend::gated`], with no clock of its own.
     fn gate_rows(&self, gate: &Array, mut up: Array, activation: Activation) -> Result<Array> {
         if gate.width() == 1 && up.width() != 1 {
@@ -243,13 +232,13 @@ impl Backend for Native {
     }
 
     fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
-        let mut timer = self.timed("matmul");
-        if let Some(timer) = &mut timer {
+        let _timer = self.timed("matmul").with(|| {
             let mut formats = w.map(|w| w.rows().format.name()).to_vec();
             formats.dedup();
-            timer.format(&formats.join(", "));
-            w.iter().for_each(|w| timer.cost(w.rows().bytes.len(), 2 * x.rows() * w.out() * w.width()));
-        }
+            let bytes = w.iter().map(|w| w.rows().bytes.len()).sum();
+            let operations = w.iter().map(|w| 2 * x.rows() * w.out() * w.width()).sum();
+            (formats.join(", "), bytes, operations)
+        });
         let mut all = w.map(|w| (w, self.arena.array(x.rows(), w.out())));
         let mut products = all.each_mut().map(|(w, y)| Product::new(w.rows(), y.numbers_mut()));
         let mut first = 0;
@@ -265,12 +254,10 @@ impl Backend for Native {
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
-        let mut timer = self.timed("stacked");
-        if let Some(timer) = &mut timer {
-            timer.format(w.format().name());
+        let _timer = self.timed("stacked").with(|| {
             let bytes = (0..w.count()).map(|at| w.rows(at).bytes.len()).sum();
-            timer.cost(bytes, 2 * x.rows() * w.count() * w.out() * w.width());
-        }
+            (w.format().name().to_owned(), bytes, 2 * x.rows() * w.count() * w.out() * w.width())
+        });
         let (rows, count, out) = (x.rows(), w.count(), w.out());
         self.prepare(x, w.format(), w.width());
         let parts: Vec<u32> =
@@ -299,17 +286,16 @@ impl Backend for Native {
         routing: &Routing<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
-        let mut timer = self.timed("experts");
+        let timer = self.timed("experts");
         let [bias, scales] = [routing.bias, routing.scales].map(|of| of.map_or(&[][..], Vec::as_slice));
         let routed = routing.route(logits.numbers(), bias, scales);
-        if let Some(timer) = &mut timer {
-            timer.format(stacks.gate.format().name());
+        let _timer = timer.with(|| {
             let chosen = routed.experts.iter().collect::<BTreeSet<_>>().len();
-            for w in [stacks.gate, stacks.down].into_iter().chain(stacks.up) {
-                let operations = 2 * routed.experts.len() * w.out() * w.width();
-                timer.cost(w.rows(0).bytes.len() * chosen, operations);
-            }
-        }
+            let all = || [stacks.gate, stacks.down].into_iter().chain(stacks.up);
+            let bytes = all().map(|w| w.rows(0).bytes.len() * chosen).sum();
+            let operations = all().map(|w| 2 * routed.experts.len() * w.out() * w.width()).sum();
+            (stacks.gate.format().name().to_owned(), bytes, operations)
+        });
         self.run_experts(x, &routed, stacks)
     }
 
@@ -391,18 +377,11 @@ impl Backend for Native {
         kv: &mut Kv,
         shape: &AttentionShape,
     ) -> Result<Array> {
-        let mut timer = self.timed("attention");
-        let seen: usize = step
-            .spans
-            .iter()
-            .map(|span| span.rows + shape.window.map_or(span.past, |window| window.min(span.past)))
-            .sum();
-        let bytes = kv.bytes_of(seen);
+        let before = |span: &Span| shape.window.map_or(span.past, |window| window.min(span.past));
+        let bytes = kv.bytes_of(step.spans.iter().map(|span| span.rows + before(span)).sum());
         #[cfg(test)]
         self.check_memory(bytes)?;
-        if let Some(timer) = &mut timer {
-            timer.cost(bytes, 0);
-        }
+        let _timer = self.timed("attention").with(|| (String::new(), bytes, 0));
         let Queries { q, k, v, sinks } = queries;
         let mut row = 0;
         for span in &step.spans {

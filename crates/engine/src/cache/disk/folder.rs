@@ -136,13 +136,13 @@ pub(super) fn evict_until_fits(folder: &Path, bytes: u64, limit: u64) -> io::Res
             let _ = fs::remove_file(&path);
         }
     }
-    let mut kept = files(folder, ENDING)?;
-    kept.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
-    let mut total_bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-    while total_bytes.saturating_add(bytes) > limit {
-        let Some((path, bytes, _)) = kept.pop() else { break };
+    let mut found = files(folder, ENDING)?;
+    found.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
+    let mut total: u64 = found.iter().map(|(_, bytes, _)| bytes).sum();
+    while total.saturating_add(bytes) > limit {
+        let Some((path, bytes, _)) = found.pop() else { break };
         if fs::remove_file(path).is_ok() {
-            total_bytes -= bytes;
+            total -= bytes;
         }
     }
     Ok(())
