@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Gguf, GrammarUsage, Place, Probe, ProbeSettings, ProbeTurns, Profile, Spent, limits};
+use alara_engine::{
+    DeviceSummary, Gguf, GrammarUsage, Probe, ProbeSettings, ProbeTurns, Profile, Spent, limits,
+};
 use serde::Serialize;
 
 /// Tokens fed in one forward pass.
@@ -204,7 +206,7 @@ pub fn measure(
                 }
             }
         }
-        let mut test = summary(gguf, config, probe.place(), (prompt, generate), &samples);
+        let mut test = summary(gguf, config, probe.device(), (prompt, generate), &samples);
         test.grammar =
             turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
         if let Some(limits) = limits {
@@ -301,7 +303,7 @@ fn token(i: usize, limit: usize) -> u32 {
 fn summary(
     gguf: &Gguf,
     config: &Config,
-    place: &Place,
+    device: &DeviceSummary,
     (prompt, generate): (usize, usize),
     samples: &[Duration],
 ) -> Test {
@@ -313,9 +315,9 @@ fn summary(
     Test {
         model_filename: gguf.name().into(),
         model_size: gguf.file_bytes(),
-        devices: place.device.to_string(),
-        gpu_info: place.gpu.clone(),
-        n_gpu_layers: place.layers,
+        devices: device.device.to_string(),
+        gpu_info: device.gpu.clone(),
+        n_gpu_layers: device.layers,
         n_threads: config.settings.threads,
         n_batch: BATCH,
         type_k: kind.clone(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::{Draws, disk};
+use alara_engine::{SamplingOverrides, disk};
 use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
@@ -89,7 +89,11 @@ impl Args {
         session: Session<'a>,
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
-        let sampling = Draws { seed: Some(self.seed), temperature: self.temperature, ..Draws::default() };
+        let sampling = SamplingOverrides {
+            seed: Some(self.seed),
+            temperature: self.temperature,
+            ..SamplingOverrides::default()
+        };
         let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
         let mut session =
             session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);
@@ -150,8 +154,7 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
     protected
 }
 
-/// The team with this name, or the one that is meant without; what is odd in its files is
-/// told.
+/// The team with this name, or the one that is meant without; what is odd in its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
     let team = search().team(name)?;

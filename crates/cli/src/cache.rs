@@ -98,7 +98,7 @@ pub fn default() -> Option<PathBuf> {
 
 /// A tenth of what would be free without the cache, within bounds.
 fn limit(folder: &Path) -> u64 {
-    let held = disk::held(folder).unwrap_or(0);
+    let held = disk::total_bytes(folder).unwrap_or(0);
     // The folder may not be there yet.
     let free = folder.ancestors().find_map(pull::free).unwrap_or(u64::MAX);
     (free.saturating_add(held) / 10).min(MOST)

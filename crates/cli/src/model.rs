@@ -164,7 +164,7 @@ impl Args {
             None => gguf?,
         };
         let options = self.options(parallel, memory)?;
-        let bytes = Engine::footprint(&gguf, &options)?.total();
+        let bytes = Engine::memory_estimate(&gguf, &options)?.total();
         // Looked at once is enough.
         let options = Options { memory: None, ..options };
         let load = move || {

@@ -1,7 +1,7 @@
 //! Which device computes, and what to say where it can't.
 //!
-//! Owns the names of devices, how they are found, and the answers to what goes wrong with them;
-//! what of a model goes there is said in [`crate::placement`].
+//! Owns the names of devices, how they are found, and the errors of what goes wrong with them.
+//! [`crate::placement`] decides what of a model goes there.
 //! A build without the features `cuda` and `metal` knows the names only.
 
 use std::fmt;
@@ -91,7 +91,7 @@ const FULL: [&str; 4] = [
     "create metal resource: Buffer",
 ];
 
-/// The error of `operation` on a device, by what the device said.
+/// The error of `operation` on a device, by the device's message.
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
     if FULL.iter().any(says) {
@@ -164,7 +164,7 @@ pub fn gpus() -> Vec<(Device, Result<Gpu>)> {
     all.into_iter().map(|device| (device, open(device))).collect()
 }
 
-/// The problem that a text of the libraries tells of.
+/// The problem that a message of the libraries means.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 fn problem(error: &impl fmt::Display) -> DeviceProblem {
     match failed("", error.to_string().lines().next().unwrap_or_default()) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_devices_say_has_an_answer() {
+    fn each_message_of_a_device_has_its_error() {
         let check = |message: &str, expected: &str| {
             assert_eq!(failed("attention", message).to_string(), expected);
         };

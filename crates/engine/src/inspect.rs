@@ -12,6 +12,6 @@ pub use crate::engine::{Chosen, DEFAULT_CONTEXT, chat_template};
 pub use crate::facts::{Facts, Sizes};
 pub use crate::gguf::{Array, GgufError, Metadata, Strings, TensorInfo, TensorType, Value, Writer};
 pub use crate::grammar::Grammar;
-pub use crate::memory::{Footprint, Parts};
+pub use crate::memory::{MemoryBreakdown, MemoryEstimate};
 pub use crate::placement::Placement;
 pub use crate::tokenizer::{Tokenizer, TokenizerError};

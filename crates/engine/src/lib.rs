@@ -16,8 +16,6 @@ mod cache;
 mod chat;
 mod decoder;
 mod device;
-mod draft;
-mod draws;
 mod engine;
 mod error;
 mod facts;
@@ -33,10 +31,12 @@ mod offload;
 mod placement;
 mod pool;
 mod probe;
+mod prompt_lookup;
 mod repetition;
 mod request;
 mod role;
 mod sampler;
+mod sampling_overrides;
 mod schedule;
 mod sequence;
 mod stop;
@@ -48,18 +48,18 @@ pub use gguf::Gguf;
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use draws::Draws;
 pub use grammar::{GrammarError, loosened, violation};
 pub use request::{
     DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
     ToolChoice, Usage,
 };
+pub use sampling_overrides::SamplingOverrides;
 
 // Where and how a model computes, and the bare decoder.
 pub use backend::{Isa, KvType, Profile, Spent, default_threads, limits};
 pub use cache::disk;
 pub use device::Device;
-pub use offload::{Offload, Place};
+pub use offload::{DeviceSummary, Offload};
 pub use probe::{Probe, ProbeSettings, ProbeTurns};
 
 pub use nearest::nearest;

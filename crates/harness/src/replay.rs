@@ -1,5 +1,5 @@
-//! Runs a trace again without a model: its replies are taken from the trace, everything else
-//! is done anew.
+//! Runs a trace again without a model: its replies are taken from the trace, everything else is
+//! done anew.
 //!
 //! So it shows whether the same team still does the same.
 //! Its texts, its tools and its rules are compared, and what its jinxes give back, if they are run.

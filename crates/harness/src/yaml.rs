@@ -1,5 +1,4 @@
-//! YAML as a tree whose nodes know their locations, so that each problem has a line and
-//! column.
+//! YAML as a tree whose nodes know their locations, so that each problem has a line and column.
 //!
 //! This module owns what is peculiar about YAML: a first line `#!…`, and the words that PyYAML
 //! takes for booleans (`yes`, `off`).

@@ -13,7 +13,7 @@ use crate::job::Answering;
 use crate::wire::{Piece, Shape};
 
 /// How long a stream is silent at most: while a long prompt is computed, or an agent's tools run.
-const BEAT: Duration = Duration::from_secs(10);
+const STEP_TARGET: Duration = Duration::from_secs(10);
 
 /// The body of an answer.
 pub enum Body {
@@ -33,7 +33,12 @@ impl Body {
     /// The pieces that come, after `first`.
     pub fn events(mut shape: Shape, first: &Piece, answering: Answering) -> Self {
         let begin = shape.events(first);
-        Body::Events(Box::new(Events { shape, begin: Some(begin), answering, beat: Box::pin(sleep(BEAT)) }))
+        Body::Events(Box::new(Events {
+            shape,
+            begin: Some(begin),
+            answering,
+            beat: Box::pin(sleep(STEP_TARGET)),
+        }))
     }
 }
 
@@ -60,7 +65,7 @@ impl Events {
                 Poll::Pending => return Poll::Pending,
             },
         };
-        self.beat.as_mut().reset(Instant::now() + BEAT);
+        self.beat.as_mut().reset(Instant::now() + STEP_TARGET);
         Poll::Ready(Some(text))
     }
 }

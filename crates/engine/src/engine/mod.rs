@@ -21,22 +21,22 @@ use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::backend::{Backend, Isa, KvType, default_threads};
-use crate::cache::Room;
+use crate::cache::CacheConfig;
 use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
-use crate::draft::Lookup;
-use crate::draws::Draws;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::memory::{self, Footprint};
-use crate::offload::{Ground, Model, Offload};
-use crate::pool::{Pool, Run};
-use crate::repetition::{Calls, Cycles};
+use crate::memory::{self, MemoryEstimate};
+use crate::offload::{Model, Offload, ResolvedDevice};
+use crate::pool::{Pool, SequenceData};
+use crate::prompt_lookup::PromptLookup;
+use crate::repetition::{CallLog, CycleDetector};
 use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
+use crate::sampling_overrides::SamplingOverrides;
 use crate::sequence::{Listener, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
@@ -170,13 +170,13 @@ impl Engine {
     /// If the architecture, tokenizer, template or a weight is missing, unknown or broken.
     /// If the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
-        Self::load_by(gguf, options, |start, ground| {
+        Self::load_by(gguf, options, |start, resolved| {
             let Options { threads, isa, host_bytes, .. } = *start.options;
             let native = || Native::new(threads, isa);
-            match ground {
-                Ground::Host => start.on(native(), 0),
-                Ground::Oracle => start.on(Candle::cpu(), 0),
-                Ground::Gpu(gpu, placement) => {
+            match resolved {
+                ResolvedDevice::Cpu => start.on(native(), 0),
+                ResolvedDevice::Candle => start.on(Candle::cpu(), 0),
+                ResolvedDevice::Gpu(gpu, placement) => {
                     let first = placement.of - placement.layers;
                     start.on(Split::new(Candle::on(gpu.device), native(), first), host_bytes)
                 }
@@ -188,14 +188,14 @@ impl Engine {
     fn load_by(
         gguf: &Gguf,
         options: &Options,
-        begin: impl FnOnce(Start, Ground) -> Result<(JoinHandle<()>, bool)>,
+        begin: impl FnOnce(Start, ResolvedDevice) -> Result<(JoinHandle<()>, bool)>,
     ) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let (context, room) = room(gguf, &architecture, options)?;
-        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
-        let ground = options.offload.open(&model)?;
+        let (context, config) = cache_config(gguf, &architecture, options)?;
+        let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
+        let resolved = options.offload.open(&model)?;
         if let Some(available) = options.memory {
-            ground.host(&model.parts()?, options.host_bytes).check(gguf.name(), context, available)?;
+            resolved.host(&model.breakdown()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let vocabulary = tokenizer.clone();
@@ -210,8 +210,8 @@ impl Engine {
 
         let (jobs, queue) = mpsc::channel();
         let start = Start { model, options, tokenizer: &tokenizer, queue };
-        let note = ground.note();
-        let (thread, invariant) = begin(start, ground)?;
+        let note = resolved.note();
+        let (thread, invariant) = begin(start, resolved)?;
         Ok(Engine {
             name: gguf.name().into(),
             format,
@@ -228,11 +228,11 @@ impl Engine {
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
-            sampling: Draws::of(gguf).over(&Sampling::default()),
+            sampling: SamplingOverrides::of(gguf).over(&Sampling::default()),
             control,
             segments: Segments::default(),
             context,
-            capacity: room.full.blocks * room.full.block_tokens,
+            capacity: config.full.blocks * config.full.block_tokens,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -248,17 +248,17 @@ impl Engine {
     /// What the model in `gguf` takes of the host when it is loaded with these options.
     ///
     /// # Errors
-    /// As [`Footprint::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
+    /// As [`MemoryEstimate::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
     /// stands against the device.
-    pub fn footprint(gguf: &Gguf, options: &Options) -> Result<Footprint> {
+    pub fn memory_estimate(gguf: &Gguf, options: &Options) -> Result<MemoryEstimate> {
         let architecture = Architecture::of(gguf)?;
-        let (context, room) = room(gguf, &architecture, options)?;
-        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
-        let footprint = options.offload.open(&model)?.host(&model.parts()?, options.host_bytes);
+        let (context, config) = cache_config(gguf, &architecture, options)?;
+        let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
+        let estimate = options.offload.open(&model)?.host(&model.breakdown()?, options.host_bytes);
         if let Some(available) = options.memory {
-            footprint.check(gguf.name(), context, available)?;
+            estimate.check(gguf.name(), context, available)?;
         }
-        Ok(footprint)
+        Ok(estimate)
     }
 
     /// What messages call the model.
@@ -366,18 +366,18 @@ impl Engine {
         let asked =
             Turn::new(format, request, self.template.serving(request).source(), &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
-        let room = self.context.min(self.capacity) - tokens.len();
+        let left = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let limit = tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room);
+        let limit = tokens.len() + request.max_tokens.unwrap_or(left).clamp(1, left);
         let sequence = |turn: &Turn| -> Result<Sequence> {
-            let mut run = Run::new(tokens.clone(), prefix.clone());
-            run.single = !self.drafts;
+            let mut data = SequenceData::new(tokens.clone(), prefix.clone());
+            data.single = !self.drafts;
             Ok(Sequence {
-                run,
+                data,
                 limit,
-                lookup: self.speculates.then(|| Lookup::new(limit)),
-                sampler: Sampler::new(&request.sampling).by(self.isa),
+                lookup: self.speculates.then(|| PromptLookup::new(limit)),
+                sampler: Sampler::new(&request.sampling).with_isa(self.isa),
                 endless: request.ignore_eos,
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 answer: Vec::new().into_iter(),
@@ -395,12 +395,12 @@ impl Engine {
                 events: Listener::new(sender.clone()),
                 cancelled: cancelled.clone(),
                 started,
-                drawn: None,
+                sampled_at: None,
                 reasoning: self.reasoning(turn, request.reasoning_tokens)?,
                 closer: if turn.must_call() { self.closer(turn.format)? } else { Vec::new() },
-                calls: Calls::default(),
-                cycles: Cycles::default(),
-                writing: false,
+                calls: CallLog::default(),
+                cycles: CycleDetector::default(),
+                in_call: false,
             })
         };
         let mut first = sequence(&asked)?;
@@ -510,15 +510,18 @@ impl Start<'_> {
         B: Backend + Send + 'static,
         Pool<B>: Send + 'static,
     {
-        let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
-        let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
+        let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue } = self;
+        let decoder = Decoder::load_as(gguf, architecture, backend, config, options.kv)?;
         let invariant = decoder.is_row_invariant();
-        let is_long = Facts::new(gguf, architecture)?.is_long(room.context)?;
+        let is_long = Facts::new(gguf, architecture)?.is_long(config.context)?;
         let disk = options.disk.as_ref().and_then(|disk| {
             let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, (invariant, is_long));
             Disk::new(disk.clone(), gguf.name(), fingerprint)
         });
-        let pool = Pool::new(decoder, room).on_disk(disk).beside(host_bytes).steadily(options.steady);
+        let pool = Pool::new(decoder, config)
+            .with_disk(disk)
+            .with_host_tier(host_bytes)
+            .with_steady_decoding(options.steady);
         let thread = start(pool, queue);
         let thread = thread.map_err(|error| Error::Backend {
             operation: "start the engine's thread".into(),
@@ -529,7 +532,7 @@ impl Start<'_> {
 }
 
 /// The context that the options mean for a model, and the room that its sequences need.
-fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, Room)> {
+fn cache_config(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, CacheConfig)> {
     let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
     let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
     if context == 0 || context > sizes.context {
@@ -539,8 +542,8 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
     }
     let parallel = options.parallel.max(1);
     let budgets = (options.kv_bytes, options.snapshot_bytes);
-    let room = memory::room(gguf, architecture, (context, parallel), options.kv, budgets)?;
-    Ok((context, room))
+    let config = memory::cache_config(gguf, architecture, (context, parallel), options.kv, budgets)?;
+    Ok((context, config))
 }
 
 /// Everything that keys and values depend on beside the tokens that they are of.

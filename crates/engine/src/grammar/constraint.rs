@@ -79,15 +79,15 @@ impl Constraint {
         seen: &[u32],
     ) -> Result<Option<u32>, GrammarError> {
         sampler.penalize(logits, seen);
-        if !sampler.cuts() {
-            let Some(token) = sampler.draw(logits) else { return Ok(None) };
+        if !sampler.truncates() {
+            let Some(token) = sampler.sample_unpenalized(logits) else { return Ok(None) };
             if self.allows(token)? {
                 return Ok(Some(token));
             }
             self.usage.rejected_tokens += 1;
         }
         self.mask(logits)?;
-        Ok(sampler.draw(logits))
+        Ok(sampler.sample_unpenalized(logits))
     }
 
     /// The token that [`Constraint::draw`] would draw, where the greatest logits
@@ -104,9 +104,9 @@ impl Constraint {
         drawable: &[u32],
         greatest: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
     ) -> Result<Option<u32>, E> {
-        if !sampler.cuts() {
+        if !sampler.truncates() {
             let Some(few) = greatest(drawable)? else { return Ok(None) };
-            let Some(token) = sampler.draw_among_few(&few) else { return Ok(None) };
+            let Some(token) = sampler.sample_from_top(&few) else { return Ok(None) };
             if self.allows(token)? {
                 return Ok(Some(token));
             }
@@ -118,7 +118,7 @@ impl Constraint {
             |at: usize| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0);
         let words = drawable.iter().zip(allowed).enumerate();
         let among: Vec<u32> = words.map(|(at, (a, b))| a & b & within(at)).collect();
-        Ok(greatest(&among)?.and_then(|few| sampler.draw_among_few(&few)))
+        Ok(greatest(&among)?.and_then(|few| sampler.sample_from_top(&few)))
     }
 
     /// Whether `token` may come next, once nothing is forced.

@@ -11,7 +11,7 @@ use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
-/// Turn after turn of calls, drawn at temperature 1 from whatever logits come.
+/// Turn after turn of calls, sampled at temperature 1 from whatever logits come.
 pub struct ProbeTurns {
     tokenizer: Arc<Tokenizer>,
     grammar: Grammar,
@@ -23,8 +23,8 @@ pub struct ProbeTurns {
 }
 
 impl ProbeTurns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up
-    /// tools](fn@tools).
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count`
+    /// [made-up tools](fn@tools).
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
@@ -47,16 +47,16 @@ impl ProbeTurns {
         Ok(ProbeTurns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
     }
 
-    /// The token drawn from `logits` and those that are forced behind it.
+    /// The token sampled from `logits` and those that are forced behind it.
     /// A turn that is over is followed by the next one.
     ///
     /// # Errors
     /// If the constraint fails or no token has a finite logit.
     pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
         self.tokenizer.mask(logits, false);
-        let drawn = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
-        self.constraint.accept(drawn)?;
-        let mut tokens = vec![drawn];
+        let sampled = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
+        self.constraint.accept(sampled)?;
+        let mut tokens = vec![sampled];
         if self.constraint.finished() {
             self.ended += self.constraint.usage();
             self.constraint = start(&self.grammar, &self.turn, &self.tokenizer)?;

@@ -48,7 +48,8 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<ListedTool> {
                 continue;
             }
         };
-        // What can't be guaranteed but checked is no reason: a call that violates it fails with a message.
+        // What can't be guaranteed but checked is no reason: a call that violates it fails with a
+        // message.
         if let Err(refusal) = loosened(&parameters) {
             let reason = refusal.to_string();
             remarks.push(format!(

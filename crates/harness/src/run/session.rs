@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Draws, Event, ToolCall};
+use alara_engine::{Event, SamplingOverrides, ToolCall};
 
 use crate::calls::Calls;
 use crate::jinx::Jinx;
@@ -89,7 +89,7 @@ pub struct Session<'a> {
     /// Runs programs.
     pub sandbox: &'a Sandbox,
     /// How tokens are sampled, as far as it is set here; the rest is as each model has it.
-    pub sampling: Draws,
+    pub sampling: SamplingOverrides,
     /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
     /// say.
     pub calls: Option<Calls>,
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         Session {
             models,
             sandbox,
-            sampling: Draws::default(),
+            sampling: SamplingOverrides::default(),
             calls: None,
             threads: 4,
             permissions: Permissions::default(),
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
 
     /// Draws tokens by `sampling`, where it says something.
     #[must_use]
-    pub fn sampled(mut self, sampling: impl Into<Draws>) -> Self {
+    pub fn sampled(mut self, sampling: impl Into<SamplingOverrides>) -> Self {
         self.sampling = sampling.into();
         self
     }

@@ -22,8 +22,8 @@ use crate::types::{Diagnostic, Location};
 const FUEL: u64 = 100_000;
 /// Most bytes of a template, and of the values that it knows.
 const TEMPLATE: usize = 64 << 10;
-/// What surrounds a line's number while locations are looked for: characters for private use, which no
-/// text has.
+/// What surrounds a line's number while locations are looked for: characters for private use, which
+/// no text has.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
 /// The templates of a team.

@@ -21,8 +21,8 @@ use crate::error::Error;
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Placed<L = Line> {
-    /// The position in the order: how many records stood before the series, which branch of it, and so
-    /// on inwards, at last which record.
+    /// The position in the order: how many records stood before the series, which branch of it, and
+    /// so on inwards, at last which record.
     at: Vec<usize>,
     #[serde(flatten)]
     line: L,

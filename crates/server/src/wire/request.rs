@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use alara_engine::{Draws, Request, Tool, ToolChoice};
+use alara_engine::{Request, SamplingOverrides, Tool, ToolChoice};
 use serde_json::{Value, json};
 
 use super::fields::Fields;
@@ -48,7 +48,7 @@ pub struct Asked {
     /// The turn, but for how tokens are drawn.
     pub request: Request,
     /// What it says of that; the rest is as the model has it.
-    pub draws: Draws,
+    pub draws: SamplingOverrides,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether a stream ends with what it cost.
@@ -191,13 +191,13 @@ fn tool(value: Value, place: &str) -> Result<Tool, Refusal> {
     Ok(Tool { name, description, parameters, strict })
 }
 
-fn draws(fields: &mut Fields) -> Result<Draws, Refusal> {
+fn draws(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
     let repetition = fields.number("repetition_penalty", 0.01, 10.0)?;
     let repeat = fields.number("repeat_penalty", 0.01, 10.0)?;
     if repetition.is_some() && repeat.is_some() && repetition != repeat {
         return Err(fields.refuse("repeat_penalty", "and `repetition_penalty` differ"));
     }
-    Ok(Draws {
+    Ok(SamplingOverrides {
         repetition_penalty: repetition.or(repeat),
         presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
         frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,

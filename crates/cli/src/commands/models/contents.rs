@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use alara_engine::inspect::{
-    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Facts, Footprint, Parts, Placement, Sizes,
-    TensorType, Tokenizer, Value, chat_template, computes,
+    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Facts, MemoryBreakdown, MemoryEstimate, Placement,
+    Sizes, TensorType, Tokenizer, Value, chat_template, computes,
 };
 use alara_engine::{Gguf, KvType, Offload};
 use serde::Serialize;
@@ -97,10 +97,10 @@ pub struct MemoryUse {
     pub total: u64,
 }
 
-impl From<Footprint> for MemoryUse {
-    fn from(footprint: Footprint) -> Self {
-        let Footprint { weights, kv, state, working } = footprint;
-        MemoryUse { weights, kv, state, working, total: footprint.total() }
+impl From<MemoryEstimate> for MemoryUse {
+    fn from(estimate: MemoryEstimate) -> Self {
+        let MemoryEstimate { weights, kv, state, working } = estimate;
+        MemoryUse { weights, kv, state, working, total: estimate.total() }
     }
 }
 
@@ -266,8 +266,8 @@ fn sizes(gguf: &Gguf, architecture: &str) -> Map<String, Json> {
 fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Result<Memory> {
     let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let context = context.unwrap_or(trained_context.min(DEFAULT_CONTEXT));
-    let footprint = Footprint::of(gguf, context, 1, kv)?;
-    Ok(Memory { context, trained_context, held: footprint.into() })
+    let estimate = MemoryEstimate::of(gguf, context, 1, kv)?;
+    Ok(Memory { context, trained_context, held: estimate.into() })
 }
 
 fn placement(
@@ -276,7 +276,7 @@ fn placement(
     kv: KvType,
     offload: &Offload,
 ) -> alara_engine::Result<Option<GpuPlacement>> {
-    let parts = Parts::of(gguf, context, kv)?;
+    let parts = MemoryBreakdown::of(gguf, context, kv)?;
     let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
     let (device, layers) = (offload.device.to_string(), parts.blocks.len());
     Ok(Some(match placed {
@@ -290,7 +290,7 @@ fn placement(
             refusal: None,
         },
         Err(refusal) => {
-            let refusal = Some(refusal.told(context));
+            let refusal = Some(refusal.message(context));
             GpuPlacement { device, gpu_memory, gpu_layers: 0, layers, gpu: None, host: None, refusal }
         }
     }))

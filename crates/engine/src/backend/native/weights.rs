@@ -14,7 +14,7 @@ pub struct Matrix {
     width: usize,
 }
 
-/// Equal weight matrices, of each of which a run of rows is meant.
+/// Equal weight matrices, of each of which a range of rows is meant.
 #[derive(Clone, Debug)]
 pub struct Stack {
     data: TensorData,

@@ -171,12 +171,12 @@ fn the_test_tells_other_distributions_apart() {
     // Rejection where the sampler cuts.
     let reject: Draw = &|constraint, sampler, logits, seen| {
         sampler.penalize(logits, seen);
-        let first = sampler.draw(logits).unwrap();
+        let first = sampler.sample_unpenalized(logits).unwrap();
         if constraint.allows(first).unwrap() {
             return first;
         }
         constraint.mask(logits).unwrap();
-        sampler.draw(logits).unwrap()
+        sampler.sample_unpenalized(logits).unwrap()
     };
     check("top-k", reject);
     check("top-p", reject);
@@ -184,12 +184,12 @@ fn the_test_tells_other_distributions_apart() {
     // The most likely token instead of a second draw.
     let greedy: Draw = &|constraint, sampler, logits, seen| {
         sampler.penalize(logits, seen);
-        let first = sampler.draw(logits).unwrap();
+        let first = sampler.sample_unpenalized(logits).unwrap();
         if constraint.allows(first).unwrap() {
             return first;
         }
         constraint.mask(logits).unwrap();
-        Sampler::new(&Sampling::default()).draw(logits).unwrap()
+        Sampler::new(&Sampling::default()).sample_unpenalized(logits).unwrap()
     };
     check("temperature 1", greedy);
     // Penalties forgotten, or applied to both draws.
@@ -253,7 +253,7 @@ fn few_logits_draw_what_all_draw() {
     ];
     for options in ways {
         let (mut by_few, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
-        let count = by_few.deciding().unwrap();
+        let count = by_few.top_needed().unwrap();
         let mut decided = 0;
         for shift in 0..300 {
             let logits: Vec<f32> =
@@ -282,6 +282,6 @@ fn few_logits_draw_what_all_draw() {
         Sampling { temperature: 1.0, top_p: 0.9, ..Sampling::default() },
         Sampling { repetition_penalty: 1.1, ..Sampling::default() },
     ] {
-        assert_eq!(Sampler::new(&open).deciding(), None);
+        assert_eq!(Sampler::new(&open).top_needed(), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Static checks of jinxes: names that nothing defines, steps that never
-//! run, calls that can't work, cycles.
+//! Static checks of jinxes: names that nothing defines, steps that never run, calls that can't
+//! work, cycles.
 //!
 //! This module looks at whole sets of jinxes.
 //! It must not know how files are read or how steps are run.

@@ -2,8 +2,8 @@
 //! each, by line and column.
 //!
 //! One bad key or step doesn't hide the others.
-//! This module looks at one file alone; what only shows from other jinxes or from what
-//! expressions mean is the business of `check`.
+//! This module looks at one file alone; what only shows from other jinxes or from what expressions
+//! mean is the business of `check`.
 
 mod inputs;
 mod keys;

@@ -177,8 +177,8 @@ impl Reader<'_> {
         self.begun.retain(|(contexts, _)| *contexts <= open);
     }
 
-    /// The text of the command of bash that goes on at an offset, up to there, where so many contexts
-    /// were open.
+    /// The text of the command of bash that goes on at an offset, up to there, where so many
+    /// contexts were open.
     fn command(&self, contexts: usize, end: usize) -> &str {
         let begun = self.begun.iter().rev().find(|(open, _)| *open == contexts).map_or(0, |(_, at)| *at);
         &self.text[begun.min(end)..end]
@@ -363,7 +363,8 @@ fn interpreted(command: &str, after: &str) -> bool {
     INTERPRETERS.contains(&name) && (name == "eval" || command.ends_with(quote) || after.starts_with(quote))
 }
 
-/// A command up to an offset: its name without folders, its words so far, and the beginning of the word there.
+/// A command up to an offset: its name without folders, its words so far, and the beginning of the
+/// word there.
 fn words(command: &str) -> (&str, Vec<&str>, &str) {
     let glued = !command.ends_with(char::is_whitespace);
     let mut words: Vec<&str> = command.split_whitespace().collect();

@@ -37,8 +37,7 @@ impl Address {
         rest.split('/').next().unwrap_or(rest)
     }
 
-    /// Whether nobody on the way can read along: it is encrypted, or does not leave this
-    /// machine.
+    /// Whether nobody on the way can read along: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
     }

@@ -359,8 +359,8 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::Text { text } => message.content += &text,
                 Event::Reasoning { text } => reasoning += &text,
                 Event::ToolCall(call) => message.tool_calls.push(call),
-                // The first come again as a whole; the other ends the turn by its length, and
-                // never runs.
+                // The first come again as a whole; the other ends the turn by its length, and never
+                // runs.
                 Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
                 Event::Done { finish, usage } => {
                     self.tell_loosened(&usage.loosened);

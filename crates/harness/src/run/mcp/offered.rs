@@ -1,7 +1,7 @@
 //! From the tools of MCP servers to the jinxes of an NPC.
 //!
-//! The same tools give the same jinxes, whoever else is there: what is in a prompt's static
-//! prefix must not depend on chance.
+//! The same tools give the same jinxes, whoever else is there: what is in a prompt's static prefix
+//! must not depend on chance.
 
 use std::time::Duration;
 

@@ -15,8 +15,8 @@ use crate::types::ToolResult;
 pub(super) type Key = [u8; 32];
 
 /// The cached results of a session.
-/// What runs beside other work sees what was cached before it began, and its own: so the course of a
-/// run never depends on threads.
+/// What runs beside other work sees what was cached before it began, and its own: so the course of
+/// a run never depends on threads.
 #[derive(Debug, Default)]
 pub struct Memo {
     /// By the trace of the work that runs beside other work; 0 = all that is known to everybody.

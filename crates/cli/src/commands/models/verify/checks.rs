@@ -3,7 +3,9 @@
 use std::io::Read;
 use std::path::Path;
 
-use alara_engine::inspect::{Architecture, Facts, Footprint, Parts, Sizes, Tokenizer, chat_template};
+use alara_engine::inspect::{
+    Architecture, Facts, MemoryBreakdown, MemoryEstimate, Sizes, Tokenizer, chat_template,
+};
 use alara_engine::{
     Engine, Error, Event, Finish, Gguf, KvType, Message, Offload, Options, Probe, ProbeSettings, Request,
     Segment, Tool, ToolCall, ToolChoice,
@@ -86,7 +88,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// Refuses a model for which this machine has no memory, and a device that can't be used.
 /// What else is wrong is for the other checks to say.
 pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
-    let Ok(parts) = Parts::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
+    let Ok(parts) = MemoryBreakdown::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
     let host = match offload.plan(&parts)? {
         Some((_, Ok(placement))) => placement.host,
         _ => parts.whole,
@@ -103,7 +105,7 @@ pub fn tensors(gguf: &Gguf) -> Finding {
     let architecture = Architecture::of(gguf)?;
     let facts = Facts::new(gguf, &architecture)?;
     let sizes = Sizes::of(&facts)?;
-    Footprint::of(gguf, SAMPLE_TOKENS, 1, KvType::F16)?;
+    MemoryEstimate::of(gguf, SAMPLE_TOKENS, 1, KvType::F16)?;
     let (unused, used): (Vec<_>, Vec<_>) =
         gguf.tensors().partition(|tensor| facts.ignores(&tensor.name, &sizes));
     let rest = if unused.is_empty() { String::new() } else { format!(", {} not used", unused.len()) };

@@ -1,13 +1,12 @@
-//! What is said of how tokens are drawn, by whoever asks and by a model's file.
+//! Sampling options that may be left out, of a request and of a model's file.
 
 use crate::gguf::Gguf;
 use crate::request::Sampling;
 
-/// What somebody says of how tokens are drawn.
-/// What is left out, the model's file says, and else [`Sampling`]'s default.
+/// Sampling options that override those of the model's file, which override [`Sampling`]'s default.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "as in `Sampling`")]
-pub struct Draws {
+pub struct SamplingOverrides {
     pub repetition_penalty: Option<f32>,
     pub presence_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
@@ -19,12 +18,12 @@ pub struct Draws {
     pub seed: Option<u64>,
 }
 
-impl Draws {
+impl SamplingOverrides {
     /// What the file in `gguf` recommends, in its keys `general.sampling.*`.
-    /// What makes no sense it does not say, nor what there is no such step for (the order of the
-    /// steps, XTC, Mirostat).
+    /// Values that make no sense are left out, and keys that there is no such step for (the order
+    /// of the steps, XTC, Mirostat).
     /// Names as `gguf-py/gguf/constants.py` of llama.cpp has them.
-    pub fn of(gguf: &Gguf) -> Draws {
+    pub fn of(gguf: &Gguf) -> SamplingOverrides {
         let number = |name: &str, most: f32| {
             let value = gguf.metadata().f32(&format!("general.sampling.{name}")).ok().flatten();
             value.filter(|value| (0.0..=most).contains(value))
@@ -37,18 +36,18 @@ impl Draws {
                 .and_then(crate::gguf::Value::integer);
             value.map(|value| usize::try_from(value).unwrap_or(all))
         };
-        Draws {
+        SamplingOverrides {
             repetition_penalty: number("penalty_repeat", f32::MAX).filter(|&penalty| penalty > 0.0),
             penalty_last_n: count("penalty_last_n", usize::MAX),
             temperature: number("temp", f32::MAX),
             top_k: count("top_k", 0),
             top_p: number("top_p", 1.0),
             min_p: number("min_p", 1.0),
-            ..Draws::default()
+            ..SamplingOverrides::default()
         }
     }
 
-    /// These, and `model` where they say nothing.
+    /// These, and `model` where one is left out.
     pub fn over(&self, model: &Sampling) -> Sampling {
         Sampling {
             repetition_penalty: self.repetition_penalty.unwrap_or(model.repetition_penalty),
@@ -64,10 +63,10 @@ impl Draws {
     }
 }
 
-impl From<Sampling> for Draws {
-    /// All of it is said.
+impl From<Sampling> for SamplingOverrides {
+    /// All are set.
     fn from(sampling: Sampling) -> Self {
-        Draws {
+        SamplingOverrides {
             repetition_penalty: Some(sampling.repetition_penalty),
             presence_penalty: Some(sampling.presence_penalty),
             frequency_penalty: Some(sampling.frequency_penalty),
@@ -87,7 +86,7 @@ mod tests {
     use crate::gguf::Writer;
 
     #[test]
-    fn what_a_file_recommends_counts_where_nobody_says_otherwise() {
+    fn a_files_recommendation_counts_where_no_request_overrides_it() {
         let file = Writer::new()
             .meta("general.sampling.temp", 0.6f32)
             .meta("general.sampling.top_k", 20i32)
@@ -96,7 +95,8 @@ mod tests {
             .meta("general.sampling.penalty_repeat", 1.1f32)
             .meta("general.sampling.penalty_last_n", -1i32)
             .meta("general.sampling.mirostat", 2i32);
-        let of = |writer: Writer| Draws::of(&Gguf::from_vec("test", writer.bytes().unwrap()).unwrap());
+        let of =
+            |writer: Writer| SamplingOverrides::of(&Gguf::from_vec("test", writer.bytes().unwrap()).unwrap());
         let model = of(file).over(&Sampling::default());
         let expected = Sampling {
             temperature: 0.6,
@@ -107,10 +107,11 @@ mod tests {
             ..Sampling::default()
         };
         assert_eq!(model, expected);
-        let asked = Draws { temperature: Some(0.0), seed: Some(3), ..Draws::default() };
+        let asked =
+            SamplingOverrides { temperature: Some(0.0), seed: Some(3), ..SamplingOverrides::default() };
         assert_eq!(asked.over(&model), Sampling { temperature: 0.0, seed: 3, ..expected });
         let all = Sampling { min_p: 0.1, ..Sampling::default() };
-        assert_eq!(Draws::from(all.clone()).over(&model), all);
-        assert_eq!(of(Writer::new()), Draws::default());
+        assert_eq!(SamplingOverrides::from(all.clone()).over(&model), all);
+        assert_eq!(of(Writer::new()), SamplingOverrides::default());
     }
 }

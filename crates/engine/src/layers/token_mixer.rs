@@ -1,20 +1,19 @@
-//! What mixes tokens in a block, with what it keeps of its sequences.
+//! The token mixer of a block: attention or a layer with recurrent state, and its cache.
 
 use super::{Attention, Delta, Mamba2, Mla, Rotation, ShortConv, Weights};
 use crate::Result;
 use crate::backend::{AttentionShape, Backend, KvType, StateShape, Step};
-use crate::cache::{BlockId, Room, SlotId};
+use crate::cache::{BlockId, CacheConfig, SlotId};
 use crate::facts::Sizes;
 
-/// What mixes tokens in a block: one layer; two side by side, of which the sum counts; or none, in
-/// a block that works on each token alone.
+/// The token mixer of a block: one layer, two side by side that are summed, or none.
 /// Which they are, is seen from the tensors.
 #[derive(Debug)]
-pub struct Mixer<B: Backend> {
+pub struct TokenMixer<B: Backend> {
     layers: Vec<Layer<B>>,
 }
 
-/// A layer that mixes tokens, and what it keeps of sequences.
+/// A layer that mixes tokens, and its cache.
 #[derive(Debug)]
 enum Layer<B: Backend> {
     /// Grouped-query attention.
@@ -24,33 +23,33 @@ enum Layer<B: Backend> {
     /// Multi-head latent attention.
     Mla(Mla<B>, B::Kv),
     /// Gated DeltaNet.
-    Delta(Delta<B>, B::State),
+    Delta(Delta<B>, B::Recurrent),
     /// Mamba-2.
-    Mamba2(Mamba2<B>, B::State),
+    Mamba2(Mamba2<B>, B::Recurrent),
     /// A short convolution.
-    ShortConv(ShortConv<B>, B::State),
+    ShortConv(ShortConv<B>, B::Recurrent),
 }
 
-/// What a layer keeps of a sequence.
+/// What a layer caches of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// A row for each token, or for those in its window.
-    Rows {
+pub enum LayerCache {
+    /// Keys and values: a row for each token, or for those in its window.
+    Kv {
         /// Whether only for those.
         windowed: bool,
         /// Bytes of a row.
         bytes: usize,
     },
-    /// A state.
-    State {
+    /// Recurrent state.
+    Recurrent {
         /// Its bytes.
         bytes: usize,
     },
 }
 
-/// Where something that a layer keeps lies.
+/// Where a piece of a layer's cache lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CacheSlice {
     /// In rows of its blocks.
     Rows {
         /// The first.
@@ -62,27 +61,33 @@ pub enum Place {
     Slot(SlotId),
 }
 
-impl<B: Backend> Mixer<B> {
-    /// Loads the layers of block number `layer` and makes room for what they keep.
+impl<B: Backend> TokenMixer<B> {
+    /// Loads the layers of block number `layer` and allocates their caches.
     ///
     /// # Errors
-    /// If a key or tensor is missing or has another shape, or the backend has no room.
-    pub fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
+    /// If a key or tensor is missing or has another shape, or the backend has too little memory.
+    pub fn load(
+        weights: &Weights<B>,
+        layer: usize,
+        sizes: &Sizes,
+        config: &CacheConfig,
+        kv: KvType,
+    ) -> Result<Self> {
         let has = |part: &str| weights.has(&format!("blk.{layer}.{part}"));
-        let rows = |shape: &AttentionShape| weights.backend.kv(layout(shape, room), shape, kv);
-        let state = |kept: StateShape| weights.backend.state(room.slots, &kept);
+        let rows = |shape: &AttentionShape| weights.backend.kv(layout(shape, config), shape, kv);
+        let state = |shape: StateShape| weights.backend.state(config.slots, &shape);
         let mut layers = Vec::new();
         if has("ssm_d") {
             let mamba = Mamba2::load(weights, layer, sizes)?;
-            let state = state(mamba.kept())?;
+            let state = state(mamba.state_shape())?;
             layers.push(Layer::Mamba2(mamba, state));
         } else if has("ssm_conv1d.weight") {
             let delta = Delta::load(weights, layer, sizes)?;
-            let state = state(delta.kept())?;
+            let state = state(delta.state_shape())?;
             layers.push(Layer::Delta(delta, state));
         } else if has("shortconv.conv.weight") {
             let conv = ShortConv::load(weights, layer, sizes)?;
-            let state = state(conv.kept())?;
+            let state = state(conv.state_shape())?;
             layers.push(Layer::ShortConv(conv, state));
         }
         // A file says of a block without any that it has no key heads.
@@ -102,7 +107,7 @@ impl<B: Backend> Mixer<B> {
                 }
             });
         }
-        Ok(Mixer { layers })
+        Ok(TokenMixer { layers })
     }
 
     /// Whether there are no layers.
@@ -110,7 +115,7 @@ impl<B: Backend> Mixer<B> {
         self.layers.is_empty()
     }
 
-    /// The block whose keys and values a layer looks at, if it has none.
+    /// The block whose keys and values a layer reads, if it has none of its own.
     pub fn source(&self) -> Option<usize> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Sharing(_, source) => Some(*source),
@@ -136,15 +141,15 @@ impl<B: Backend> Mixer<B> {
         self.layers.iter().any(|layer| layer.state().is_some())
     }
 
-    /// Bytes that the layers would keep in `room`: of keys and values, and of recurrent state.
-    pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
-        let each = self.layers.iter().map(|layer| layer.keeps(room, kv));
+    /// Bytes of the layers' caches by `config`: of keys and values, and of recurrent state.
+    pub fn cache_bytes(&self, config: &CacheConfig, kv: KvType) -> (u64, u64) {
+        let each = self.layers.iter().map(|layer| layer.cache_bytes(config, kv));
         each.fold((0, 0), |(rows, state), (more_rows, more_state): (u64, u64)| {
             (more_rows.saturating_add(rows), more_state.saturating_add(state))
         })
     }
 
-    /// Copies what block `from` holds to block `to`, in layers that keep blocks.
+    /// Copies what block `from` holds to block `to`, in layers that have blocks.
     ///
     /// # Errors
     /// If the backend fails.
@@ -168,54 +173,54 @@ impl<B: Backend> Mixer<B> {
         })
     }
 
-    /// What the layers keep of a sequence, in a cache of type `kv`: rows at most once, and a state
-    /// at most once.
-    pub fn kept(&self, kv: KvType) -> impl Iterator<Item = Kept> {
-        self.layers.iter().filter_map(move |layer| layer.kept(kv))
+    /// What the layers cache of a sequence, with keys and values of type `kv`: rows at most once,
+    /// and a state at most once.
+    pub fn caches(&self, kv: KvType) -> impl Iterator<Item = LayerCache> {
+        self.layers.iter().filter_map(move |layer| layer.cache(kv))
     }
 
-    /// Appends what lies at `place` to `out`.
+    /// Appends what lies at `slice` to `out`.
     ///
     /// # Errors
-    /// If the backend fails, or no layer keeps such.
-    pub fn save(&self, backend: &B, place: Place, out: &mut Vec<u8>) -> Result<()> {
+    /// If the backend fails, or no layer has such a cache.
+    pub fn save(&self, backend: &B, slice: CacheSlice, out: &mut Vec<u8>) -> Result<()> {
         for layer in &self.layers {
-            match (layer, place) {
-                (Layer::Attention(_, kv) | Layer::Mla(_, kv), Place::Rows { row, rows }) => {
+            match (layer, slice) {
+                (Layer::Attention(_, kv) | Layer::Mla(_, kv), CacheSlice::Rows { row, rows }) => {
                     return backend.save_rows(kv, row, rows, out);
                 }
                 (
                     Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state),
-                    Place::Slot(slot),
+                    CacheSlice::Slot(slot),
                 ) => return backend.save_state(state, slot, out),
                 _ => {}
             }
         }
-        Err(misplaced())
+        Err(no_such_cache())
     }
 
-    /// Puts what [`Mixer::save`] gave at `place`.
+    /// Puts what [`TokenMixer::save`] gave at `slice`.
     ///
     /// # Errors
-    /// As [`Mixer::save`].
-    pub fn load_back(&mut self, backend: &mut B, place: Place, bytes: &[u8]) -> Result<()> {
+    /// As [`TokenMixer::save`].
+    pub fn load_back(&mut self, backend: &mut B, slice: CacheSlice, bytes: &[u8]) -> Result<()> {
         for layer in &mut self.layers {
-            match (layer, place) {
-                (Layer::Attention(_, kv) | Layer::Mla(_, kv), Place::Rows { row, rows }) => {
+            match (layer, slice) {
+                (Layer::Attention(_, kv) | Layer::Mla(_, kv), CacheSlice::Rows { row, rows }) => {
                     return backend.load_rows(kv, row, rows, bytes);
                 }
                 (
                     Layer::Delta(_, state) | Layer::Mamba2(_, state) | Layer::ShortConv(_, state),
-                    Place::Slot(slot),
+                    CacheSlice::Slot(slot),
                 ) => return backend.load_state(state, slot, bytes),
                 _ => {}
             }
         }
-        Err(misplaced())
+        Err(no_such_cache())
     }
 
     /// The sum of what the layers give; `None` if there are none.
-    /// `lent`: the keys and values of [`Mixer::source`].
+    /// `shared_kv`: the keys and values of [`TokenMixer::source`].
     /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
@@ -226,11 +231,11 @@ impl<B: Backend> Mixer<B> {
         x: &B::Array,
         step: &Step,
         rotation: &Rotation<B>,
-        mut lent: Option<&mut B::Kv>,
+        mut shared_kv: Option<&mut B::Kv>,
     ) -> Result<Option<B::Array>> {
         let mut sum = None;
         for layer in &mut self.layers {
-            let y = layer.apply(backend, x, step, rotation, lent.as_deref_mut())?;
+            let y = layer.apply(backend, x, step, rotation, shared_kv.as_deref_mut())?;
             sum = Some(match sum {
                 Some(sum) => backend.add(sum, &y)?,
                 None => y,
@@ -249,7 +254,7 @@ impl<B: Backend> Layer<B> {
         shape.is_some_and(|shape| shape.window.is_some())
     }
 
-    /// The shape of a layer that keeps keys and values.
+    /// The shape of a layer with keys and values of its own.
     fn attention(&self) -> Option<&AttentionShape> {
         match self {
             Layer::Attention(layer, _) => Some(layer.shape()),
@@ -258,33 +263,33 @@ impl<B: Backend> Layer<B> {
         }
     }
 
-    /// What a layer with recurrent state keeps.
+    /// The shape of a layer's recurrent state.
     fn state(&self) -> Option<StateShape> {
         match self {
             Layer::Attention(..) | Layer::Sharing(..) | Layer::Mla(..) => None,
-            Layer::Delta(layer, _) => Some(layer.kept()),
-            Layer::Mamba2(layer, _) => Some(layer.kept()),
-            Layer::ShortConv(layer, _) => Some(layer.kept()),
+            Layer::Delta(layer, _) => Some(layer.state_shape()),
+            Layer::Mamba2(layer, _) => Some(layer.state_shape()),
+            Layer::ShortConv(layer, _) => Some(layer.state_shape()),
         }
     }
 
-    fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
+    fn cache_bytes(&self, config: &CacheConfig, kv: KvType) -> (u64, u64) {
         let rows = self.attention().map_or(0, |shape| {
-            let layout = layout(shape, room);
+            let layout = layout(shape, config);
             let (key, value) = shape.cached();
             let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
             tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
         });
-        let of_slot = self.state().map_or(0, |kept| kept.bytes() as u64);
-        (rows, of_slot.saturating_mul(room.slots as u64))
+        let of_slot = self.state().map_or(0, |shape| shape.bytes() as u64);
+        (rows, of_slot.saturating_mul(config.slots as u64))
     }
 
-    fn kept(&self, kv: KvType) -> Option<Kept> {
+    fn cache(&self, kv: KvType) -> Option<LayerCache> {
         let rows = self.attention().map(|shape| {
             let (key, value) = shape.cached();
-            Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
+            LayerCache::Kv { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
         });
-        rows.or_else(|| self.state().map(|kept| Kept::State { bytes: kept.bytes() }))
+        rows.or_else(|| self.state().map(|shape| LayerCache::Recurrent { bytes: shape.bytes() }))
     }
 
     fn apply(
@@ -293,13 +298,13 @@ impl<B: Backend> Layer<B> {
         x: &B::Array,
         step: &Step,
         rotation: &Rotation<B>,
-        lent: Option<&mut B::Kv>,
+        shared_kv: Option<&mut B::Kv>,
     ) -> Result<B::Array> {
         match self {
             Layer::Attention(layer, kv) => layer.apply(backend, x, step, rotation, kv),
-            Layer::Sharing(layer, source) => match lent {
+            Layer::Sharing(layer, source) => match shared_kv {
                 Some(kv) => layer.apply(backend, x, step, rotation, kv),
-                None => Err(nothing_lent(*source)),
+                None => Err(nothing_shared(*source)),
             },
             Layer::Mla(layer, kv) => layer.apply(backend, x, step, rotation, kv),
             Layer::Delta(layer, state) => layer.apply(backend, x, step, state),
@@ -310,9 +315,9 @@ impl<B: Backend> Layer<B> {
 }
 
 #[cfg(test)]
-impl Mixer<crate::backend::native::Native> {
+impl TokenMixer<crate::backend::native::Native> {
     /// Bytes that the backend made: keys and values, and recurrent state.
-    pub fn made(&self) -> (u64, u64) {
+    pub fn allocated(&self) -> (u64, u64) {
         self.layers.iter().fold((0, 0), |(rows, state), layer| match layer {
             Layer::Attention(_, kv) | Layer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
             Layer::Sharing(..) => (rows, state),
@@ -323,17 +328,17 @@ impl Mixer<crate::backend::native::Native> {
     }
 }
 
-fn nothing_lent(source: usize) -> crate::Error {
+fn nothing_shared(source: usize) -> crate::Error {
     let message = format!("block {source} has no keys and values to share");
     crate::Error::Backend { operation: "attend".to_owned(), message }
 }
 
-fn misplaced() -> crate::Error {
+fn no_such_cache() -> crate::Error {
     let message = "no layer of the block keeps such".to_owned();
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
 /// The blocks of a layer.
-fn layout(shape: &AttentionShape, room: &Room) -> crate::cache::Layout {
-    if shape.window.is_some() { room.windowed } else { room.full }
+fn layout(shape: &AttentionShape, config: &CacheConfig) -> crate::cache::Layout {
+    if shape.window.is_some() { config.windowed } else { config.full }
 }

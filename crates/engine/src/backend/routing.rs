@@ -2,11 +2,13 @@
 
 use std::cmp::Ordering;
 
+use super::try_map;
+use crate::Result;
 use crate::architecture::{Router, Score};
 
 /// How experts are chosen and weighed.
 #[derive(Clone, Debug)]
-pub struct Choice<V> {
+pub struct Routing<V> {
     /// Experts there are.
     pub count: usize,
     /// Experts that a row uses; not more.
@@ -38,7 +40,7 @@ pub struct Groups {
 
 /// Which experts a step's rows use.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Routes {
+pub struct RoutedExperts {
     /// Experts per row.
     pub used: usize,
     /// `[T, used]`
@@ -50,18 +52,26 @@ pub struct Routes {
     pub weigh_input: bool,
 }
 
-impl<V> Choice<V> {
+impl<V> Routing<V> {
     /// The same by reference, as backends take it.
-    pub fn by_ref(&self) -> Choice<&V> {
-        let Choice { count, used, router, groups, ref bias, scale, ref scales } = *self;
-        Choice { count, used, router, groups, bias: bias.as_ref(), scale, scales: scales.as_ref() }
+    pub fn by_ref(&self) -> Routing<&V> {
+        let Routing { count, used, router, groups, ref bias, scale, ref scales } = *self;
+        Routing { count, used, router, groups, bias: bias.as_ref(), scale, scales: scales.as_ref() }
     }
 
-    /// The routes by `logits: [T, count]`, with the numbers of the bias and of the scales, or none.
+    /// The same through `vector`, or its first error.
+    pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<Routing<U>> {
+        let Routing { count, used, router, groups, bias, scale, scales } = self;
+        let [bias, scales] = try_map([bias, scales], |it| it.map(&vector).transpose())?;
+        Ok(Routing { count, used, router, groups, bias, scale, scales })
+    }
+
+    /// Who is chosen by `logits: [T, count]`, with the numbers of the bias and of the scales, or
+    /// none.
     /// Of equal scores the expert with the lower number is chosen.
-    pub fn routes(&self, logits: &[f32], bias: &[f32], scales: &[f32]) -> Routes {
+    pub fn route(&self, logits: &[f32], bias: &[f32], scales: &[f32]) -> RoutedExperts {
         let weigh_input = self.router.weigh_input;
-        let mut routes = Routes { used: self.used, weigh_input, ..Routes::default() };
+        let mut routes = RoutedExperts { used: self.used, weigh_input, ..RoutedExperts::default() };
         let mut order: Vec<u32> = Vec::new();
         let mut scores: Vec<f32> = Vec::new();
         for row in logits.chunks(self.count) {
@@ -157,8 +167,8 @@ mod tests {
 
     fn check(router: Router, bias: &[f32], scale: f32, expected: &[(u32, f32)]) {
         let (groups, scales) = (None, None);
-        let choice = Choice::<()> { count: 4, used: 2, router, groups, bias: None, scale, scales };
-        let routes = choice.routes(&[0.0, 2.0, 1.0, 2.0], bias, &[]);
+        let routing = Routing::<()> { count: 4, used: 2, router, groups, bias: None, scale, scales };
+        let routes = routing.route(&[0.0, 2.0, 1.0, 2.0], bias, &[]);
         let found: Vec<_> = routes.experts.iter().copied().zip(routes.weights.iter().copied()).collect();
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(expected) {
@@ -193,9 +203,9 @@ mod tests {
         let logits = [5.0, -9.0, 3.0, 2.5, 0.0, 1.0, 2.0, 2.4];
         let router = Router { score: Score::SoftmaxOfChosen, ..Router::default() };
         let routes = |groups, bias: &[f32]| {
-            let choice =
-                Choice::<()> { count: 8, used: 3, router, groups, bias: None, scale: 1.0, scales: None };
-            choice.routes(&logits, bias, &[]).experts
+            let routing =
+                Routing::<()> { count: 8, used: 3, router, groups, bias: None, scale: 1.0, scales: None };
+            routing.route(&logits, bias, &[]).experts
         };
         assert_eq!(routes(None, &[]), [0, 2, 3]);
         assert_eq!(routes(Some(Groups { count: 4, used: 2 }), &[]), [2, 3, 7]);
@@ -209,9 +219,9 @@ mod tests {
     #[test]
     fn each_expert_has_its_own_scale() {
         let router = Router { normalise: true, ..Router::default() };
-        let choice =
-            Choice::<()> { count: 3, used: 2, router, groups: None, bias: None, scale: 2.0, scales: None };
-        let routes = choice.routes(&[1.0, -4.0, 1.0], &[], &[0.25, 9.0, 3.0]);
+        let routing =
+            Routing::<()> { count: 3, used: 2, router, groups: None, bias: None, scale: 2.0, scales: None };
+        let routes = routing.route(&[1.0, -4.0, 1.0], &[], &[0.25, 9.0, 3.0]);
         assert_eq!((routes.experts, routes.weights), (vec![0, 2], vec![0.25, 3.0]));
     }
 }

@@ -1,4 +1,4 @@
-//! What a layer keeps of its sequences: keys and values in blocks, recurrent state in slots.
+//! The cache of a layer: keys and values in blocks, recurrent state in slots.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -42,6 +42,11 @@ impl Kv {
         Ok(Kv { block_tokens: layout.block_tokens, keys: rows(widths.0)?, values, widths })
     }
 
+    /// Bytes of `rows` rows.
+    pub fn bytes_of(&self, rows: usize) -> usize {
+        self.keys.bytes_of(rows) + self.values.as_ref().map_or(0, |values| values.bytes_of(rows))
+    }
+
     /// The size of all rows, written or not.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
@@ -80,31 +85,31 @@ impl Kv {
         let mut done = 0;
         while done < span.rows {
             let position = span.past + done;
-            let run = (size - position % size).min(span.rows - done);
+            let group = (size - position % size).min(span.rows - done);
             let slot = blocks[position / size] as usize * size + position % size;
-            self.keys.write(cpu, slot, &k[done * key..(done + run) * key]);
+            self.keys.write(cpu, slot, &k[done * key..(done + group) * key]);
             if let (Some(rows), Some(v)) = (&mut self.values, v) {
-                rows.write(cpu, slot, &v[done * value..(done + run) * value]);
+                rows.write(cpu, slot, &v[done * value..(done + group) * value]);
             }
-            done += run;
+            done += group;
         }
     }
 }
 
 /// The recurrent state of one layer: of each slot the convolution's history and the matrices.
 #[derive(Debug)]
-pub struct State {
+pub struct RecurrentState {
     history: Aligned<f32>,
     matrices: Aligned<f32>,
     /// Numbers of a slot in each.
     widths: (usize, usize),
 }
 
-impl State {
+impl RecurrentState {
     /// Zeros, which take no memory before they are written.
     pub fn new(slots: usize, shape: &StateShape) -> Self {
         let widths = shape.numbers();
-        State {
+        RecurrentState {
             history: Aligned::zeros(slots * widths.0),
             matrices: Aligned::zeros(slots * widths.1),
             widths,
@@ -137,7 +142,7 @@ impl State {
         }
     }
 
-    /// Puts back what [`State::save`] gave.
+    /// Puts back what [`RecurrentState::save`] gave.
     pub fn load(&mut self, slot: SlotId, bytes: &[u8]) {
         let (history, matrices) = self.of(slot);
         let numbers = history.iter_mut().chain(matrices);
@@ -147,30 +152,31 @@ impl State {
     }
 
     /// Calls `advance` with the rows of every sequence of `step` in order, cut where state is to be
-    /// saved, and with history and matrices of the sequence, which it brings up to date.
+    /// saved.
+    /// It takes the sequence's history and matrices too, and brings them up to date.
     /// Gives what copies took.
     pub fn through(
         &mut self,
         step: &Step,
         mut advance: impl FnMut(Range<usize>, &mut [f32], &mut [f32]),
     ) -> Duration {
-        let (mut row, mut saving) = (0, Duration::ZERO);
+        let (mut row, mut snapshot_time) = (0, Duration::ZERO);
         for span in &step.spans {
             if span.past == 0 {
                 self.clear(span.slot);
             }
-            for (rows, save) in span.runs() {
+            for (rows, save) in span.segments() {
                 let (history, matrices) = self.of(span.slot);
                 advance(row..row + rows, history, matrices);
                 row += rows;
                 if let Some(slot) = save {
                     let begun = Instant::now();
                     self.copy(span.slot, slot);
-                    saving += begun.elapsed();
+                    snapshot_time += begun.elapsed();
                 }
             }
         }
-        saving
+        snapshot_time
     }
 
     /// Makes a slot what every sequence begins with.

@@ -9,8 +9,9 @@ use std::thread::available_parallelism;
 const FEW: usize = 4;
 
 /// Threads that compute unless the caller says otherwise: one for each core that this process may
-/// use, fast ones and efficient ones alike, because a thread takes its next piece of work whenever
-/// it is done with the last.
+/// use.
+/// Fast cores and efficient ones count alike, because a thread takes its next task whenever it is
+/// done with the last.
 /// The second thread of a core would take turns with the first one's arithmetic, so both are used
 /// only where there are few cores.
 pub fn default_threads() -> usize {
