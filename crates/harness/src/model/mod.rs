@@ -14,7 +14,7 @@ use alara_engine::chat::Format;
 use alara_engine::{Event, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use models::{Candidate, Models, NoRoom};
+pub use models::{Candidate, Models, OverBudget};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
