@@ -85,7 +85,7 @@ pub struct Jinx {
 /// The tool of a server that a jinx stands for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remote {
-    /// The server: see [`Server::start`].
+    /// The server, by all that its start means: what a person has agreed to.
     pub server: String,
     /// What the server calls the tool.
     pub tool: String,

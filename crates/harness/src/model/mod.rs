@@ -13,7 +13,7 @@ use std::time::Duration;
 use alara_engine::{Event, Format, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use models::{Candidate, Models, NoRoom};
+pub use models::{Candidate, Models, OverBudget};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 

@@ -23,11 +23,11 @@ type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Syn
 /// A model does not fit into the budget.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no room for {spec}: it takes {} of {}{}",
+    "{spec} does not fit the memory budget: it takes {} of {}{}",
     shown(*bytes), shown(*budget),
     if *held > 0 { format!(", and {} are held by models at work", shown(*held)) } else { String::new() }
 )]
-pub struct NoRoom {
+pub struct OverBudget {
     /// The model.
     pub spec: ModelSpec,
     /// Bytes that it takes.
@@ -93,12 +93,12 @@ impl Models {
 
     /// Frees memory for a model that is being loaded.
     /// Others are dropped under the lock, so that nobody takes their memory before they are gone.
-    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), NoRoom> {
+    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), OverBudget> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
             let held = state.slots.iter().filter(|slot| !slot.is_idle()).map(|slot| slot.bytes).sum::<u64>();
             if held.saturating_add(bytes) > budget {
-                return Err(NoRoom { spec: spec.clone(), bytes, budget, held });
+                return Err(OverBudget { spec: spec.clone(), bytes, budget, held });
             }
             while state.slots.iter().map(|slot| slot.bytes).sum::<u64>() + bytes > budget {
                 let idle =
@@ -122,7 +122,7 @@ impl Models {
     /// The model that `spec` means; loads it if need be, once for all who ask for it meanwhile.
     ///
     /// # Errors
-    /// What the loader says, and [`NoRoom`].
+    /// What the loader says, and [`OverBudget`].
     pub fn get(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
         let mut state = self.lock();
         loop {

@@ -74,10 +74,13 @@ fn the_least_recently_used_goes_first() {
     let message = |name: &str| models.model(&spec(name)).err().unwrap().to_string();
     assert_eq!(
         message("a4194304"),
-        "there is no room for a4194304: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work"
+        "a4194304 does not fit the memory budget: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work"
     );
     drop(held);
-    assert_eq!(message("f11534336"), "there is no room for f11534336: it takes 11.0 MiB of 10.0 MiB");
+    assert_eq!(
+        message("f11534336"),
+        "f11534336 does not fit the memory budget: it takes 11.0 MiB of 10.0 MiB"
+    );
     assert_eq!(models.bytes(), 10 << 20, "nothing goes in vain");
     assert_eq!(message("gx"), "invalid digit found in string");
     check("a4194304", 6, 4 << 20);

@@ -333,7 +333,7 @@ fn bad_files_are_left_out() {
     // What stands in the place of a file that can't be read might be permitted more.
     assert!(team.jinx("shell").is_none() && team.jinx("python").is_none());
     let has = |start: &str| {
-        assert!(diagnostics.iter().any(|line| line.starts_with(start)), "{start}: {diagnostics:#?}")
+        assert!(diagnostics.iter().any(|line| line.starts_with(start)), "{start}: {diagnostics:#?}");
     };
     has("jinxes/more/good.jinx: error: the jinx `good` is described in ");
     has("jinxes/shell.jinx:");

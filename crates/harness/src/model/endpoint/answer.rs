@@ -2,8 +2,8 @@
 //! amount to at the end.
 //!
 //! Knows nothing of connections.
-//! A call that can't be read, or of a tool that was not offered, is a call all the same, so that
-//! whoever runs tools can refuse it on the record.
+//! A call that can't be read, or of a tool that was not offered, is a call all the same.
+//! So whoever runs tools can refuse it on the record.
 //! Only one that a limit cut off is none.
 
 use std::collections::HashSet;

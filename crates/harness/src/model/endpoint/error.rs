@@ -140,7 +140,7 @@ pub enum EndpointError {
     SchemaBesideTools,
     /// The tools can't be described.
     #[error(transparent)]
-    Generic(#[from] TemplateError),
+    ToolFormat(#[from] TemplateError),
     /// There is no thread for the turn.
     #[error("can't start a thread for the endpoint")]
     Thread(#[source] std::io::Error),
@@ -155,7 +155,7 @@ impl EndpointError {
                 | EndpointError::Filtered { .. }
                 | EndpointError::NotJson { .. }
                 | EndpointError::SchemaBesideTools
-                | EndpointError::Generic(_)
+                | EndpointError::ToolFormat(_)
         )
     }
 

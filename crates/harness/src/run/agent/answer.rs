@@ -104,8 +104,8 @@ mod tests {
             ..Team::default()
         };
         Team {
-            name: "house".into(),
-            context: "Only the house knows this.".into(),
+            name: "team".into(),
+            context: "Only the team knows this.".into(),
             forenpc: "lead".into(),
             npcs: vec![npc("coder", &["shell"]), npc("lead", &[])],
             teams: vec![research],
@@ -158,7 +158,7 @@ mod tests {
         let (result, script, _) =
             ask(&step, Some("coder"), 0, vec![call("echo one"), Reply::text("It says one.")]);
         assert_eq!(result.output, json!("It says one."));
-        assert_eq!(systems(&script), ["Only the house knows this.", "You are coder."]);
+        assert_eq!(systems(&script), ["Only the team knows this.", "You are coder."]);
         assert_eq!(script.requests()[1].messages[2].content, r#"{"ok":true,"output":"one"}"#);
         // What it does not list is neither offered nor run.
         let forged = Reply::call("write_file", json!({"path": "x", "content": "y"}));

@@ -32,7 +32,7 @@ impl Agent<'_, '_> {
     pub(super) fn window(&self) -> Option<usize> {
         let limits = &self.npc.limits;
         let context = self.model.context();
-        // Room for the answer, but never most of the context.
+        // Space for the answer, but never most of the context.
         let fits = |context: usize| context - limits.turn_tokens.min(context / 4);
         match (limits.window, context.map(fits)) {
             (Some(window), Some(most)) => Some(window.min(most)),
@@ -152,14 +152,14 @@ impl Agent<'_, '_> {
             Err(Error::Model(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let spoken = agent.records().find_map(|record| match record {
+        let summary = agent.records().find_map(|record| match record {
             // Cut off at its limit, a summary is still one.
             Record::Assistant { message, finish: Finish::Stop | Finish::Length, .. } => {
                 Some(message.content.clone())
             }
             _ => None,
         });
-        Ok(spoken.filter(|text| {
+        Ok(summary.filter(|text| {
             matches!(outcome, Outcome::Answer { .. } | Outcome::Length) && !text.trim().is_empty()
         }))
     }

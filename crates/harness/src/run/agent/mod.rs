@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCall, Usage};
 use serde_json::Value;
 
-use crate::calls::{Calls, Spoken};
+use crate::calls::{Calls, TurnReader};
 use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, Tools};
 use crate::model::ChatModel;
@@ -255,7 +255,7 @@ impl<'a, 's> Agent<'a, 's> {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
             let (message, finish) = match self.ask_or_shorten(deadline)? {
-                Ok(spoken) => spoken,
+                Ok(turn) => turn,
                 Err(stopped) => return Ok(stopped),
             };
             let cut = match finish {
@@ -310,9 +310,9 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     /// What reads the next turn of the model.
-    fn spoken(&self) -> Spoken {
-        last_start(&self.records).map_or_else(Spoken::default, |start| {
-            Spoken::new(start.calls, &start.tools, start.schema.is_some())
+    fn reader(&self) -> TurnReader {
+        last_start(&self.records).map_or_else(TurnReader::default, |start| {
+            TurnReader::new(start.calls, &start.tools, start.schema.is_some())
         })
     }
 
@@ -351,9 +351,9 @@ impl<'a, 's> Agent<'a, 's> {
         let mut message = Message::assistant("", Vec::new());
         let mut reasoning = String::new();
         let model = self.model.clone();
-        let mut spoken = self.spoken();
+        let mut reader = self.reader();
         for event in model.chat(request).map_err(Error::Model)? {
-            let Some(event) = spoken.hear(event.map_err(Error::Model)?) else { continue };
+            let Some(event) = reader.read(event.map_err(Error::Model)?) else { continue };
             self.session.notify(&Notice::Event { depth: self.depth, event: &event });
             match event {
                 Event::Text { text } => message.content += &text,
@@ -461,8 +461,8 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
 }
 
 /// The static system prompt of an NPC, in segments.
-/// First comes what members of a team share, so that they share its keys and values too: the team's
-/// context, the texts of skills, by name.
+/// First comes what members of a team share: the team's context, and the texts of skills, by name.
+/// So they share its KV cache too.
 /// Then come the catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = vec![("context".to_owned(), team.context.clone())];

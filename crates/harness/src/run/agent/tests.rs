@@ -347,7 +347,7 @@ fn what_only_looks_like_a_call_is_hinted_at_once() {
     let quoted = format!("Hermes writes:\n```\n{WRITTEN}\n```");
     let (outcome, warnings, _) = warned([Reply::text(quoted.clone())], None);
     assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: quoted }, 0));
-    // The last turn has no room for a hint.
+    // The last turn takes no hint.
     let (outcome, _) = play_within(Limits { turns: 1, ..Limits::default() }, replies());
     assert_eq!(outcome, Outcome::Answer { text });
 }

@@ -34,10 +34,10 @@ impl Agent<'_, '_> {
             "the model wrote its call of {names} as text, in the {format} format: taken as a call; {REMEDY}"
         )));
         let before = self.records().filter(|record| matches!(record, Record::ToolResult { .. })).count();
-        let mut spoken = self.spoken();
+        let mut reader = self.reader();
         message.content = text;
         for call in calls {
-            match spoken.hear(Event::ToolCall(call)) {
+            match reader.read(Event::ToolCall(call)) {
                 Some(Event::ToolCall(call)) => message.tool_calls.push(call),
                 Some(Event::Text { text }) => message.content = text,
                 _ => {}
