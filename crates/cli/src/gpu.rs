@@ -93,7 +93,8 @@ fn entries(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     found.into_iter()
 }
 
-/// The driver's version: the first word that is one, as in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun …`.
+/// The driver's version: the first word that is one.
+/// An example is `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun …`.
 fn version(text: &str) -> Option<String> {
     let is = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.lines().next()?.split_whitespace().find(is).map(str::to_owned)

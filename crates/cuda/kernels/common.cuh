@@ -130,7 +130,7 @@ __device__ __forceinline__ float block_sum(float x, float *scratch) {
     return warp_sum(lane < warps ? scratch[lane] : 0.0f);
 }
 
-// 32 activations as candle's products of few rows take them (Q8_1): `scale * quant`, and their sum.
+// 32 activations as candle's small-batch kernels take them (Q8_1): `scale * quant`, and their sum.
 struct Q8_1 {
     half scale, sum;
     int8_t quants[32];

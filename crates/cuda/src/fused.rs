@@ -57,7 +57,7 @@ fn are_quants(quants: Array, width: u64, len: u64) -> bool {
     quants.len == 0 || width.is_multiple_of(block) && quants.len == len / block
 }
 
-/// Quantizes activations as candle's products of few rows take them (Q8_1).
+/// Quantizes activations as candle's small-batch kernels take them (Q8_1).
 /// `x: [rows, width]`, `quants: [rows, width / 32]`
 ///
 /// # Errors

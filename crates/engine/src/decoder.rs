@@ -45,7 +45,7 @@ struct Block<B: Backend> {
     token_mixer: TokenMixer<B>,
     attn_out: Option<Norm<B>>,
     ffn_in: Option<Norm<B>>,
-    /// `None`: the block only mixes tokens.
+    /// `None`: the block has a token mixer only.
     ffn: Option<FeedForward<B>>,
     ffn_out: Option<Norm<B>>,
     /// Whether the token mixer and the feed-forward layer read the same.

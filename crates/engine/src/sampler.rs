@@ -110,7 +110,7 @@ impl Sampler {
         repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
     }
 
-    /// How many of the greatest logits decide what is sampled, where some do: at temperature 0 the
+    /// How many of the top logits decide what is sampled, where some do: at temperature 0 the
     /// greatest, else those that `top_k` leaves.
     /// `None` if sampling takes all; so with penalties, which change what is greatest.
     pub fn top_needed(&self) -> Option<usize> {

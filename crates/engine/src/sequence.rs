@@ -150,8 +150,8 @@ impl Sequence {
         })
     }
 
-    /// The token that would be sampled from all, where the greatest logits decide that and can be
-    /// read alone.
+    /// The token that would be sampled from all, where the top logits decide that and can be read
+    /// alone.
     fn sample_from_top(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(k) = self.sampler.top_needed() else { return Ok(None) };
         let drawable = self.tokenizer.drawable(self.endless);

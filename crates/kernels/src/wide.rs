@@ -369,7 +369,8 @@ mod x86 {
                     b[i + 2].0 = _mm512_shuffle_ps::<0x44>(a[i + 1].0, a[i + 3].0);
                     b[i + 3].0 = _mm512_shuffle_ps::<0xee>(a[i + 1].0, a[i + 3].0);
                 }
-                // Then whole quarters: those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
+                // Then whole quarters.
+                // Those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
                 for c in 0..4 {
                     let low = _mm512_shuffle_f32x4::<0x44>(b[c].0, b[4 + c].0);
                     let high = _mm512_shuffle_f32x4::<0xee>(b[c].0, b[4 + c].0);

@@ -13,7 +13,7 @@ pub struct TokenMixer<B: Backend> {
     layers: Vec<Layer<B>>,
 }
 
-/// A layer that mixes tokens, and its cache.
+/// A token mixer, and its cache.
 #[derive(Debug)]
 enum Layer<B: Backend> {
     /// Grouped-query attention.

@@ -17,7 +17,8 @@ pub(crate) struct IQ2_S;
 pub(crate) struct IQ3_XXS;
 /// Out of 512; scales of 32, all signs.
 pub(crate) struct IQ3_S;
-/// Patterns of eight out of 2048, each number -1, 0 or 1; three bits of scale and a direction for 32.
+/// Patterns of eight out of 2048, each number -1, 0 or 1.
+/// Three bits of scale and a direction for 32.
 pub(crate) struct IQ1_S;
 /// The same with a scale for sixteen and a direction for eight; the super-block's scale lies in the
 /// upper bits of the others.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Refusal;
 use super::fields::Fields;
 
-/// Reads the messages: the system text that they begin with, and the rest.
+/// Reads the messages: the system prompt that they begin with, and the rest.
 pub fn read(messages: Vec<Value>) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
     if messages.is_empty() {
         return Err(Refusal::invalid("messages", "`messages` is empty"));

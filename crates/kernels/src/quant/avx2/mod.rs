@@ -205,7 +205,8 @@ impl<F: SimdFloat> Codec for Floats<F> {
 }
 
 /// Sixteen sums of two products (vpmaddubsw: unsigned bytes times signed ones, saturated to words).
-/// They can't saturate: activations are within -127..=127, so that a sum is at most 2 * 128 * 127 = 32512.
+/// They can't saturate: activations are within -127..=127, so that a sum is at most
+/// 2 · 128 · 127 = 32512.
 #[inline(always)]
 pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, encoding: Encoding) -> __m256i {
     match encoding {
