@@ -1,7 +1,7 @@
 //! Activations in the form that weights multiply with.
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod blocks;
 
 use crate::elementwise::over_rows;
@@ -9,8 +9,10 @@ use crate::quant::{FLOATS, PANEL, RUN};
 use crate::threads::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu, Format};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use blocks::{Blocks, TOKENS};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use blocks::{Blocks, RunBlock, SuperBlock, TOKENS, WordBlock};
+pub(crate) use blocks::{RunBlock, SuperBlock, WordBlock};
 
 /// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32
 /// for float weights; 8-bit codes in runs of 32 with an f32 scale each for formats of less than
@@ -51,7 +53,7 @@ pub struct Activations {
     #[cfg(target_arch = "x86_64")]
     has_eights: bool,
     /// The same for products with many rows, made when one asks for it.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     blocks: Blocks,
 }
 
@@ -134,8 +136,9 @@ impl Activations {
             self.is_interleaved = false;
             self.has_run_sums = false;
             self.has_eights = false;
-            self.blocks.forget();
         }
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        self.blocks.forget();
         self.form = Form::of(format);
         self.rows = x.len() / width;
         self.width = width;
@@ -191,7 +194,7 @@ impl Activations {
 
     /// Makes what [`Activations::blocks`] gives: of the first `rows` rows, or of those that are
     /// named, in that order; `as_words` says whether the codes of runs are wanted as words too.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn in_blocks(&mut self, cpu: &Cpu, named: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.take(cpu, self, named, rows);
@@ -202,7 +205,7 @@ impl Activations {
     }
 
     /// Rows in blocks of sixteen.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn blocks(&self) -> &Blocks {
         &self.blocks
     }
@@ -284,7 +287,7 @@ impl Activations {
     }
 
     /// The number of panels in a row.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn panels(&self) -> usize {
         self.panels
     }
@@ -305,7 +308,7 @@ impl Activations {
     }
 
     /// Whether codes have a scale for each 256.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn has_supers(&self) -> bool {
         self.form == Form::Supers
     }

@@ -5,6 +5,8 @@
 mod blocked;
 #[cfg(target_arch = "x86_64")]
 mod few;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod panel;
 #[cfg(target_arch = "x86_64")]
@@ -105,6 +107,12 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
             few::arrange(cpu.isa.level(), product.w.format, product.out, product.tokens(x), x);
         }
     }
+    #[cfg(target_arch = "aarch64")]
+    for product in products {
+        if product.is_blocked(cpu, x) {
+            neon::multiply(cpu, product, x);
+        }
+    }
     few_rows(cpu, x, products);
 }
 
@@ -191,7 +199,9 @@ impl Product<'_> {
     fn is_blocked(&self, cpu: &Cpu, x: &Activations) -> bool {
         #[cfg(target_arch = "x86_64")]
         return self.out > 0 && blocked::pays(cpu.isa.level(), self.w.format, self.tokens(x));
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        return self.out > 0 && neon::pays(cpu.isa.level(), self.w.format, self.tokens(x));
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         return false;
     }
 
@@ -236,6 +246,12 @@ fn few_rows(cpu: &Cpu, x: &Activations, products: &[Product]) {
                         if few::avx2::some_rows(few, w.format, rows.clone()) => {}
                     #[cfg(target_arch = "x86_64")]
                     (_, _) => with_codec!(w.format, avx2, C => some_rows_avx2::<C>(few, rows)),
+                    #[cfg(target_arch = "aarch64")]
+                    (Level::Neon, _) => with_codec!(w.format, neon, C => some_rows::<C>(few, rows)),
+                    #[cfg(target_arch = "aarch64")]
+                    (Level::DotProd, _) => {
+                        with_codec!(w.format, dotprod, C => neon::some_rows::<C>(few, rows))
+                    }
                 }
             }
             return;

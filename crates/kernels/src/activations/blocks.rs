@@ -87,6 +87,7 @@ impl Blocks {
     }
 
     /// What [`Blocks::runs`] gives as words, after [`Blocks::widen`].
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn words(&self, lane: usize) -> &[WordBlock] {
         let len = self.words.len() / LANES;
         &self.words[lane * len..][..len]

@@ -4,7 +4,7 @@
 //! A [`Codec`] unpacks a panel once and multiplies it with any number of rows of activations.
 //! There are four families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each,
 //! [`Super`]blocks of 256 codes with scales of scales, and [`Sixteen`]s with a scale each.
-//! A codec is written once for a family and an instruction set ([`scalar`], [`avx2`]); what is
+//! A codec is written once for a family and an instruction set ([`scalar`], [`avx2`], [`neon`]); what is
 //! particular to a format is how its codes and scales are packed ([`legacy`], [`k`], [`codebook`],
 //! [`iq`], [`ternary`], [`sixteens`], [`float`]).
 #![allow(unsafe_code)]
@@ -17,11 +17,15 @@ pub(crate) mod grids;
 pub(crate) mod iq;
 pub(crate) mod k;
 pub(crate) mod legacy;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod scalar;
 pub(crate) mod sixteens;
 pub(crate) mod ternary;
 
 use half::f16;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::dotprod;
 
 use crate::Format;
 use crate::activations::Activations;
