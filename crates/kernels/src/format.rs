@@ -1,5 +1,12 @@
 //! The number formats of weights.
 
+/// Numbers in a block of the formats that ggml calls legacy, and in a sub-block of most others.
+pub(crate) const BLOCK: usize = 32;
+/// Numbers in a super-block, and in a chunk of quants: one super-block or eight blocks.
+pub(crate) const SUPER_BLOCK: usize = 256;
+/// Numbers in a chunk of floats.
+pub(crate) const FLOAT_CHUNK: usize = 64;
+
 /// Number format of a weight: ggml's names and layouts.
 ///
 /// A row of weights is a sequence of blocks, each of [`Format::block_len`] numbers in

@@ -64,7 +64,28 @@ impl Isa {
     /// `scalar`; on x86 `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with
     /// AVX-512); on ARM `neon` or `dotprod` (NEON with FEAT_DotProd).
     pub fn name(self) -> &'static str {
-        match self.0 {
+        self.0.name()
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.0
+    }
+}
+
+impl Level {
+    /// All that this build has kernels for.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Amx];
+    /// All that this build has kernels for.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Neon, Level::DotProd];
+    /// All that this build has kernels for.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar];
+
+    /// As [`Isa::name`].
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Level::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
@@ -79,10 +100,6 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Level::DotProd => "dotprod",
         }
-    }
-
-    pub(crate) fn level(self) -> Level {
-        self.0
     }
 }
 

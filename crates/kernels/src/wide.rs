@@ -39,7 +39,7 @@ pub(crate) trait Wide: Copy {
     /// The greater of each two, and of equals or where one is no number `b`'s.
     unsafe fn greater(self, b: Self) -> Self;
     /// Rows become columns.
-    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES];
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES];
     /// The greatest of the lanes, whose upper half is compared with the lower one until one is
     /// left.
     unsafe fn greatest(self) -> f32;
@@ -129,7 +129,7 @@ impl Wide for Plain {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         std::array::from_fn(|column| Plain(std::array::from_fn(|row| rows[row].0[column])))
     }
 
@@ -165,7 +165,7 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::Neon;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512, turn};
+pub(crate) use x86::{Avx2, Avx512, transpose};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -177,7 +177,7 @@ mod x86 {
 
     /// Rows become columns.
     #[inline(always)]
-    pub(crate) unsafe fn turn(r: [__m256; 8]) -> [__m256; 8] {
+    pub(crate) unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
         unsafe {
             let a = [
                 _mm256_unpacklo_ps(r[0], r[1]),
@@ -300,7 +300,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+        unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             let mut out = rows;
             unsafe {
                 for half in 0..2 {
@@ -308,7 +308,7 @@ mod x86 {
                     for i in 0..8 {
                         (left[i], right[i]) = (rows[8 * half + i].0, rows[8 * half + i].1);
                     }
-                    (left, right) = (turn(left), turn(right));
+                    (left, right) = (transpose(left), transpose(right));
                     for i in 0..8 {
                         match half {
                             0 => (out[i].0, out[8 + i].0) = (left[i], right[i]),
@@ -435,7 +435,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+        unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             let mut a = rows;
             let mut b = rows;
             unsafe {

@@ -2,6 +2,7 @@
 
 mod detokenize;
 mod jsonl;
+mod kernels;
 mod logits;
 mod mask;
 mod parse;
@@ -25,6 +26,7 @@ enum Command {
     Render(render::Args),
     Parse(parse::Args),
     Mask(mask::Args),
+    Kernels(kernels::Args),
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -35,5 +37,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Mask(args) => mask::run(args),
+        Command::Kernels(args) => kernels::run(args),
     }
 }

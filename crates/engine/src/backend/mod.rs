@@ -18,6 +18,7 @@ mod step;
 use std::time::Duration;
 
 pub use alara_kernels::{AttentionShape, DeltaShape, Isa, ScanShape};
+pub use alara_kernels::{PlanEntry, kernel_plan};
 pub use cores::default_threads;
 pub(crate) use operands::try_map;
 pub use operands::{

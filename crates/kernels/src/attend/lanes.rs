@@ -38,7 +38,7 @@ for_each_wide! {
                     }
                     *row = W::load(numbers.as_ptr()).mul(W::splat(scale));
                 }
-                for (column, out) in W::turn(rows).into_iter().zip(out.chunks_exact_mut(LANES)) {
+                for (column, out) in W::transpose(rows).into_iter().zip(out.chunks_exact_mut(LANES)) {
                     column.store(out.as_mut_ptr());
                 }
             }
@@ -99,7 +99,7 @@ unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
                 }
             }
             for g in 0..G {
-                let of_query = W::turn(found[g]);
+                let of_query = W::transpose(found[g]);
                 for (scores, of_query) in scores[g * LANES..].iter_mut().zip(of_query) {
                     of_query.store(scores.as_mut_ptr().add(first));
                 }

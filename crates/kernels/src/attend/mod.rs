@@ -19,7 +19,8 @@ mod tile;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::kv::{F32, KvRows, RUN, View, ask, widen};
+use crate::kv::{F32, KvRows, RUN, View, widen};
+use crate::prefetch::prefetch_line;
 use crate::threads::Disjoint;
 use crate::wide::LANES;
 use crate::{Aligned, Cpu, Isa};
@@ -379,7 +380,7 @@ fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile:
         let i = position % TILE;
         let ahead = rows.start(i + AHEAD) + column;
         for at in (ahead..ahead + rows.width).step_by(RUN) {
-            ask(rows.numbers.place(at));
+            prefetch_line(rows.numbers.place(at));
         }
         let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
         widen(isa, rows.numbers, rows.start(i) + column, row);

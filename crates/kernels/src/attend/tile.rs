@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use crate::kv::{RUN, Source, View, ask};
+use crate::kv::{RUN, Source, View};
+use crate::prefetch::prefetch_line;
 use crate::wide::{LANES, Wide, for_each_wide};
 
 /// The positions that are handled together; tiles begin at multiples of it.
@@ -293,7 +294,7 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
             for i in (0..width).step_by(RUN) {
                 if !next.is_null() {
                     for k in 0..K {
-                        ask(next.wrapping_add(k * S::RUN_BYTES));
+                        prefetch_line(next.wrapping_add(k * S::RUN_BYTES));
                     }
                     next = next.wrapping_add(K * S::RUN_BYTES);
                 }
@@ -453,7 +454,7 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
             let start = starts.get_unchecked(p) + column;
             if !next.is_null() {
                 for c in 0..C {
-                    ask(next.wrapping_add(c * S::RUN_BYTES));
+                    prefetch_line(next.wrapping_add(c * S::RUN_BYTES));
                 }
                 next = next.wrapping_add(C * S::RUN_BYTES);
             }

@@ -10,7 +10,7 @@ use half::f16;
 
 use crate::isa::{Level, for_each_isa};
 use crate::{Aligned, Cpu, Isa};
-pub(crate) use source::{F16, F32, Q8_0, Source, View, ask, widen};
+pub(crate) use source::{F16, F32, Q8_0, Source, View, widen};
 
 /// How the numbers of a KV cache are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -180,18 +180,6 @@ impl Source for Q8_0<'_> {
     }
 }
 
-/// Asks for a line of the cache to be brought near; nothing needs to be there.
-#[inline(always)]
-pub(crate) fn ask(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which reads nothing, wherever it points.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 for_each_wide! {
     /// `out` becomes the numbers from `at` on.
     #[inline(never)]

@@ -1,15 +1,17 @@
-//! Products by NEON: GEMV and small-batch GEMM as [`some_rows`] goes through them, and GEMM.
+//! GEMM by NEON: sixteen rows of weights are unpacked once, and then multiplied four at a time with
+//! halves of tiles, eight rows of activations whose quants lie side by side in quads.
 //!
-//! In GEMM, sixteen rows of weights are unpacked once, and then multiplied four at a time with
-//! eight rows of activations, whose quads of quants lie side by side:
 //! ```text
-//! activations, a quad | t0 t0 t0 t0 | t1 t1 t1 t1 | t2 .. | t3 .. |   of four rows
-//! weights             | q0 q0 q0 q0 | q1 q1 q1 q1 | q2 .. | q3 .. |   of one row, a quad at a time
-//! sums                |     t0      |     t1      |   t2  |   t3  |
+//! activations, a quad | x0 x0 x0 x0 | x1 x1 x1 x1 | x2 .. | x3 .. |   of four rows
+//! weights, a quad     | w w w w     | w w w w     | w ..  | w ..  |   of one row
+//! sums                |     x0      |     x1      |  x2   |  x3   |
 //! ```
-//! A tile of 4 by 8 has eight registers of sums, and eight more (or sixteen without FEAT_DotProd)
-//! of sums that are yet to be scaled, of the 32 that there are.
-//! Floats are summed in the lanes of the few rows' kernels.
+//!
+//! Of the 32 registers eight have the sums of four rows of weights with eight of activations.
+//! Those that are yet to be scaled take eight more, or sixteen without FEAT_DotProd.
+//!
+//! The sums are those of `dot.rs`, number by number: integers within a super-block or a block, then
+//! floats in lane `chunk % 8` or `block % 8`.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -21,56 +23,44 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::thread::LocalKey;
 
-use super::{Few, Product};
-use crate::activations::{Activations, Blocks, TOKENS};
-use crate::isa::Level;
+use super::Product;
+use super::plan::Kernel;
+use crate::activations::{Activations, TILE_ROWS, Tiles};
+use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
-use crate::quant::neon::{Dot, Run8, RunBits, Runs, Sdot, Smull, Super1, SuperBits, Supers};
-use crate::quant::{Codec, MAX_BYTES, PANEL, RUN, codebook, iq, k, legacy, ternary, whole};
+use crate::quant::neon::{
+    Blocks, Dot, Sdot, SimdBlock, SimdSuperBlock, Smull, SuperBlocks, UnpackedBlocks, UnpackedSuperBlock,
+};
+use crate::quant::{Codec, MAX_BYTES, whole, with_format};
 use crate::{Cpu, Format};
 
 /// The rows of weights in a task: unpacked, they stay in the second cache.
 const ROWS: usize = 16;
-/// The rows of weights in a tile.
+/// The rows of weights that are multiplied side by side.
 const R: usize = 4;
-/// The registers that hold a tile's rows of activations.
+/// The registers that hold a quad of each row of activations.
 const N: usize = 2;
-/// A tile's rows of activations: half a block.
+/// The rows of activations that are multiplied side by side: half a tile.
 const HALF: usize = 4 * N;
-/// Rows of activations that GEMM pays for: a tile computes eight, but for half as many loads of
-/// activations and without sums across lanes.
-/// By counts of instructions, not measured.
-const LEAST: usize = 6;
 
-/// The sums of a tile in each lane.
+/// The sums of R rows of weights and HALF rows of activations, in each lane.
 type Lanes = [[[float32x4_t; N]; R]; LANES];
 
-/// Whether products of `rows` rows of activations are worth unpacking weights for.
-pub(super) fn pays(level: Level, format: Format, rows: usize) -> bool {
-    level != Level::Scalar && matches!(format.block_len(), RUN | PANEL) && rows >= LEAST
-}
-
-/// # Safety
-/// As [`super::some_rows`].
-#[target_feature(enable = "dotprod")]
-pub(super) unsafe fn some_rows<C: Codec>(p: Few, rows: Range<usize>) {
-    super::some_rows::<C>(p, rows);
-}
-
-/// As [`super::matmul`].
+/// As [`super::matmul`], of a product that has rows.
 pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
-    let tokens = product.tokens(x);
-    x.in_blocks(cpu, product.named, tokens, false);
-    let (format, blocks, panels) = (product.w.format, x.blocks(), x.panels());
+    let x_rows = product.x_rows(x);
+    x.make_tiles(cpu, product.row_ids, x_rows, false);
+    let (format, tiles, chunks) = (product.w.format, x.tiles(), x.chunks());
     let row_bytes = product.w.bytes.len() / product.out;
     cpu.threads.run(product.out.div_ceil(ROWS), &|task| {
         let rows = task * ROWS..((task + 1) * ROWS).min(product.out);
         let bytes = &product.w.bytes[rows.start * row_bytes..rows.end * row_bytes];
-        let task = Task { product, bytes, row_bytes, panels, blocks, tokens, rows };
-        // SAFETY: the value of `isa` proves that this CPU has the features.
+        let task = Task { product, bytes, row_bytes, chunks, tiles, x_rows, rows };
+        // SAFETY: the kernel is one of `isa`, whose value proves that the CPU has it.
+        // Tasks have different rows of weights.
         unsafe {
-            match cpu.isa.level() {
-                Level::DotProd => task.multiply_dotprod(format),
+            match product.rule.kernel {
+                Kernel::GemmDotProd => task.multiply_dotprod(format),
                 _ => task.multiply::<Smull>(format),
             }
         }
@@ -83,11 +73,12 @@ struct Task<'a> {
     /// The rows of weights.
     bytes: &'a [u8],
     row_bytes: usize,
-    /// The panels of a row.
-    panels: usize,
-    blocks: &'a Blocks,
+    /// The chunks of a row.
+    chunks: usize,
+    tiles: &'a Tiles,
     /// The number of rows of activations.
-    tokens: usize,
+    x_rows: usize,
+    /// Which rows of weights.
     rows: Range<usize>,
 }
 
@@ -103,55 +94,35 @@ impl Task<'_> {
     /// The CPU has the features of `D`; no other task has these rows.
     #[inline(always)]
     unsafe fn multiply<D: Dot>(&self, format: Format) {
-        match format {
-            Format::Q4_0 => self.tiles::<Runs<legacy::Q4_0, D>>(),
-            Format::Q4_1 => self.tiles::<Runs<legacy::Q4_1, D>>(),
-            Format::Q5_0 => self.tiles::<Runs<legacy::Q5_0, D>>(),
-            Format::Q5_1 => self.tiles::<Runs<legacy::Q5_1, D>>(),
-            Format::Q8_0 => self.tiles::<Runs<legacy::Q8_0, D>>(),
-            Format::IQ4_NL => self.tiles::<Runs<codebook::IQ4_NL, D>>(),
-            Format::MXFP4 => self.tiles::<Runs<codebook::MXFP4, D>>(),
-            Format::IQ4_XS => self.tiles::<Supers<codebook::IQ4_XS, D>>(),
-            Format::Q2_K => self.tiles::<Supers<k::Q2_K, D>>(),
-            Format::Q3_K => self.tiles::<Supers<k::Q3_K, D>>(),
-            Format::Q4_K => self.tiles::<Supers<k::Q4_K, D>>(),
-            Format::Q5_K => self.tiles::<Supers<k::Q5_K, D>>(),
-            Format::Q6_K => self.tiles::<Supers<k::Q6_K, D>>(),
-            Format::IQ1_S => self.tiles::<Supers<iq::IQ1_S, D>>(),
-            Format::IQ1_M => self.tiles::<Supers<iq::IQ1_M, D>>(),
-            Format::IQ2_XXS => self.tiles::<Supers<iq::IQ2_XXS, D>>(),
-            Format::IQ2_XS => self.tiles::<Supers<iq::IQ2_XS, D>>(),
-            Format::IQ2_S => self.tiles::<Supers<iq::IQ2_S, D>>(),
-            Format::IQ3_XXS => self.tiles::<Supers<iq::IQ3_XXS, D>>(),
-            Format::IQ3_S => self.tiles::<Supers<iq::IQ3_S, D>>(),
-            Format::TQ1_0 => self.tiles::<Supers<ternary::TQ1_0, D>>(),
-            Format::TQ2_0 => self.tiles::<Supers<ternary::TQ2_0, D>>(),
-            Format::F32 | Format::F16 | Format::BF16 | Format::NVFP4 | Format::Q1_0 => {
-                unreachable!("neither runs nor superblocks")
-            }
-        }
+        with_format!(format, F => {
+            float: unreachable!("floats are multiplied by `dot`"),
+            block: self.multiply_by::<Blocks<F, D>>(),
+            super_block: self.multiply_by::<SuperBlocks<F, D>>(),
+            sub_block: unreachable!("sub-blocks with float scales are multiplied by `dot`"),
+        });
     }
 
     /// # Safety
     /// As [`Task::multiply`].
     #[inline(always)]
-    unsafe fn tiles<C: Tiles>(&self) {
+    unsafe fn multiply_by<C: MultiplyTile>(&self) {
         C::scratch().with_borrow_mut(|unpacked| {
-            let mut padded = [0; MAX_BYTES]; // The last panels of all rows are equally long, so what follows them stays zero.
+            // The last chunks of all rows are equally long, so what follows them stays zero.
+            let mut padded = [0; MAX_BYTES];
             unpacked.clear();
             for row in self.bytes.chunks_exact(self.row_bytes) {
                 unpacked.extend(row.chunks(C::BYTES).map(|bytes| C::unpack(whole::<C>(bytes, &mut padded))));
             }
             let last = self.rows.len() - 1;
-            for half in 0..2 * self.blocks.count() - usize::from(self.blocks.ends_in_half()) {
-                let at = At { block: half * HALF / TOKENS, from: half * HALF % TOKENS };
+            for half in 0..2 * self.tiles.count() - usize::from(self.tiles.ends_in_half()) {
+                let at = At { tile: half * HALF / TILE_ROWS, from: half * HALF % TILE_ROWS };
                 for first in (0..self.rows.len()).step_by(R) {
                     let mut lanes = [[[vdupq_n_f32(0.0); N]; R]; LANES];
-                    for index in 0..self.panels {
+                    for chunk in 0..self.chunks {
                         // In place of a row that isn't there the last one is used once more.
-                        let w = |r: usize| &unpacked[(first + r).min(last) * self.panels + index];
+                        let w = |r: usize| &unpacked[(first + r).min(last) * self.chunks + chunk];
                         let w = [w(0), w(1), w(2), w(3)];
-                        C::add(w, self.blocks, (index, self.panels), at, &mut lanes);
+                        C::add(w, self.tiles, (chunk, self.chunks), at, &mut lanes);
                     }
                     self.put(half, first, &lanes);
                 }
@@ -159,7 +130,7 @@ impl Task<'_> {
         });
     }
 
-    /// Adds up the lanes of a tile, and puts the numbers where they belong.
+    /// Adds up the lanes, and puts the numbers where they belong.
     ///
     /// # Safety
     /// As [`Task::multiply`].
@@ -168,44 +139,45 @@ impl Task<'_> {
         for r in 0..R.min(self.rows.len() - first) {
             let mut numbers = [0.0; HALF];
             for n in 0..N {
+                // As `lanes::sum`.
                 let lane = |i: usize| lanes[i][r][n];
                 let even = vaddq_f32(vaddq_f32(lane(0), lane(4)), vaddq_f32(lane(2), lane(6)));
                 let odd = vaddq_f32(vaddq_f32(lane(1), lane(5)), vaddq_f32(lane(3), lane(7)));
                 vst1q_f32(numbers.as_mut_ptr().add(4 * n), vaddq_f32(even, odd));
             }
-            for (token, number) in (half * HALF..self.tokens).zip(numbers) {
-                let at = token * self.product.out + self.rows.start + first + r;
+            for (x_row, number) in (half * HALF..self.x_rows).zip(numbers) {
+                let at = x_row * self.product.out + self.rows.start + first + r;
                 self.product.y.slice(at, 1)[0] = number;
             }
         }
     }
 }
 
-/// A block of rows of activations, and which of its rows a tile begins with.
+/// A tile of activations, and which of its rows the half begins with.
 #[derive(Clone, Copy)]
 struct At {
-    block: usize,
+    tile: usize,
     from: usize,
 }
 
-/// What multiplies unpacked rows of weights with blocks of activations.
-trait Tiles: Codec<Panel: Sized + 'static> {
+/// What multiplies unpacked rows of weights with halves of tiles.
+trait MultiplyTile: Codec<Chunk: 'static> {
     /// Where a thread unpacks to.
-    fn scratch() -> &'static LocalKey<RefCell<Vec<Self::Panel>>>;
+    fn scratch() -> &'static LocalKey<RefCell<Vec<Self::Chunk>>>;
 
-    /// Adds the products of panel `index` of `panels` to the sums of a tile.
+    /// Adds the products of a chunk of so many.
     ///
     /// # Safety
     /// The CPU has the features of the codec.
-    unsafe fn add(w: [&Self::Panel; R], x: &Blocks, panel: (usize, usize), at: At, lanes: &mut Lanes);
+    unsafe fn add(w: [&Self::Chunk; R], x: &Tiles, chunk: (usize, usize), at: At, lanes: &mut Lanes);
 }
 
 thread_local! {
-    static RUNS: RefCell<Vec<Run8>> = const { RefCell::new(Vec::new()) };
-    static SUPERS: RefCell<Vec<Super1>> = const { RefCell::new(Vec::new()) };
+    static BLOCKS: RefCell<Vec<UnpackedBlocks>> = const { RefCell::new(Vec::new()) };
+    static SUPER_BLOCKS: RefCell<Vec<UnpackedSuperBlock>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Sums that are yet to be scaled, of a tile.
+/// Sums that are yet to be scaled.
 type Sums<D> = [[<D as Dot>::Sums; N]; R];
 
 /// Adds the products of sixteen quants of the rows of weights with four quads of activations.
@@ -216,7 +188,7 @@ type Sums<D> = [[<D as Dot>::Sums; N]; R];
 unsafe fn add_sixteen<D: Dot>(
     mut sums: Sums<D>,
     w: [int8x16_t; R],
-    x: &[[[i8; 4]; TOKENS]],
+    x: &[[[i8; 4]; TILE_ROWS]],
     from: usize,
 ) -> Sums<D> {
     macro_rules! quads {
@@ -233,30 +205,36 @@ unsafe fn add_sixteen<D: Dot>(
     sums
 }
 
-impl<F: RunBits, D: Dot> Tiles for Runs<F, D> {
-    fn scratch() -> &'static LocalKey<RefCell<Vec<Run8>>> {
-        &RUNS
+impl<F: SimdBlock, D: Dot> MultiplyTile for Blocks<F, D> {
+    fn scratch() -> &'static LocalKey<RefCell<Vec<UnpackedBlocks>>> {
+        &BLOCKS
     }
 
     #[inline(always)]
-    unsafe fn add(w: [&Run8; R], x: &Blocks, (index, panels): (usize, usize), at: At, lanes: &mut Lanes) {
+    unsafe fn add(
+        w: [&UnpackedBlocks; R],
+        x: &Tiles,
+        (chunk, chunks): (usize, usize),
+        at: At,
+        lanes: &mut Lanes,
+    ) {
         for (lane, of_lane) in lanes.iter_mut().enumerate() {
-            let x = &x.runs(lane)[at.block * panels + index];
+            let x = &x.blocks(lane)[at.tile * chunks + chunk];
             let mut sums = [[D::zero(); N]; R];
             for half in 0..2 {
                 let w = |r: usize| w[r].quants[lane][half];
-                sums = add_sixteen::<D>(sums, [w(0), w(1), w(2), w(3)], &x.codes[4 * half..], at.from);
+                sums = add_sixteen::<D>(sums, [w(0), w(1), w(2), w(3)], &x.quants[4 * half..], at.from);
             }
             for n in 0..N {
                 let from = at.from + 4 * n;
                 let scales = vld1q_f32(x.scales[from..][..4].as_ptr());
-                let code_sums = vcvtq_f32_s32(vld1q_s32(x.sums[from..][..4].as_ptr()));
+                let x_sums = vcvtq_f32_s32(vld1q_s32(x.sums[from..][..4].as_ptr()));
                 for r in 0..R {
                     let total = vcvtq_f32_s32(D::quads(sums[r][n]));
                     let sum = &mut of_lane[r][n];
                     *sum = vfmaq_f32(*sum, vmulq_n_f32(scales, w[r].scales[lane]), total);
                     if F::OFFSET {
-                        *sum = vfmaq_f32(*sum, vmulq_n_f32(scales, w[r].offsets[lane]), code_sums);
+                        *sum = vfmaq_f32(*sum, vmulq_n_f32(scales, w[r].offsets[lane]), x_sums);
                     }
                 }
             }
@@ -264,21 +242,27 @@ impl<F: RunBits, D: Dot> Tiles for Runs<F, D> {
     }
 }
 
-impl<F: SuperBits, D: Dot> Tiles for Supers<F, D> {
-    fn scratch() -> &'static LocalKey<RefCell<Vec<Super1>>> {
-        &SUPERS
+impl<F: SimdSuperBlock, D: Dot> MultiplyTile for SuperBlocks<F, D> {
+    fn scratch() -> &'static LocalKey<RefCell<Vec<UnpackedSuperBlock>>> {
+        &SUPER_BLOCKS
     }
 
     #[inline(always)]
-    unsafe fn add(w: [&Super1; R], x: &Blocks, (index, _): (usize, usize), at: At, lanes: &mut Lanes) {
-        let x = &x.supers(index)[at.block];
+    unsafe fn add(
+        w: [&UnpackedSuperBlock; R],
+        x: &Tiles,
+        (chunk, _): (usize, usize),
+        at: At,
+        lanes: &mut Lanes,
+    ) {
+        let x = &x.super_blocks(chunk)[at.tile];
         let mut totals = [[vdupq_n_s32(0); N]; R];
-        let of_scale = if F::SIXTEENS { 1 } else { 2 };
-        for first in (0..PANEL / 16).step_by(of_scale) {
+        let of_scale = if F::SUB_BLOCKS_OF_16 { 1 } else { 2 };
+        for first in (0..SUPER_BLOCK / 16).step_by(of_scale) {
             let mut sums = [[D::zero(); N]; R];
             for i in first..first + of_scale {
                 let w = |r: usize| w[r].quants[i];
-                sums = add_sixteen::<D>(sums, [w(0), w(1), w(2), w(3)], &x.codes[4 * i..], at.from);
+                sums = add_sixteen::<D>(sums, [w(0), w(1), w(2), w(3)], &x.quants[4 * i..], at.from);
             }
             for r in 0..R {
                 for n in 0..N {
@@ -290,21 +274,13 @@ impl<F: SuperBits, D: Dot> Tiles for Supers<F, D> {
             let from = at.from + 4 * n;
             let scales = vld1q_f32(x.scales[from..][..4].as_ptr());
             for r in 0..R {
-                let sum = &mut lanes[index % LANES][r][n];
+                let sum = &mut lanes[chunk % LANES][r][n];
                 *sum = vfmaq_f32(*sum, vmulq_n_f32(scales, w[r].scale), vcvtq_f32_s32(totals[r][n]));
                 if F::MINIMA {
-                    let total = if F::SIXTEENS {
-                        of_minima(
-                            |pair| (&x.sums[pair], [w[r].minima[2 * pair], w[r].minima[2 * pair + 1]]),
-                            8,
-                            from,
-                        )
+                    let total = if F::SUB_BLOCKS_OF_16 {
+                        of_minima(&x.sums, &w[r].minima, 1, from)
                     } else {
-                        of_minima(
-                            |pair| (&x.wide_sums[pair], [w[r].minima[4 * pair], w[r].minima[4 * pair + 2]]),
-                            4,
-                            from,
-                        )
+                        of_minima(&x.wide_sums, &w[r].minima, 2, from)
                     };
                     *sum = vfmaq_f32(*sum, vmulq_n_f32(scales, -w[r].minimum), vcvtq_f32_s32(total));
                 }
@@ -313,21 +289,25 @@ impl<F: SuperBits, D: Dot> Tiles for Supers<F, D> {
     }
 }
 
-/// The products of minima with sums of activations, which come in so many pairs, of four rows of
-/// activations from `from` on.
+/// The products of every `step`th minimum with sums of activations, which lie in pairs, of four rows
+/// from `from` on.
+///
+/// # Safety
+/// The CPU has NEON.
 #[inline(always)]
-unsafe fn of_minima<'a>(
-    pair: impl Fn(usize) -> (&'a [[i16; 2]; TOKENS], [i16; 2]),
-    pairs: usize,
+unsafe fn of_minima(
+    sums: &[[[i16; 2]; TILE_ROWS]],
+    minima: &[i16; 16],
+    step: usize,
     from: usize,
 ) -> int32x4_t {
-    let mut totals = [vdupq_n_s32(0); 2];
-    for i in 0..pairs {
-        let (sums, [first, second]) = pair(i);
-        let minima = vreinterpretq_s16_s32(vdupq_n_s32(i32::from(first) | i32::from(second) << 16));
-        let sums = vld1q_s16(sums[from..][..4].as_ptr().cast());
-        totals[0] = vmlal_s16(totals[0], vget_low_s16(sums), vget_low_s16(minima));
-        totals[1] = vmlal_high_s16(totals[1], sums, minima);
+    let (mut low, mut high) = (vdupq_n_s32(0), vdupq_n_s32(0));
+    for (i, pairs) in sums.iter().enumerate() {
+        let pair = [minima[2 * step * i], minima[2 * step * i + step]].map(i32::from);
+        let pair = vreinterpretq_s16_s32(vdupq_n_s32(pair[0] | pair[1] << 16));
+        let sums = vld1q_s16(pairs[from..][..4].as_ptr().cast());
+        low = vmlal_s16(low, vget_low_s16(sums), vget_low_s16(pair));
+        high = vmlal_high_s16(high, sums, pair);
     }
-    vpaddq_s32(totals[0], totals[1])
+    vpaddq_s32(low, high)
 }

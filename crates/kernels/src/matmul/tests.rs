@@ -20,7 +20,7 @@ fn halves(format: Format) -> &'static [usize] {
 }
 
 /// Rows of random blocks whose scales are finite.
-/// `extreme` makes all codes the largest or smallest.
+/// `extreme` makes all quants the largest or smallest.
 fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = vec![0; rows * format.row_bytes(width).unwrap()];
@@ -90,7 +90,7 @@ struct Case {
 impl Case {
     fn x(&self) -> Vec<f32> {
         let mut random = Random(self.seed ^ 0xabcd);
-        // All the same magnitude: all codes are 127 or -127.
+        // All the same magnitude: all quants are 127 or -127.
         let loud = |random: &mut Random| if random.next().is_multiple_of(8) { 3.0 } else { -3.0 };
         (0..self.tokens * self.width)
             .map(|_| if self.loud { loud(&mut random) } else { random.float() })

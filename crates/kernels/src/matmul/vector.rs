@@ -1,4 +1,4 @@
-//! Registers of 32-bit lanes, one lane a row of activations.
+//! Registers of 32-bit lanes: a lane is a row of activations (GEMM) or of weights (row-interleaved).
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -7,7 +7,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// What the products of many rows are made of.
+/// What products are made of.
 ///
 /// # Safety
 /// The functions may only be called where the instruction set is available, and pointers are to
@@ -15,9 +15,9 @@ use std::arch::x86_64::*;
 pub(crate) trait Vector {
     /// The lanes of a register.
     const WIDTH: usize;
-    /// Whether sums of products begin with what is to be subtracted from them: partial sums have
-    /// room for it, and so have registers.
-    const BEGINS_LOWERED: bool;
+    /// Whether sums of products start with the zero point correction: partial sums have room for it,
+    /// and so have registers.
+    const STARTS_CORRECTED: bool;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
     /// Lanes of floats.
@@ -31,8 +31,9 @@ pub(crate) trait Vector {
     /// `sum` plus the two products of words of each lane.
     unsafe fn add_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
-    /// `partial` plus the four products of each lane, of codes without a sign (or with one, if
+    /// `partial` plus the four products of each lane, of quants without a sign (or with one, if
     /// SIGNED) and activations.
+    /// vpmaddubsw (AVX2) adds two products and saturates at words, vpdpbusd four to 32 bits.
     unsafe fn add_quads<const SIGNED: bool>(partial: Self::I, w: Self::I, x: Self::I) -> Self::I;
     /// How an integer scale is kept for [`Vector::scaled`].
     fn scale_word(scale: i16) -> i32;
@@ -48,6 +49,7 @@ pub(crate) trait Vector {
     unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F;
     unsafe fn store_floats(at: *mut f32, x: Self::F);
     unsafe fn spread_float(x: f32) -> Self::F;
+    unsafe fn add_floats(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `a b + sum`
     unsafe fn mul_add(a: Self::F, b: Self::F, sum: Self::F) -> Self::F;
@@ -116,6 +118,11 @@ macro_rules! common_256 {
         }
 
         #[inline(always)]
+        unsafe fn add_floats(a: __m256, b: __m256) -> __m256 {
+            _mm256_add_ps(a, b)
+        }
+
+        #[inline(always)]
         unsafe fn mul(a: __m256, b: __m256) -> __m256 {
             _mm256_mul_ps(a, b)
         }
@@ -131,7 +138,7 @@ macro_rules! common_256 {
 pub(crate) struct Avx2;
 
 impl Vector for Avx2 {
-    const BEGINS_LOWERED: bool = false;
+    const STARTS_CORRECTED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -181,7 +188,7 @@ unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
 pub(crate) struct AvxVnni;
 
 impl Vector for AvxVnni {
-    const BEGINS_LOWERED: bool = false;
+    const STARTS_CORRECTED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -216,7 +223,7 @@ pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
     const WIDTH: usize = 16;
-    const BEGINS_LOWERED: bool = true;
+    const STARTS_CORRECTED: bool = true;
     type I = __m512i;
     type F = __m512;
 
@@ -299,6 +306,11 @@ impl Vector for Avx512 {
     #[inline(always)]
     unsafe fn spread_float(x: f32) -> __m512 {
         _mm512_set1_ps(x)
+    }
+
+    #[inline(always)]
+    unsafe fn add_floats(a: __m512, b: __m512) -> __m512 {
+        _mm512_add_ps(a, b)
     }
 
     #[inline(always)]

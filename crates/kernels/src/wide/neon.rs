@@ -133,7 +133,7 @@ impl Wide for Neon {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         let mut out = rows;
         for i in 0..4 {
             for j in 0..4 {

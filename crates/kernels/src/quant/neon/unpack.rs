@@ -3,22 +3,23 @@
 
 use std::arch::aarch64::*;
 
+use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
 use crate::quant::codebook::{E2M1, IQ4_NL, IQ4_XS, MXFP4, UNEVEN};
 use crate::quant::float::{BF16, F16, F32};
 use crate::quant::iq::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
-use crate::quant::k::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+use crate::quant::k::{self, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::ternary::{TQ1_0, TQ2_0};
-use crate::quant::{Float, PANEL, Run, Super};
+use crate::quant::{Block, Float, SuperBlock};
 
-/// [`Run`] in vectors.
+/// [`Block`] in vectors.
 /// Pointers are to whole blocks.
-pub(crate) trait RunBits: Run {
+pub(crate) trait SimdBlock: Block {
     /// The quants of a block.
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
-        let quants = Self::codes(std::slice::from_raw_parts(block, Self::FORMAT.block_bytes()));
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
+        let quants = Self::quants(std::slice::from_raw_parts(block, Self::FORMAT.block_bytes()));
         [vld1q_s8(quants.as_ptr()), vld1q_s8(quants.as_ptr().add(16))]
     }
 
@@ -35,28 +36,36 @@ pub(crate) trait RunBits: Run {
     }
 }
 
-/// [`Super`] in vectors.
+/// [`SuperBlock`] in vectors.
 /// Pointers are to whole blocks.
-pub(crate) trait SuperBits: Super {
+pub(crate) trait SimdSuperBlock: SuperBlock {
     /// Whether sixteen quants share a scale, not 32.
-    const SIXTEENS: bool = true;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     /// The quants of a block.
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; PANEL / 16] {
-        let quants = Self::codes(std::slice::from_raw_parts(block, Self::FORMAT.block_bytes()));
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
+        let quants = Self::quants(std::slice::from_raw_parts(block, Self::FORMAT.block_bytes()));
         sixteens(|i| vld1q_s8(quants.as_ptr().add(16 * i)))
     }
 
     /// The scale of scales, and the scale of minima.
     #[inline(always)]
     unsafe fn factors(block: &[u8]) -> (f32, f32) {
-        Self::scale(block)
+        let minimum = if Self::MINIMA { half(block, Self::SCALE_AT + 2) } else { 0.0 };
+        (half(block, Self::SCALE_AT) * Self::SCALE_FACTOR, minimum)
+    }
+
+    /// The integer scales and minima of each sixteen quants.
+    #[inline(always)]
+    unsafe fn integers(block: &[u8]) -> ([i32; 16], [i16; 16]) {
+        let (scales, minima) = Self::scales(block);
+        (scales.map(i32::from), minima.map(i16::from))
     }
 }
 
 /// [`Float`] in vectors.
-pub(crate) trait FloatBits: Float {
+pub(crate) trait SimdFloat: Float {
     /// Eight numbers.
     unsafe fn widen_eight(bytes: *const u8) -> [float32x4_t; 2];
 }
@@ -83,8 +92,8 @@ unsafe fn half(block: &[u8], at: usize) -> f32 {
 }
 
 #[inline(always)]
-unsafe fn sixteens(of: impl Fn(usize) -> int8x16_t) -> [int8x16_t; PANEL / 16] {
-    let mut quants = [vdupq_n_s8(0); PANEL / 16];
+unsafe fn sixteens(of: impl Fn(usize) -> int8x16_t) -> [int8x16_t; SUPER_BLOCK / 16] {
+    let mut quants = [vdupq_n_s8(0); SUPER_BLOCK / 16];
     for (i, quants) in quants.iter_mut().enumerate() {
         *quants = of(i);
     }
@@ -113,43 +122,43 @@ unsafe fn field(bytes: uint8x16_t, shift: i8, mask: u8) -> uint8x16_t {
     vandq_u8(vshlq_u8(bytes, vdupq_n_s8(shift)), vdupq_n_u8(mask))
 }
 
-impl RunBits for Q4_0 {
+impl SimdBlock for Q4_0 {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
         let [low, high] = nibbles(block.add(2));
         let eight = vdupq_n_s8(8);
         [vsubq_s8(low, eight), vsubq_s8(high, eight)]
     }
 }
 
-impl RunBits for Q4_1 {
+impl SimdBlock for Q4_1 {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
         nibbles(block.add(4))
     }
 }
 
-impl RunBits for Q5_0 {}
+impl SimdBlock for Q5_0 {}
 
-impl RunBits for Q5_1 {}
+impl SimdBlock for Q5_1 {}
 
-impl RunBits for Q8_0 {
+impl SimdBlock for Q8_0 {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
         [vld1q_s8(block.add(2).cast()), vld1q_s8(block.add(18).cast())]
     }
 }
 
-impl RunBits for IQ4_NL {
+impl SimdBlock for IQ4_NL {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
         look_up(&UNEVEN, block.add(2))
     }
 }
 
-impl RunBits for MXFP4 {
+impl SimdBlock for MXFP4 {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; 2] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; 2] {
         look_up(&E2M1, block.add(1))
     }
 
@@ -163,26 +172,42 @@ impl RunBits for MXFP4 {
     }
 }
 
-impl SuperBits for Q4_K {
-    const SIXTEENS: bool = false;
+/// The integer scales and minima of Q4_K and Q5_K: eight of each, for two sixteens.
+#[inline(always)]
+unsafe fn twice(block: &[u8]) -> ([i32; 16], [i16; 16]) {
+    let (mut scales, mut minima) = ([0; 16], [0; 16]);
+    let [of_scales, of_minima] = k::scales_and_minima(&block[4..16]).map(|bytes| {
+        let words = vreinterpretq_s16_u16(vmovl_u8(vcreate_u8(u64::from_le_bytes(bytes))));
+        [vzip1q_s16(words, words), vzip2q_s16(words, words)]
+    });
+    for half in 0..2 {
+        vst1q_s32(scales.as_mut_ptr().add(8 * half), vmovl_s16(vget_low_s16(of_scales[half])));
+        vst1q_s32(scales.as_mut_ptr().add(8 * half + 4), vmovl_high_s16(of_scales[half]));
+        vst1q_s16(minima.as_mut_ptr().add(8 * half), of_minima[half]);
+    }
+    (scales, minima)
+}
+
+impl SimdSuperBlock for Q4_K {
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; PANEL / 16] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
         // Of each 32 bytes, the lower nibbles of both halves, then the upper ones.
         sixteens(|i| nibbles(block.add(16 + i / 4 * 32 + i % 2 * 16))[i / 2 % 2])
     }
 
     #[inline(always)]
-    unsafe fn factors(block: &[u8]) -> (f32, f32) {
-        (half(block, 0), half(block, 2))
+    unsafe fn integers(block: &[u8]) -> ([i32; 16], [i16; 16]) {
+        twice(block)
     }
 }
 
-impl SuperBits for Q5_K {
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for Q5_K {
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; PANEL / 16] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
         sixteens(|i| {
             let low = nibbles(block.add(48 + i / 4 * 32 + i % 2 * 16))[i / 2 % 2];
             let fifth = field(vld1q_u8(block.add(16 + i % 2 * 16)), 4 - (i / 2) as i8, 16);
@@ -191,14 +216,14 @@ impl SuperBits for Q5_K {
     }
 
     #[inline(always)]
-    unsafe fn factors(block: &[u8]) -> (f32, f32) {
-        (half(block, 0), half(block, 2))
+    unsafe fn integers(block: &[u8]) -> ([i32; 16], [i16; 16]) {
+        twice(block)
     }
 }
 
-impl SuperBits for Q6_K {
+impl SimdSuperBlock for Q6_K {
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; PANEL / 16] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
         sixteens(|i| {
             let low = nibbles(block.add(i / 8 * 64 + i % 4 * 16))[i / 4 % 2];
             let high = vld1q_u8(block.add(128 + i / 8 * 32 + i % 2 * 16));
@@ -206,18 +231,13 @@ impl SuperBits for Q6_K {
             vsubq_s8(vorrq_s8(low, vreinterpretq_s8_u8(high)), vdupq_n_s8(32))
         })
     }
-
-    #[inline(always)]
-    unsafe fn factors(block: &[u8]) -> (f32, f32) {
-        (half(block, 208), 0.0)
-    }
 }
 
-impl SuperBits for IQ4_XS {
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ4_XS {
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
-    unsafe fn quants(block: *const u8) -> [int8x16_t; PANEL / 16] {
+    unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
         sixteens(|i| look_up(&UNEVEN, block.add(8 + i / 2 * 16))[i % 2])
     }
 }
@@ -225,20 +245,25 @@ impl SuperBits for IQ4_XS {
 /// Formats whose scalar twin unpacks them.
 macro_rules! by_the_twin {
     ($($format:ident)+) => {
-        $(impl SuperBits for $format {})+
+        $(impl SimdSuperBlock for $format {
+            #[inline(always)]
+            unsafe fn factors(block: &[u8]) -> (f32, f32) {
+                Self::scale(block)
+            }
+        })+
     };
 }
 
 by_the_twin! { Q2_K Q3_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 }
 
-impl FloatBits for F32 {
+impl SimdFloat for F32 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> [float32x4_t; 2] {
         [vld1q_f32(bytes.cast()), vld1q_f32(bytes.add(16).cast())]
     }
 }
 
-impl FloatBits for F16 {
+impl SimdFloat for F16 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> [float32x4_t; 2] {
         let x = vreinterpretq_f16_u16(vld1q_u16(bytes.cast()));
@@ -246,7 +271,7 @@ impl FloatBits for F16 {
     }
 }
 
-impl FloatBits for BF16 {
+impl SimdFloat for BF16 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> [float32x4_t; 2] {
         let x = vld1q_u16(bytes.cast());

@@ -1,4 +1,4 @@
-//! Products with few rows of activations by AVX-512, of runs of 32 codes of up to eight bits.
+//! Row quads by AVX-512, of blocks of 32 quants of up to eight bits.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -6,20 +6,20 @@
 
 use std::arch::x86_64::*;
 
-use super::{Blocks, Panels, ROWS, Source, each_row, pair};
+use super::{BlockQuad, Quad, ROWS, each_of_four, pair};
+use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
-use crate::quant::PANEL;
-use crate::quant::avx2::{Bias, RunBits, each, in_a_row};
+use crate::quant::avx2::{Encoding, SimdBlock, in_a_row};
 
-/// Eight runs of a format.
-pub(super) struct Runs<F>(std::marker::PhantomData<F>);
+/// A chunk of four rows of a format whose quants are unpacked to bytes.
+pub(super) struct ByteQuad<F>(std::marker::PhantomData<F>);
 
-impl<F: RunBits> Runs<F> {
-    /// What is to be subtracted from codes as they are multiplied: without signs.
-    const BIAS: i16 = match F::BIAS {
-        Bias::Unsigned(bias) => bias,
-        Bias::Signed => 128,
+impl<F: SimdBlock> ByteQuad<F> {
+    /// The zero point of quants as they are multiplied: without signs.
+    const ZERO_POINT: i16 = match F::ENCODING {
+        Encoding::Unsigned(zero_point) => zero_point,
+        Encoding::Signed => 128,
     };
 }
 
@@ -30,16 +30,19 @@ pub(super) struct Factors {
     offsets: [__m512; ROWS / 2],
 }
 
-impl<F: RunBits> Blocks for Runs<F> {
+impl<F: SimdBlock> BlockQuad for ByteQuad<F> {
+    const BYTES: usize = LANES * F::FORMAT.block_bytes();
     type Head = Factors;
-    /// Runs i and i + 4 in a register.
+    /// Blocks i and i + 4 in a register.
     type Row = [__m512i; 4];
+    /// Two rows in a register.
+    type Lanes = [__m512; ROWS / 2];
 
     #[inline(always)]
-    unsafe fn head(blocks: [*const u8; ROWS]) -> Factors {
-        let of = each_row!(row => {
-            let panel = blocks[row];
-            (F::scales(in_a_row(panel, F::FORMAT.block_bytes())), if F::OFFSET { F::offsets(in_a_row(panel, F::FORMAT.block_bytes())) } else { _mm256_setzero_ps() })
+    unsafe fn head(chunks: [*const u8; ROWS]) -> Factors {
+        let of = each_of_four!(row => {
+            let blocks = in_a_row(chunks[row], F::FORMAT.block_bytes());
+            (F::scales(blocks), if F::OFFSET { F::offsets(blocks) } else { _mm256_setzero_ps() })
         });
         Factors {
             scales: [both(of[0].0, of[1].0), both(of[2].0, of[3].0)],
@@ -48,23 +51,17 @@ impl<F: RunBits> Blocks for Runs<F> {
     }
 
     #[inline(always)]
-    unsafe fn row(_: &Factors, block: *const u8, _: usize) -> [__m512i; 4] {
+    unsafe fn row(_: &Factors, chunk: *const u8, _: usize) -> [__m512i; 4] {
         let size = F::FORMAT.block_bytes();
-        each_row!(i => {
-            let low = F::vector(block.add(i * size));
-            let w = pair(low, F::vector(block.add((i + 4) * size)));
-            match F::BIAS {
-                Bias::Unsigned(_) => w,
-                Bias::Signed => _mm512_xor_si512(w, _mm512_set1_epi8(-128)),
+        each_of_four!(i => {
+            let low = F::vector(chunk.add(i * size));
+            let w = pair(low, F::vector(chunk.add((i + 4) * size)));
+            match F::ENCODING {
+                Encoding::Unsigned(_) => w,
+                Encoding::Signed => _mm512_xor_si512(w, _mm512_set1_epi8(-128)),
             }
         })
     }
-}
-
-impl<F: RunBits> Panels for Runs<F> {
-    const BYTES: usize = LANES * F::FORMAT.block_bytes();
-    /// Two rows in a register.
-    type Lanes = [__m512; ROWS / 2];
 
     #[inline(always)]
     unsafe fn zeros() -> Self::Lanes {
@@ -73,24 +70,27 @@ impl<F: RunBits> Panels for Runs<F> {
 
     #[inline(always)]
     unsafe fn add(
-        w: &impl Source<Self>,
-        (codes, sums, scales): (&[i8], &[i16], &[f32]),
+        w: &impl Quad<Self>,
+        (quants, sums, scales): (&[i8], &[i16], &[f32]),
         _: usize,
         lanes: &mut Self::Lanes,
     ) {
-        assert!(codes.len() == PANEL && sums.len() == 16 && scales.len() == LANES);
-        let x = each_row!(i => {
-            let run = codes.as_ptr().add(32 * i).cast::<__m256i>();
-            pair(_mm256_loadu_si256(run), _mm256_loadu_si256(run.add(4)))
+        assert!(quants.len() == SUPER_BLOCK && sums.len() == 16 && scales.len() == LANES);
+        let x = each_of_four!(i => {
+            let block = quants.as_ptr().add(32 * i).cast::<__m256i>();
+            pair(_mm256_loadu_si256(block), _mm256_loadu_si256(block.add(4)))
         });
         let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
         let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
 
-        // For each row the sums of four codes' products, of runs 0 to 3 in both lower quarters, of
-        // 4 to 7 in both upper ones.
-        let quads = each_row!(row => {
+        // vpdpbusd: unsigned bytes times signed ones, four products a lane, which don't saturate.
+        // Of each row, in 16 lanes, with (b) the sums of four quants' products of block b:
+        //
+        //   w[i]       b=i  i  i  i | i  i  i  i | i+4 .. | i+4 ..     eight lanes a block
+        //   quads[row] b=0  1  2  3 | 0  1  2  3 | 4 5 6 7 | 4 5 6 7   of half a block each
+        let quads = each_of_four!(row => {
             let w = w.row(row);
-            let w = each_row!(i => _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[i], x[i]));
+            let w = each_of_four!(i => _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[i], x[i]));
             let a = _mm512_add_epi32(_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
             let b = _mm512_add_epi32(_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
             _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
@@ -101,8 +101,8 @@ impl<F: RunBits> Panels for Runs<F> {
                 _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second),
                 _mm512_shuffle_i64x2::<0b11_01_11_01>(first, second),
             );
-            if Runs::<F>::BIAS != 0 {
-                total = Avx512::add_pairs(total, sums, _mm512_set1_epi16(-Runs::<F>::BIAS));
+            if Self::ZERO_POINT != 0 {
+                total = Avx512::add_pairs(total, sums, _mm512_set1_epi16(-Self::ZERO_POINT));
             }
             let factor = _mm512_mul_ps(w.head().scales[i], scales);
             *lanes = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), *lanes);
@@ -125,7 +125,7 @@ impl<F: RunBits> Panels for Runs<F> {
         let s = _mm512_add_ps(s, _mm512_shuffle_ps::<0b10_11_00_01>(s, s));
         let mut numbers = [0f32; 16];
         _mm512_storeu_ps(numbers.as_mut_ptr(), s);
-        each_row!(row => numbers[4 * row])
+        each_of_four!(row => numbers[4 * row])
     }
 }
 

@@ -1,9 +1,16 @@
-//! Products by tiles: AMX.
+//! GEMM by AMX: tdpbssd multiplies tiles of signed bytes, and adds to 32 bits.
 //!
-//! A tile of weights is sixteen rows of 64 codes, one of activations sixteen rows side by side.
-//! A superblock's integer scales are multiplied into its codes, and the products, of up to thirteen
-//! bits and a sign, become two planes of bytes: `scale * code = 128 high + low`.
-//! So the sums over a superblock stay exact integers.
+//! ```text
+//! weights: 16 rows of 64 quants     activations: 16 x 4 quants of 16 rows   sums: [16, 16] of i32
+//!   w[0][0..64]                       x[0][0..4]   x[1][0..4]   ...           w[0] x[0]  w[0] x[1] ..
+//!   w[1][0..64]                 x     x[0][4..8]   x[1][4..8]   ...     =     w[1] x[0]  w[1] x[1] ..
+//!   ...                               ...                                     ...
+//! ```
+//!
+//! A super-block's integer scales are multiplied into its quants.
+//! The products, of up to thirteen bits and a sign, are split in bytes:
+//! `scale * quant = 128 high + low`.
+//! So the sums over a super-block stay exact integers.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -12,9 +19,10 @@
 use std::arch::{asm, x86_64::*};
 use std::mem::MaybeUninit;
 
-use super::panel::{RunPanel, SUMS, SuperPanel};
-use super::vector::{Avx512, Vector};
-use crate::activations::{RunBlock, SuperBlock, TOKENS};
+use super::microkernel::{BlockSums, SuperSums};
+use super::pack::{BlockPanel, SUMS, SuperPanel};
+use crate::activations::{BlockTile, SuperTile, TILE_ROWS};
+use crate::matmul::vector::{Avx512, Vector};
 
 /// The shapes of the eight tiles.
 /// Source: Intel's Software Developer's Manual, volume 1, chapter 18.
@@ -46,33 +54,33 @@ impl Shapes {
 
 /// All tiles are whole.
 static WHOLE: Shapes = Shapes::new([64; 8], [16; 8]);
-/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a run is
-/// 32 codes.
-static RUNS: Shapes = Shapes::new([64, 64, 64, 64, 64, 64, 32, 32], [16, 16, 16, 16, 8, 8, 16, 16]);
+/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a block is
+/// 32 quants.
+static BLOCKS: Shapes = Shapes::new([64, 64, 64, 64, 64, 64, 32, 32], [16, 16, 16, 16, 8, 8, 16, 16]);
 
-/// Four tiles of sums: `[4, 16, TOKENS]`.
+/// Four tiles of sums: `[4, 16, TILE_ROWS]`.
 #[repr(C, align(64))]
-struct Sums([[[i32; TOKENS]; 16]; 4]);
+struct Sums([[[i32; TILE_ROWS]; 16]; 4]);
 
-/// `scales[i / 16] * (code[i] - bias)` in two planes.
+/// `scales[i / 16] * (quant[i] - zero_point)`, split in high and low bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn planes(
-    codes: [__m256i; 8],
-    bias: i16,
+pub(super) unsafe fn high_and_low(
+    quants: [__m256i; 8],
+    zero_point: i16,
     scales: &[i8; 16],
     high: &mut [u8; 256],
     low: &mut [u8; 256],
 ) {
     let scales = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.as_ptr().cast()));
     let scales = _mm512_castsi256_si512(scales);
-    let bias = _mm512_set1_epi16(bias);
+    let zero_point = _mm512_set1_epi16(zero_point);
     let mut place = _mm512_inserti64x4::<1>(_mm512_setzero_si512(), _mm256_set1_epi16(1));
-    for (i, codes) in codes.into_iter().enumerate() {
+    for (i, quants) in quants.into_iter().enumerate() {
         let scale = _mm512_permutexvar_epi16(place, scales);
         place = _mm512_add_epi16(place, _mm512_set1_epi16(2));
-        let code = _mm512_sub_epi16(_mm512_cvtepi8_epi16(codes), bias);
-        let product = _mm512_mullo_epi16(code, scale);
+        let quant = _mm512_sub_epi16(_mm512_cvtepi8_epi16(quants), zero_point);
+        let product = _mm512_mullo_epi16(quant, scale);
         let upper = _mm512_srai_epi16::<7>(_mm512_add_epi16(product, _mm512_set1_epi16(64)));
         let lower = _mm512_sub_epi16(product, _mm512_slli_epi16::<7>(upper));
         _mm256_storeu_si256(high.as_mut_ptr().add(32 * i).cast(), _mm512_cvtepi16_epi8(upper));
@@ -80,15 +88,13 @@ pub(super) unsafe fn planes(
     }
 }
 
-/// Adds the products of a panel with all blocks to `sums: [blocks, ROWS, TOKENS]`, or puts them
-/// there if `fresh`; there are 2 * PAIRS minima.
+/// Adds the products of a panel with all tiles of activations to their sums; there are 2 * PAIRS
+/// minima.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn supers<const PAIRS: usize>(
+pub(super) unsafe fn super_blocks<const PAIRS: usize>(
     panel: &SuperPanel,
-    blocks: &[SuperBlock],
-    minima: bool,
-    fresh: bool,
-    sums: *mut f32,
+    blocks: &[SuperTile],
+    SuperSums { minima, fresh, sums, .. }: SuperSums,
 ) {
     // What tiles are stored to before it is read.
     let mut tiles = [const { MaybeUninit::<Sums>::uninit() }; 2];
@@ -115,7 +121,7 @@ pub(super) unsafe fn supers<const PAIRS: usize>(
             if half > 0 {
                 let rows = 16 * ((half - 1) % 2) + 4 * quarter;
                 let of_tiles = tiles[(half - 1) % 2].assume_init_ref();
-                scale_supers::<PAIRS>(panel, before.0, minima, fresh, rows, of_tiles, before.1);
+                scale_super_blocks::<PAIRS>(panel, before.0, minima, fresh, rows, of_tiles, before.1);
             }
         }
         if half < halves {
@@ -126,10 +132,10 @@ pub(super) unsafe fn supers<const PAIRS: usize>(
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 and 1 become the sums of the high plane of half a panel with two blocks, 2 and 3 those
-/// of the low one: adds a quarter of the codes.
+/// Tiles 0 and 1 become the sums of the high bytes of half a panel with two tiles of activations, 2
+/// and 3 those of the low bytes: adds a quarter of the quants.
 #[inline(always)]
-unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperBlock; 2], half: usize, quarter: usize) {
+unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperTile; 2], half: usize, quarter: usize) {
     if quarter == 0 {
         asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack, nomem));
     }
@@ -142,9 +148,9 @@ unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperBlock; 2], half: u
         "tileloadd tmm7, [{low} + {row}]",
         "tdpbssd tmm2, tmm7, tmm4",
         "tdpbssd tmm3, tmm7, tmm6",
-        one = in(reg) blocks[0].codes.as_ptr().add(16 * quarter),
-        other = in(reg) blocks[1].codes.as_ptr().add(16 * quarter),
-        high = in(reg) panel.codes.as_ptr().add(16 * half).cast::<u8>().add(64 * quarter),
+        one = in(reg) blocks[0].quants.as_ptr().add(16 * quarter),
+        other = in(reg) blocks[1].quants.as_ptr().add(16 * quarter),
+        high = in(reg) panel.quants.as_ptr().add(16 * half).cast::<u8>().add(64 * quarter),
         low = in(reg) panel.low.as_ptr().add(16 * half).cast::<u8>().add(64 * quarter),
         line = in(reg) 64usize,
         row = in(reg) 256usize,
@@ -168,9 +174,9 @@ unsafe fn store(tiles: *mut Sums) {
 /// Scales the sums of four rows of weights from `first` on.
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
-unsafe fn scale_supers<const PAIRS: usize>(
+unsafe fn scale_super_blocks<const PAIRS: usize>(
     panel: &SuperPanel,
-    blocks: [&SuperBlock; 2],
+    blocks: [&SuperTile; 2],
     minima: bool,
     fresh: bool,
     first: usize,
@@ -186,16 +192,16 @@ unsafe fn scale_supers<const PAIRS: usize>(
             let high = _mm512_load_si512(tiles.0[i].as_ptr().add(row % 16).cast());
             let low = _mm512_load_si512(tiles.0[2 + i].as_ptr().add(row % 16).cast());
             let total = _mm512_add_epi32(_mm512_slli_epi32::<7>(high), low);
-            let at = sums[i].add(row * TOKENS);
+            let at = sums[i].add(row * TILE_ROWS);
             let factor = _mm512_mul_ps(scale, scales);
             let mut sum = _mm512_fmadd_ps(factor, _mm512_cvtepi32_ps(total), Avx512::load_unless(fresh, at));
             if minima {
-                let of_codes =
+                let of_quants =
                     if PAIRS == 8 { blocks[i].sums.as_ptr() } else { blocks[i].wide_sums.as_ptr() };
                 let mut total = _mm512_setzero_si512();
                 for pair in 0..PAIRS {
-                    let of_codes = _mm512_load_si512(of_codes.add(pair).cast());
-                    total = Avx512::add_pairs(total, of_codes, _mm512_set1_epi32(*words.add(pair)));
+                    let of_quants = _mm512_load_si512(of_quants.add(pair).cast());
+                    total = Avx512::add_pairs(total, of_quants, _mm512_set1_epi32(*words.add(pair)));
                 }
                 sum = _mm512_fmadd_ps(_mm512_mul_ps(minimum, scales), _mm512_cvtepi32_ps(total), sum);
             }
@@ -204,27 +210,31 @@ unsafe fn scale_supers<const PAIRS: usize>(
     }
 }
 
-/// The runs whose tiles are multiplied while those before are scaled.
-const RUNS_AT_ONCE: usize = 4;
+/// The blocks whose tiles are multiplied while those before are scaled.
+const BLOCKS_AT_ONCE: usize = 4;
 
-/// The products of a lane's runs with those of all blocks, `[blocks, panels]`: puts them into
-/// `sums: [blocks, ROWS, TOKENS]`.
+/// Puts the products of a lane's blocks with those of all tiles of activations, `[tiles, chunks]`,
+/// where they belong.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool, sums: *mut f32) {
-    let mut tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 2];
-    // Sixteen rows of a block: what was summed so far.
+pub(super) unsafe fn blocks(
+    panels: &[BlockPanel],
+    blocks: &[BlockTile],
+    BlockSums { offset, sums, .. }: BlockSums,
+) {
+    let mut tiles = [const { Sums([[[0; TILE_ROWS]; 16]; 4]) }; 2];
+    // SubBlock rows of a block: what was summed so far.
     let mut lanes = [_mm512_setzero_ps(); 16];
     let halves = 2 * blocks.len() / panels.len();
-    let steps = halves * panels.len().div_ceil(RUNS_AT_ONCE);
+    let steps = halves * panels.len().div_ceil(BLOCKS_AT_ONCE);
     let (mut half, mut first) = (0, 0);
     let mut before = (half, first);
-    asm!("ldtilecfg [{}]", in(reg) &raw const RUNS, options(nostack, readonly));
+    asm!("ldtilecfg [{}]", in(reg) &raw const BLOCKS, options(nostack, readonly));
     for step in 0..=steps {
         let now = (half, first);
         if step < steps {
             let x = &blocks[half / 2 * panels.len()..][..panels.len()];
-            multiply_runs(&panels[first..], &x[first..], 16 * (half % 2));
-            first += RUNS_AT_ONCE;
+            multiply_blocks(&panels[first..], &x[first..], 16 * (half % 2));
+            first += BLOCKS_AT_ONCE;
             if first >= panels.len() {
                 (half, first) = (half + 1, 0);
             }
@@ -233,11 +243,11 @@ pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool
             let (half, first) = before;
             let x = &blocks[half / 2 * panels.len()..][..panels.len()];
             let tiles = &tiles[(step - 1) % 2];
-            scale_runs(&panels[first..], &x[first..], offset, 16 * (half % 2), tiles, &mut lanes);
-            if first + RUNS_AT_ONCE >= panels.len() {
-                let to = sums.add(half * 16 * TOKENS);
+            scale_blocks(&panels[first..], &x[first..], offset, 16 * (half % 2), tiles, &mut lanes);
+            if first + BLOCKS_AT_ONCE >= panels.len() {
+                let to = sums.add(half * 16 * TILE_ROWS);
                 for (row, &sums) in lanes.iter().enumerate() {
-                    _mm512_storeu_ps(to.add(row * TOKENS), sums);
+                    _mm512_storeu_ps(to.add(row * TILE_ROWS), sums);
                 }
                 lanes = [_mm512_setzero_ps(); 16];
             }
@@ -250,21 +260,21 @@ pub(super) unsafe fn runs(panels: &[RunPanel], blocks: &[RunBlock], offset: bool
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 to 3 become the sums of up to four runs, of the rows from `row` on.
+/// Tiles 0 to 3 become the sums of up to four blocks, of the rows from `row` on.
 #[inline(always)]
-unsafe fn multiply_runs(panels: &[RunPanel], blocks: &[RunBlock], row: usize) {
+unsafe fn multiply_blocks(panels: &[BlockPanel], blocks: &[BlockTile], row: usize) {
     macro_rules! multiply {
         ($i:literal, $to:literal, $x:literal, $w:literal) => {
             if let (Some(panel), Some(block)) = (panels.get($i), blocks.get($i)) {
                 asm!(
                     concat!("tilezero ", $to),
                     concat!("tileloadd ", $x, ", [{x} + {line}]"),
-                    concat!("tileloadd ", $w, ", [{w} + {run}]"),
+                    concat!("tileloadd ", $w, ", [{w} + {block}]"),
                     concat!("tdpbssd ", $to, ", ", $w, ", ", $x),
-                    x = in(reg) block.codes.as_ptr(),
-                    w = in(reg) panel.codes.as_ptr().add(row),
+                    x = in(reg) block.quants.as_ptr(),
+                    w = in(reg) panel.quants.as_ptr().add(row),
                     line = in(reg) 64usize,
-                    run = in(reg) 32usize,
+                    block = in(reg) 32usize,
                     options(nostack, readonly),
                 );
             }
@@ -276,12 +286,12 @@ unsafe fn multiply_runs(panels: &[RunPanel], blocks: &[RunBlock], row: usize) {
     multiply!(3, "tmm3", "tmm5", "tmm7");
 }
 
-/// Adds up to four runs' sums, scaled, to those of lanes.
+/// Adds up to four blocks' sums, scaled, to those of lanes.
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
-unsafe fn scale_runs(
-    panels: &[RunPanel],
-    blocks: &[RunBlock],
+unsafe fn scale_blocks(
+    panels: &[BlockPanel],
+    blocks: &[BlockTile],
     offset: bool,
     first: usize,
     tiles: &Sums,
@@ -294,9 +304,9 @@ unsafe fn scale_runs(
             let factor = _mm512_mul_ps(_mm512_set1_ps(*panel.scales.as_ptr().add(first + row)), scales);
             lanes[row] = _mm512_fmadd_ps(factor, total, lanes[row]);
             if offset {
-                let code_sums = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums.as_ptr().cast()));
+                let quant_sums = _mm512_cvtepi32_ps(_mm512_load_si512(block.sums.as_ptr().cast()));
                 let factor = _mm512_mul_ps(_mm512_set1_ps(*panel.offsets.as_ptr().add(first + row)), scales);
-                lanes[row] = _mm512_fmadd_ps(factor, code_sums, lanes[row]);
+                lanes[row] = _mm512_fmadd_ps(factor, quant_sums, lanes[row]);
             }
         }
     }
@@ -308,7 +318,7 @@ pub(crate) const ROUND_OPERATIONS: usize = 64 * 4 * 2 * 16 * 16 * 64;
 /// Products of tiles that come from the first cache, for measuring.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) unsafe fn round() {
-    let tiles = [const { Sums([[[0; TOKENS]; 16]; 4]) }; 1];
+    let tiles = [const { Sums([[[0; TILE_ROWS]; 16]; 4]) }; 1];
     asm!("ldtilecfg [{}]", in(reg) &raw const WHOLE, options(nostack, readonly));
     for _ in 0..64 {
         asm!(

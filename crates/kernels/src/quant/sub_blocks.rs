@@ -1,7 +1,6 @@
-//! Formats whose blocks are neither runs of 32 nor superblocks: a scale that is a float for each
-//! sixteen numbers, or for more.
+//! Formats of sub-blocks of 16 whose scales are floats; or of larger ones, which count as several.
 
-use super::Sixteen;
+use super::SubBlock;
 use super::codebook::E2M1;
 use super::half_at;
 use crate::Format;
@@ -29,37 +28,37 @@ static HALF_E4M3: [f32; 256] = {
     values
 };
 
-impl Sixteen for NVFP4 {
+impl SubBlock for NVFP4 {
     const FORMAT: Format = Format::NVFP4;
 
     #[inline(always)]
-    fn scales(panel: &[u8]) -> [f32; 16] {
-        std::array::from_fn(|i| HALF_E4M3[usize::from(panel[i / 4 * 36 + i % 4])])
+    fn scales(chunk: &[u8]) -> [f32; 16] {
+        std::array::from_fn(|i| HALF_E4M3[usize::from(chunk[i / 4 * 36 + i % 4])])
     }
 
     /// After four scales, eight bytes for each sixteen: the lower nibbles first.
     #[inline(always)]
-    fn codes(panel: &[u8]) -> [i8; 256] {
+    fn quants(chunk: &[u8]) -> [i8; 256] {
         std::array::from_fn(|i| {
-            let byte = panel[i / 64 * 36 + 4 + i % 64 / 16 * 8 + i % 8];
+            let byte = chunk[i / 64 * 36 + 4 + i % 64 / 16 * 8 + i % 8];
             E2M1[usize::from(byte >> (i / 8 % 2 * 4) & 15)]
         })
     }
 }
 
-impl Sixteen for Q1_0 {
+impl SubBlock for Q1_0 {
     const FORMAT: Format = Format::Q1_0;
 
     #[inline(always)]
-    fn scales(panel: &[u8]) -> [f32; 16] {
-        let two = [half_at(panel, 0), half_at(panel, 18)];
+    fn scales(chunk: &[u8]) -> [f32; 16] {
+        let two = [half_at(chunk, 0), half_at(chunk, 18)];
         std::array::from_fn(|i| two[i / 8])
     }
 
     #[inline(always)]
-    fn codes(panel: &[u8]) -> [i8; 256] {
+    fn quants(chunk: &[u8]) -> [i8; 256] {
         std::array::from_fn(|i| {
-            let bit = panel[i / 128 * 18 + 2 + i % 128 / 8] >> (i % 8) & 1;
+            let bit = chunk[i / 128 * 18 + 2 + i % 128 / 8] >> (i % 8) & 1;
             2 * bit as i8 - 1
         })
     }
