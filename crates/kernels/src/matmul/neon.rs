@@ -1,5 +1,6 @@
-//! GEMM by NEON: sixteen rows of weights are unpacked once, and then multiplied four at a time with
-//! halves of tiles, eight rows of activations whose quants lie side by side in quads.
+//! GEMM by NEON: sixteen rows of weights are unpacked once.
+//! Then four at a time are multiplied with half a tile: eight rows of activations, whose quants lie
+//! side by side in quads.
 //!
 //! ```text
 //! activations, a quad | x0 x0 x0 x0 | x1 x1 x1 x1 | x2 .. | x3 .. |   of four rows
@@ -289,8 +290,8 @@ impl<F: SimdSuperBlock, D: Dot> MultiplyTile for SuperBlocks<F, D> {
     }
 }
 
-/// The products of every `step`th minimum with sums of activations, which lie in pairs, of four rows
-/// from `from` on.
+/// The products of every `step`th minimum with sums of activations, which lie in pairs, of four
+/// rows from `from` on.
 ///
 /// # Safety
 /// The CPU has NEON.
