@@ -4,7 +4,7 @@
 //! Same seed, same logits: same tokens, on every platform.
 //! Knows nothing of vocabularies; a token whose logit is minus infinity is never drawn.
 
-use alara_kernels::{Isa, TERMS, greatest, softmax_terms};
+use alara_kernels::{Isa, TERMS, argmax, softmax_terms};
 
 use crate::request::Sampling;
 
@@ -70,7 +70,7 @@ impl Sampler {
     /// Takes one random number a call, none at temperature 0.
     pub fn draw(&mut self, logits: &[f32]) -> Option<u32> {
         if self.options.temperature <= 0.0 {
-            return greatest(self.isa, logits).map(|(_, token)| token as u32);
+            return argmax(self.isa, logits).map(|(_, token)| token as u32);
         }
         let random = self.random.next_f64();
         if self.options.top_k > 0 {
@@ -211,7 +211,7 @@ impl Sampler {
     /// Turns logits into weights, of which the highest is 1, and tells their sum.
     /// `None` if no logit is finite.
     fn weigh(&mut self, logits: &[f32]) -> Option<f64> {
-        let (highest, _) = greatest(self.isa, logits)?;
+        let (highest, _) = argmax(self.isa, logits)?;
         self.weights.resize(logits.len(), 0.0);
         softmax_terms(self.isa, logits, highest, self.options.temperature, &mut self.weights, &mut self.sums);
         Some(self.sums.iter().sum())

@@ -6,7 +6,7 @@ mod tiles;
 
 use crate::elementwise::over_rows;
 use crate::format::{BLOCK, FLOAT_CHUNK, SUPER_BLOCK};
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu, Format};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -17,9 +17,11 @@ pub(crate) use tiles::{BlockTile, SuperTile, WordTile};
 /// The rows of activations in a tile of a GEMM.
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp: f32
-/// for float weights; 8-bit quants in blocks of 32 with an f32 scale each (Q8_0) for formats of less
-/// than 256; in blocks of 256 with an f32 scale each (Q8_K) for formats of 256.
+/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp.
+/// For float weights they are f32.
+/// For formats of less than 256 they are 8-bit quants in blocks of 32 with an f32 scale each
+/// (Q8_0).
+/// For formats of 256 they are 8-bit quants in blocks of 256 with an f32 scale each (Q8_K).
 /// Rows are padded with zeros to whole chunks: 256 quants, or 64 floats.
 /// Buffers are reused.
 #[derive(Debug, Default)]
@@ -101,8 +103,9 @@ impl Layout {
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
     Plain,
-    /// For registers of 32 bytes, of each four sub-blocks (0 1 2 3) a pair in each register, eight
-    /// quants of one and eight of the other in turn:
+    /// For registers of 32 bytes.
+    /// Of each four sub-blocks (0 1 2 3) a register has a pair, eight quants of one and eight of
+    /// the other in turn:
     ///
     /// ```text
     /// register 0: 0[0..8] 2[0..8] 0[16..24] 2[16..24]   1: 0[8..16] 2[8..16] 0[24..32] 2[24..32]
@@ -143,8 +146,8 @@ impl Order {
 pub(crate) enum Sums {
     /// Of each sixteen quants.
     Sixteens,
-    /// Of each 32: those of two, four times, then those of the next two. What a register of 128
-    /// bits is filled with.
+    /// Of each 32: those of two, four times, then those of the next two.
+    /// What a register of 128 bits is filled with.
     BlockPairs,
     /// Of each eight, -32 times the sum, twice: where sums of products with quants begin that are
     /// 32 too large.
@@ -182,7 +185,7 @@ impl<T: Copy + Default> Derived<T> {
 
     /// A row of `width` numbers.
     fn row(&self, row: usize, width: usize) -> &[T] {
-        assert!(self.made, "activations that no kernel asked for");
+        assert!(self.made, "activations in a layout that was not made");
         &self.numbers[row * width..][..width]
     }
 }
@@ -262,7 +265,8 @@ impl Activations {
     }
 
     /// Makes [`Activations::tiles`] of the first `rows` rows, or of those that `row_ids` names, in
-    /// that order; `as_words` says whether the quants of blocks are wanted as words too.
+    /// that order.
+    /// `as_words` says whether the quants of blocks are wanted as words too.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn make_tiles(&mut self, cpu: &Cpu, row_ids: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut tiles = std::mem::take(&mut self.tiles);
@@ -317,7 +321,8 @@ impl Activations {
     /// All quants of a row, their sums, and their scales, after [`Activations::arrange`].
     ///
     /// # Panics
-    /// If there is no such row, or nobody asked for the layout since the rows were taken.
+    /// If there is no such row, or [`Activations::arrange`] did not make the layout since the rows
+    /// were taken.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn row(&self, layout: Layout, row: usize) -> (&[i8], &[i16], &[f32]) {
         assert!(row < self.rows, "row {row} of {} of activations", self.rows);
@@ -418,7 +423,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Isa, Threads};
+    use crate::{Isa, ThreadPool};
 
     impl Activations {
         /// The numbers that a row stands for.
@@ -442,7 +447,7 @@ mod tests {
 
     fn prepared(isa: Isa, format: Format, x: &[f32], width: usize) -> Activations {
         let mut activations = Activations::default();
-        activations.prepare(&Cpu::new(isa, Threads::new(2)), format, x, width);
+        activations.prepare(&Cpu::new(isa, ThreadPool::new(2)), format, x, width);
         activations
     }
 
@@ -505,7 +510,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again() {
-        let cpu = Cpu::new(Isa::best(), Threads::new(1));
+        let cpu = Cpu::new(Isa::best(), ThreadPool::new(1));
         let mut x = Activations::default();
         x.prepare(&cpu, Format::Q8_0, &[1.0; 3 * 320], 320);
         x.prepare(&cpu, Format::Q8_0, &[2.0; 2 * 288], 288);

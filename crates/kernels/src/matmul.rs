@@ -17,14 +17,14 @@ pub use plan::{Kernel, PlanEntry, kernel_plan};
 pub(crate) use vector::{Avx2, Avx512, AvxVnni, Vector};
 
 use crate::activations::Activations;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::{Cpu, Format};
 use plan::{Rule, SCALAR};
 use small_batch::SmallBatch;
 
 /// A matrix of weights `[out, width]`.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct WeightMatrix<'a> {
     /// The format of the numbers.
     pub format: Format,
     /// The rows, one after the other, at any address.
@@ -33,7 +33,7 @@ pub struct Rows<'a> {
     pub width: usize,
 }
 
-impl Rows<'_> {
+impl WeightMatrix<'_> {
     /// The number of rows.
     ///
     /// # Panics
@@ -55,8 +55,8 @@ impl Rows<'_> {
 
 /// A matrix of weights times rows of activations.
 pub struct Product<'a> {
-    w: Rows<'a>,
-    /// Rows of weights.
+    w: WeightMatrix<'a>,
+    /// WeightMatrix of weights.
     out: usize,
     /// The rows of activations; `None` = all.
     row_ids: Option<&'a [u32]>,
@@ -69,12 +69,12 @@ pub struct Product<'a> {
 
 impl<'a> Product<'a> {
     /// `y[i, o] = w[o] . x[i]`, for `y` of `[x.rows(), w.rows()]`.
-    pub fn new(w: Rows<'a>, y: &'a mut [f32]) -> Self {
+    pub fn new(w: WeightMatrix<'a>, y: &'a mut [f32]) -> Self {
         Product { w, out: w.rows(), row_ids: None, len: y.len(), y: Disjoint::new(y), rule: &SCALAR }
     }
 
     /// `y[i, o] = w[o] . x[rows[i]]`, for `y` of `[rows, w.rows()]`.
-    pub fn of_rows(w: Rows<'a>, rows: &'a [u32], y: &'a mut [f32]) -> Self {
+    pub fn of_rows(w: WeightMatrix<'a>, rows: &'a [u32], y: &'a mut [f32]) -> Self {
         Product { row_ids: Some(rows), ..Product::new(w, y) }
     }
 }
@@ -116,7 +116,7 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
 /// Bytes of weights in a task: few enough that threads finish together and that they stay in the
 /// cache for all rows of activations.
 const TASK_BYTES: usize = 32 << 10;
-/// Rows of weights in a task are whole groups of every kernel's.
+/// WeightMatrix of weights in a task are whole groups of every kernel's.
 const GROUP: usize = 16;
 
 impl Product<'_> {

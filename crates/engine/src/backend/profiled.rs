@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_kernels::{Cpu, Isa, Threads};
+use alara_kernels::{Cpu, Isa, ThreadPool};
 
 use super::native::{Angles, Array, Kv, Matrix, Native, Stack, State};
 use super::{
@@ -43,7 +43,7 @@ impl std::ops::AddAssign for Spent {
 /// 8-bit integers, each a second.
 /// Takes about a second and 256 MiB.
 pub fn limits(threads: usize, isa: Isa) -> (f64, f64) {
-    let cpu = Cpu::new(isa, Threads::new(threads));
+    let cpu = Cpu::new(isa, ThreadPool::new(threads));
     (alara_kernels::read_bandwidth(&cpu), alara_kernels::integer_peak(&cpu))
 }
 
@@ -248,7 +248,7 @@ impl<W: Around> Backend for Profiled<W> {
         kv: &mut Kv,
         shape: &AttentionShape,
     ) -> Result<Array> {
-        let (keys, values) = shape.kept();
+        let (keys, values) = shape.cached();
         let row = self.kv.get().bytes(keys) + if values > 0 { self.kv.get().bytes(values) } else { 0 };
         let seen = step.spans.iter().map(|span| match shape.window {
             Some(window) => (span.past + span.rows).min(window + span.rows),

@@ -271,7 +271,7 @@ impl<B: Backend> Layer<B> {
     fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
         let rows = self.attention().map_or(0, |shape| {
             let layout = layout(shape, room);
-            let (key, value) = shape.kept();
+            let (key, value) = shape.cached();
             let tokens = (layout.blocks as u64).saturating_mul(layout.block_tokens as u64);
             tokens.saturating_mul((kv.bytes(key) + kv.bytes(value)) as u64)
         });
@@ -281,7 +281,7 @@ impl<B: Backend> Layer<B> {
 
     fn kept(&self, kv: KvType) -> Option<Kept> {
         let rows = self.attention().map(|shape| {
-            let (key, value) = shape.kept();
+            let (key, value) = shape.cached();
             Kept::Rows { windowed: shape.window.is_some(), bytes: kv.bytes(key) + kv.bytes(value) }
         });
         rows.or_else(|| self.state().map(|kept| Kept::State { bytes: kept.bytes() }))

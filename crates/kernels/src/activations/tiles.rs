@@ -5,7 +5,7 @@ use super::{Activations, TILE_ROWS};
 use crate::Cpu;
 use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 
 /// A super-block of sixteen rows: 256 quants and a scale each.
 #[repr(C, align(64))]

@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::{MOST, narrowed};
+use super::{MAX_F16, narrowed};
 
 /// As [`narrowed`], number by number.
 pub(super) fn narrow(x: &[f32], out: &mut [u16]) {
@@ -13,8 +13,8 @@ pub(super) fn narrow(x: &[f32], out: &mut [u16]) {
         // SAFETY: NEON is a part of the target, and four numbers are read and written.
         unsafe {
             // Of a NaN and a limit these give the NaN.
-            let x = vmaxq_f32(vld1q_f32(x.as_ptr()), vdupq_n_f32(-MOST));
-            let half = vcvt_f16_f32(vminq_f32(x, vdupq_n_f32(MOST)));
+            let x = vmaxq_f32(vld1q_f32(x.as_ptr()), vdupq_n_f32(-MAX_F16));
+            let half = vcvt_f16_f32(vminq_f32(x, vdupq_n_f32(MAX_F16)));
             vst1_u16(out.as_mut_ptr(), vreinterpret_u16_f16(half));
         }
     }

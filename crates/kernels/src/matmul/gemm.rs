@@ -8,8 +8,9 @@
 //! panel 1: 32 rows     ...
 //! ```
 //!
-//! The sums are those of a small batch's kernels, number by number: integers within a super-block or
-//! a block, then floats in lane `chunk % 8` or `block % 8`.
+//! The sums are those of a small batch's kernels, number by number.
+//! Integers are summed within a super-block or a block, then floats in lane `chunk % 8` or
+//! `block % 8`.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -30,7 +31,7 @@ use crate::activations::{Activations, TILE_ROWS, Tiles};
 use crate::lanes::LANES;
 use crate::quant::avx2::{Encoding, SimdBlock, SimdSuperBlock, each};
 use crate::quant::with_format;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::wide::transpose;
 use crate::{Aligned, Cpu, Format};
 use microkernel::{

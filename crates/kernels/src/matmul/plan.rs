@@ -1,7 +1,8 @@
 //! Which kernel multiplies: the one place that decides.
 //!
-//! [`RULES`] is a table, of which the first line that fits counts; all else follows from it: how
-//! activations are laid out, how a product is shared out in tasks, and what runs.
+//! [`RULES`] is a table, of which the first line that fits counts.
+//! All else follows from it: how activations are laid out, how a product is shared out in tasks,
+//! and what runs.
 //! `alara debug kernels` prints it.
 //! A new kernel is a variant of [`Kernel`], its lines in [`RULES`], and an arm where kernels of its
 //! kind are called (`small_batch::multiply` or `gemm`).
@@ -17,7 +18,8 @@ use crate::{Format, Isa};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Any format, any batch: a chunk of a row of weights is unpacked, then multiplied with every
-    /// row of activations. Plain Rust.
+    /// row of activations.
+    /// Plain Rust.
     DotScalar,
     /// The same by AVX2.
     DotAvx2,
@@ -187,7 +189,8 @@ static RULES: &[Rule] = &{
         rule(&[Avx512, Amx],       &[&[Q8_0, Q4_K, Q5_K, Q6_K]],   0..=12,   1, QuadsAvx512,       None),
         rule(&[Avx512, Amx],       &[BLOCKS],                      0..=8,    1, QuadsAvx512,       None),
         rule(&[Avx512],            &[&[Q8_0, Q4_K, Q5_K, Q6_K]],  13..=MANY, 16, GemmAvx512, Some(InterleavedAvx512)),
-        // For a single tile of activations, filling AMX' registers takes longer than what they save.
+        // For a single tile of activations, filling AMX' registers takes longer than what they
+        // save.
         rule(&[Amx],               PACKED,                        17..=MANY, 1, GemmAmx,           None),
         rule(&[Avx512, Amx],       PACKED,                         9..=MANY, 1, GemmAvx512,        None),
 
@@ -255,7 +258,8 @@ pub struct PlanEntry {
 }
 
 /// What [`matmul`](crate::matmul) chooses for every format, by one instruction set or (`None`) by
-/// all that this build has kernels for: ranges of rows of activations in order, without a gap.
+/// all that this build has kernels for.
+/// Ranges of rows of activations come in order, without a gap.
 pub fn kernel_plan(isa: Option<Isa>) -> Vec<PlanEntry> {
     // Beyond the limits of all rules.
     const LAST: usize = 64;

@@ -23,43 +23,7 @@ use crate::activations::Activations;
 #[cfg(target_arch = "x86_64")]
 use crate::activations::Layout;
 use crate::quant::with_codec;
-use crate::threads::Disjoint;
-
-/// `[f(0), f(1), f(2), f(3)]`.
-/// Not a function, because a closure that isn't inlined loses the features.
-#[cfg(target_arch = "x86_64")]
-macro_rules! each_of_four {
-    ($i:ident => $f:expr) => {
-        crate::quant::avx2::each!($i => $f; 0 1 2 3)
-    };
-}
-#[cfg(target_arch = "x86_64")]
-use each_of_four;
-
-/// Calls what takes T rows of activations from `first` on for parts of all of them, as even as
-/// there can be, of which none has more than `most`.
-/// Not a function, as `each_of_four`.
-#[cfg(target_arch = "x86_64")]
-macro_rules! in_parts {
-    ($rows:expr, $first:ident, $most:expr, $count:ident => $call:expr; $($less:literal)+) => {
-        let parts = $rows.div_ceil($most);
-        for part in 0..parts {
-            let ($first, end) = ($rows * part / parts, $rows * (part + 1) / parts);
-            match end - $first {
-                $($less => {
-                    const $count: usize = $less;
-                    $call
-                })+
-                _ => {
-                    const $count: usize = $most;
-                    $call
-                }
-            }
-        }
-    };
-}
-#[cfg(target_arch = "x86_64")]
-use in_parts;
+use crate::thread_pool::Disjoint;
 
 /// What a task works with.
 #[derive(Clone, Copy)]
@@ -113,8 +77,8 @@ pub(super) fn layout(kernel: Kernel, format: Format) -> Layout {
 /// The products of some rows of weights.
 ///
 /// # Safety
-/// The CPU has the kernel's instruction set, and no other task has these rows of weights, which are
-/// whole groups of the kernel's, but for the last ones of all.
+/// The CPU has the kernel's instruction set, and no other task has these rows of weights.
+/// They are whole groups of the kernel's, but for the last ones of all.
 pub(super) unsafe fn multiply(kernel: Kernel, p: SmallBatch, format: Format, rows: Range<usize>) {
     // SAFETY: the caller's.
     unsafe {
@@ -136,69 +100,5 @@ pub(super) unsafe fn multiply(kernel: Kernel, p: SmallBatch, format: Format, row
             Kernel::DotDotProd => with_codec!(format, dotprod, C => dot::multiply_dotprod::<C>(p, rows)),
             other => unreachable!("{} is no kernel of small batches", other.name()),
         }
-    }
-}
-
-/// Where in a row of activations a kernel is: at the quants, sums and scales that a block of
-/// weights is multiplied with, or eight blocks.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-struct RowCursor {
-    quants: *const i8,
-    /// See [`Sums`](crate::activations::Sums).
-    sums: *const i16,
-    scales: *const f32,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl RowCursor {
-    /// The beginnings of `T` rows from the task's row `first` on, of which each has `blocks` blocks
-    /// of so many quants, sums and scales.
-    ///
-    /// # Panics
-    /// If rows are shorter.
-    #[inline(always)]
-    fn rows<const T: usize>(
-        p: &SmallBatch,
-        layout: Layout,
-        first: usize,
-        blocks: usize,
-        (quants, sums, scales): (usize, usize, usize),
-    ) -> [RowCursor; T] {
-        std::array::from_fn(|i| {
-            let x = p.x.row(layout, p.row(first + i));
-            assert!(
-                x.0.len() >= quants * blocks && x.1.len() >= sums * blocks && x.2.len() >= scales * blocks
-            );
-            RowCursor { quants: x.0.as_ptr(), sums: x.1.as_ptr(), scales: x.2.as_ptr() }
-        })
-    }
-
-    /// Of each row the block number `index`, of so many quants, sums and scales.
-    /// A loop, because `map` would be a call for each block.
-    #[inline(always)]
-    fn at<const T: usize>(
-        mut rows: [RowCursor; T],
-        index: usize,
-        (quants, sums, scales): (usize, usize, usize),
-    ) -> [RowCursor; T] {
-        for row in &mut rows {
-            *row = RowCursor {
-                quants: row.quants.wrapping_add(quants * index),
-                sums: row.sums.wrapping_add(sums * index),
-                scales: row.scales.wrapping_add(scales * index),
-            };
-        }
-        rows
-    }
-
-    /// The only scale.
-    ///
-    /// # Safety
-    /// It is there.
-    #[inline(always)]
-    unsafe fn scale(&self) -> f32 {
-        // SAFETY: the caller's.
-        unsafe { *self.scales }
     }
 }

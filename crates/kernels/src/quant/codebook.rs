@@ -1,4 +1,5 @@
 //! Formats of which a nibble is a place in a table of sixteen numbers.
+#![allow(non_camel_case_types)] // ggml's names.
 
 use super::Block;
 use super::SuperBlock;
@@ -8,10 +9,8 @@ use crate::Format;
 /// 4-bit floats with a power of two: OCP's Microscaling formats, section 5.
 pub(crate) struct MXFP4;
 /// A table with a scale a block.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ4_NL;
 /// The same table with 6-bit scales of 32.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ4_XS;
 
 /// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they

@@ -1,32 +1,26 @@
 //! ggml's IQ formats: super-blocks of patterns out of a codebook ([`grids`]), with signs beside
 //! them, or (IQ1) moved up or down by an eighth.
 //! A scale is an odd number.
+#![allow(non_camel_case_types)] // ggml's names.
 
 use super::{SuperBlock, grids, half_at};
 use crate::Format;
 
 /// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for
 /// their number is even.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_XXS;
 /// Out of 512; scales of sixteen, signs as those.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_XS;
 /// Out of 1024; scales of sixteen, all signs.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_S;
 /// Patterns of four out of 256; scales of 32, signs as IQ2_XXS.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ3_XXS;
 /// Out of 512; scales of 32, all signs.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ3_S;
 /// Patterns of eight out of 2048, each number -1, 0 or 1; three bits of scale and a direction for 32.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ1_S;
 /// The same with a scale for sixteen and a direction for eight; the super-block's scale lies in the
 /// upper bits of the others.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ1_M;
 
 /// The little-endian words of some bytes.
@@ -202,8 +196,8 @@ impl SuperBlock for IQ1_S {
         (std::array::from_fn(scale), [0; 16])
     }
 
-    /// Eight bits of each pattern; then for each sub-block the upper three of four patterns, the scale,
-    /// and the direction.
+    /// Eight bits of each pattern; then for each sub-block the upper three of four patterns, the
+    /// scale, and the direction.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| short(block, 34 + i / 4 * 2);

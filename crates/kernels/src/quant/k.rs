@@ -1,22 +1,18 @@
 //! ggml's K formats: super-blocks of 256 quants.
+#![allow(non_camel_case_types)] // ggml's names.
 
 use super::SuperBlock;
 use crate::Format;
 
 /// 2-bit quants; scale and minimum of 16 quants in a byte.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q2_K;
 /// 3-bit quants minus 4; 6-bit scales of 16.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q3_K;
 /// 4-bit quants; 6-bit scales and minima of 32.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q4_K;
 /// 5-bit quants; 6-bit scales and minima of 32.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q5_K;
 /// 6-bit quants minus 32; 8-bit scales of 16.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q6_K;
 
 /// 2-bit fields: of each 32 bytes the lowest fields are quants 0..32, the next 32..64, and so on.
@@ -46,8 +42,9 @@ fn bit(bytes: &[u8], i: usize) -> u8 {
 }
 
 /// Q4_K's and Q5_K's twelve bytes: eight 6-bit scales and eight 6-bit minima, each of two sixteens.
-/// The first four of each are the lower six bits of bytes 0..4 and 4..8; the last four have their
-/// lower bits in the nibbles of bytes 8..12 and their upper bits above the first four.
+/// The first four of each are the lower six bits of bytes 0..4 and 4..8.
+/// The last four have their lower bits in the nibbles of bytes 8..12.
+/// Their upper bits are above the first four.
 #[inline(always)]
 pub(super) fn scales_and_minima(bytes: &[u8]) -> [[u8; 8]; 2] {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

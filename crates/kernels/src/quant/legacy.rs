@@ -1,23 +1,19 @@
 //! ggml's first formats: blocks of 32, the scale in half precision first.
 //! In all of 4 and 5 bits the lower nibbles are quants 0..16 and the upper ones quants 16..32.
+#![allow(non_camel_case_types)] // ggml's names.
 
 use super::Block;
 use crate::Format;
 
 /// 4-bit quants minus 8.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q4_0;
 /// Offset and 4-bit quants.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q4_1;
 /// 5-bit quants minus 16; the fifth bits together in 4 bytes.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q5_0;
 /// Offset and 5-bit quants.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q5_1;
 /// 8-bit quants.
-#[allow(non_camel_case_types)]
 pub(crate) struct Q8_0;
 
 /// The nibbles of sixteen bytes.

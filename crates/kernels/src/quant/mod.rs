@@ -2,9 +2,11 @@
 //!
 //! A row of weights is worked through in chunks of 256 quants (64 floats).
 //! A [`Codec`] unpacks a chunk once and multiplies it with any number of rows of activations.
-//! There are four families of formats: [`Float`]s, [`Block`]s of 32 quants with a scale each,
-//! [`SuperBlock`]s of 256 quants with scales of scales, and [`SubBlock`]s of 16 with a float scale
-//! each.
+//! There are four families of formats.
+//! [`Float`]s are plain numbers.
+//! [`Block`]s have 32 quants and a scale each.
+//! [`SuperBlock`]s have 256 quants and scales of scales.
+//! [`SubBlock`]s have 16 quants and a float scale each.
 //! A codec is written once for a family and an instruction set ([`scalar`], `avx2`, `neon`).
 //! What is particular to a format is how its quants and scales are packed ([`legacy`], [`k`],
 //! [`codebook`], [`iq`], [`ternary`], [`sub_blocks`], [`float`]).
@@ -112,17 +114,22 @@ pub(crate) trait SuperBlock {
         (half_at(block, Self::SCALE_AT) * Self::SCALE_FACTOR, minimum)
     }
 
-    /// The integer scales and minima (0..=63) of each sixteen quants.
-    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]);
+    /// The integer scales and minima (0..=63) of each sixteen quants; ones unless otherwise
+    /// defined.
+    #[inline(always)]
+    fn scales(_block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        ([1; 16], [0; 16])
+    }
 
     /// The quants.
     /// Within -128..=127.
     fn quants(block: &[u8]) -> [i8; 256];
 }
 
-/// A format of sub-blocks of sixteen, whose scales are floats and not integers times another: number
-/// i is `scales[i / 16] * quant[i]`.
-/// 256 numbers are a chunk; the sum of integers of sub-block i goes to lane `i % 2 * 4 + i / 2 % 4`.
+/// A format of sub-blocks of sixteen, whose scales are floats and not integers times another:
+/// number i is `scales[i / 16] * quant[i]`.
+/// 256 numbers are a chunk; the sum of integers of sub-block i goes to lane
+/// `i % 2 * 4 + i / 2 % 4`.
 pub(crate) trait SubBlock {
     /// The format.
     const FORMAT: Format;

@@ -27,7 +27,7 @@ pub(crate) struct Neon([float32x4_t; 4]);
 
 /// The greater of each two, and of equals or where one is no number `b`'s: not what `fmax` does.
 #[inline(always)]
-unsafe fn greater(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+unsafe fn max(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcgtq_f32(a, b), a, b)
 }
 
@@ -64,19 +64,16 @@ unsafe fn transposed([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
 impl Wide for Neon {
     const BLOCK: usize = 2;
 
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> Self {
-        Neon([vdupq_n_f32(x); 4])
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        Neon(each!(i => vld1q_f32(from.add(4 * i))))
-    }
-
-    #[inline(always)]
-    unsafe fn load_f16(from: *const u16) -> Self {
-        Neon(each!(i => widened(vld1_u16(from.add(4 * i)))))
+    operations! {
+        fn splat(x: f32) -> Self = Neon([vdupq_n_f32(x); 4]);
+        fn load(from: *const f32) -> Self = Neon(each!(i => vld1q_f32(from.add(4 * i))));
+        fn load_f16(from: *const u16) -> Self = Neon(each!(i => widened(vld1_u16(from.add(4 * i)))));
+        fn splat_f16(from: *const u16) -> Self = Neon([widened(vdup_n_u16(from.read_unaligned())); 4]);
+        fn add(self, b: Self) -> Self = Neon(each!(i => vaddq_f32(self.0[i], b.0[i])));
+        fn mul(self, b: Self) -> Self = Neon(each!(i => vmulq_f32(self.0[i], b.0[i])));
+        fn mul_add(self, b: Self, c: Self) -> Self = Neon(each!(i => vfmaq_f32(c.0[i], self.0[i], b.0[i])));
+        fn max(self, b: Self) -> Self = Neon(each!(i => max(self.0[i], b.0[i])));
+        fn sum(self) -> f32 = vpadds_f32(two(self));
     }
 
     #[inline(always)]
@@ -89,11 +86,6 @@ impl Wide for Neon {
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
             vcvtq_f32_s32(vmovl_high_s16(high)),
         ])
-    }
-
-    #[inline(always)]
-    unsafe fn splat_f16(from: *const u16) -> Self {
-        Neon([widened(vdup_n_u16(from.read_unaligned())); 4])
     }
 
     #[inline(always)]
@@ -113,26 +105,6 @@ impl Wide for Neon {
     }
 
     #[inline(always)]
-    unsafe fn add(self, b: Self) -> Self {
-        Neon(each!(i => vaddq_f32(self.0[i], b.0[i])))
-    }
-
-    #[inline(always)]
-    unsafe fn mul(self, b: Self) -> Self {
-        Neon(each!(i => vmulq_f32(self.0[i], b.0[i])))
-    }
-
-    #[inline(always)]
-    unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-        Neon(each!(i => vfmaq_f32(c.0[i], self.0[i], b.0[i])))
-    }
-
-    #[inline(always)]
-    unsafe fn greater(self, b: Self) -> Self {
-        Neon(each!(i => greater(self.0[i], b.0[i])))
-    }
-
-    #[inline(always)]
     unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         let mut out = rows;
         for i in 0..4 {
@@ -147,16 +119,11 @@ impl Wide for Neon {
     }
 
     #[inline(always)]
-    unsafe fn greatest(self) -> f32 {
+    unsafe fn max_lane(self) -> f32 {
         let [a, b, c, d] = self.0;
-        let x = greater(greater(d, b), greater(c, a));
-        let x = greater(vextq_f32::<2>(x, x), x);
-        vgetq_lane_f32::<0>(greater(vdupq_laneq_f32::<1>(x), x))
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        vpadds_f32(two(self))
+        let x = max(max(d, b), max(c, a));
+        let x = max(vextq_f32::<2>(x, x), x);
+        vgetq_lane_f32::<0>(max(vdupq_laneq_f32::<1>(x), x))
     }
 
     /// Four at a time share the last steps.

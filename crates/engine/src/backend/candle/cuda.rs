@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use alara_cuda::tensors::{self, Attention, Codes, Matrices, Preparation, Remembered};
+use alara_cuda::tensors::{self, Attention, DeltaSequence, Matrices, Preparation, QuantizedRows};
 use alara_cuda::{AttentionSpan, Gpu, Router};
 use candle_core::quantized::QMatMul;
 use candle_core::{CudaDevice, Device, Result, Tensor};
@@ -118,7 +118,7 @@ pub fn prepare_and_attend(
 
 /// The product of `x: [T, width]`, contiguous, whose codes are made once for all matrices that it
 /// meets.
-pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
+pub fn product(codes: &mut QuantizedRows, x: &Tensor, w: &Matrix) -> Result<Tensor> {
     if let Matrix::Candle(QMatMul::QTensor(weights)) = w
         && let Some(y) = codes.product(x, weights)?
     {
@@ -128,13 +128,13 @@ pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
 }
 
 /// The norm over every run of as many numbers as there are weights.
-pub fn norm(codes: &mut Codes, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+pub fn norm(codes: &mut QuantizedRows, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
     tensors::norm(&x.contiguous()?, weight, epsilon, codes)
 }
 
 /// `x + y`, and its norm.
 pub fn add_norm(
-    codes: &mut Codes,
+    codes: &mut QuantizedRows,
     x: &Tensor,
     y: &Tensor,
     weight: &Tensor,
@@ -145,10 +145,10 @@ pub fn add_norm(
 
 /// As `Backend::greatest`: `None` if that are more than a launch gives.
 pub fn greatest(x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
-    if count > alara_cuda::MOST {
+    if count > alara_cuda::MAX_TOP_K {
         return Ok(None);
     }
-    tensors::greatest(&x.contiguous()?.get(row)?, count, among).map(Some)
+    tensors::top_k(&x.contiguous()?.get(row)?, count, among).map(Some)
 }
 
 /// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know
@@ -171,7 +171,12 @@ pub fn stack(
 }
 
 /// `act(gate) up`, and its codes if somebody wants them.
-pub fn gated(codes: Option<&mut Codes>, of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+pub fn gated(
+    codes: Option<&mut QuantizedRows>,
+    of: &Tensor,
+    up: &Tensor,
+    activation: Activation,
+) -> Result<Tensor> {
     tensors::gated(of, up, activation.into(), codes)
 }
 
@@ -231,8 +236,8 @@ pub fn delta(
     state: &mut State,
     shape: &DeltaShape,
 ) -> Result<Tensor> {
-    let sequences: Vec<Remembered> = (step.spans.iter())
-        .map(|span| Remembered {
+    let sequences: Vec<DeltaSequence> = (step.spans.iter())
+        .map(|span| DeltaSequence {
             rows: span.rows,
             before: (span.past > 0).then(|| state.memory(span.slot)),
             saves: span.saves.iter().map(|(rows, _)| *rows).chain([span.rows]).collect(),

@@ -104,7 +104,7 @@ impl Kv {
     /// Keys, and values unless they are in keys.
     pub fn caches(&self) -> (alara_cuda::tensors::Cache<'_>, Option<alara_cuda::tensors::Cache<'_>>) {
         fn cache(rows: &Rows) -> alara_cuda::tensors::Cache<'_> {
-            alara_cuda::tensors::Cache { codes: &rows.codes, scales: rows.scales.as_ref() }
+            alara_cuda::tensors::Cache { quants: &rows.codes, scales: rows.scales.as_ref() }
         }
         (cache(&self.keys), self.values.as_ref().map(cache))
     }

@@ -34,7 +34,7 @@ pub struct Candle {
     #[cfg(feature = "cuda")]
     plans: cuda::Plans,
     #[cfg(feature = "cuda")]
-    codes: alara_cuda::tensors::Codes,
+    codes: alara_cuda::tensors::QuantizedRows,
 }
 
 impl Candle {
@@ -49,7 +49,7 @@ impl Candle {
             #[cfg(feature = "cuda")]
             plans: cuda::Plans::on(&device),
             #[cfg(feature = "cuda")]
-            codes: alara_cuda::tensors::Codes::default(),
+            codes: alara_cuda::tensors::QuantizedRows::default(),
             device,
         }
     }

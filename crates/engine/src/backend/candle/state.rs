@@ -103,14 +103,14 @@ impl State {
 #[cfg(feature = "cuda")]
 impl State {
     /// What is known in `slot`.
-    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::Memory {
+    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::RecurrentState {
         let Memory { history, matrices } = self.slots[slot.0 as usize].clone();
-        alara_cuda::tensors::Memory { history, matrices }
+        alara_cuda::tensors::RecurrentState { history, matrices }
     }
 
     /// Slot `slot` holds `memory`.
-    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::Memory) {
-        let alara_cuda::tensors::Memory { history, matrices } = memory;
+    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::RecurrentState) {
+        let alara_cuda::tensors::RecurrentState { history, matrices } = memory;
         self.slots[slot.0 as usize] = Memory { history, matrices };
     }
 }

@@ -37,7 +37,7 @@ impl Kv {
                 message: format!("a q8_0 cache needs rows in multiples of 32, not {width}; use f16"),
             })
         };
-        let widths = shape.kept();
+        let widths = shape.cached();
         let values = if widths.1 == 0 { None } else { Some(rows(widths.1)?) };
         Ok(Kv { block_tokens: layout.block_tokens, keys: rows(widths.0)?, values, widths })
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use alara_kernels::{
-    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, Threads,
+    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, ThreadPool,
 };
 
 use smallvec::SmallVec;
@@ -55,7 +55,7 @@ impl Native {
     /// Computes with `threads` threads and the instruction set `isa`.
     pub fn new(threads: usize, isa: Isa) -> Self {
         Native {
-            cpu: Cpu::new(isa, Threads::new(threads)),
+            cpu: Cpu::new(isa, ThreadPool::new(threads)),
             arena: Arena::default(),
             activations: Activations::default(),
             prepared: None,

@@ -54,8 +54,8 @@ impl Shapes {
 
 /// All tiles are whole.
 static WHOLE: Shapes = Shapes::new([64; 8], [16; 8]);
-/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a block is
-/// 32 quants.
+/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a block
+/// is 32 quants.
 static BLOCKS: Shapes = Shapes::new([64, 64, 64, 64, 64, 64, 32, 32], [16, 16, 16, 16, 8, 8, 16, 16]);
 
 /// Four tiles of sums: `[4, 16, TILE_ROWS]`.
@@ -132,8 +132,9 @@ pub(super) unsafe fn super_blocks<const PAIRS: usize>(
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 and 1 become the sums of the high bytes of half a panel with two tiles of activations, 2
-/// and 3 those of the low bytes: adds a quarter of the quants.
+/// Adds a quarter of the quants to tile registers, for two tiles of activations.
+/// Registers 0 and 1 are the sums of the high bytes of half a panel, 2 and 3 those of the low
+/// bytes.
 #[inline(always)]
 unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperTile; 2], half: usize, quarter: usize) {
     if quarter == 0 {

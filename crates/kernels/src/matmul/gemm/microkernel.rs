@@ -6,8 +6,10 @@
 //! added to R x N registers of partial sums           R rows of weights, N registers of activations
 //! ```
 //!
-//! A lane adds four products at a time: vpdpbusd to 32 bits; vpmaddubsw (AVX2) two and two to words,
-//! which saturates, so that there partial sums are of as few products as words have room for.
+//! A lane adds four products at a time.
+//! By vpdpbusd they are added to 32 bits.
+//! AVX2's vpmaddubsw adds two and two to words, and saturates: partial sums are of as few products
+//! as words hold.
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -51,18 +53,11 @@ pub(super) struct SuperSums {
     pub sums: *mut f32,
 }
 
-impl SuperSums {
-    /// After so many tiles.
-    fn after(self, tiles: usize) -> Self {
-        SuperSums { sums: self.sums.wrapping_add(tiles * SUMS), ..self }
-    }
-}
-
 /// Adds the products of a panel with as many tiles as make whole spans, and returns the others and
 /// where their sums go.
-/// N registers hold the lanes that are computed together, of one or several tiles, R rows of weights
-/// are worked through side by side; a scale holds for QUADS * 4 quants, and partial sums have
-/// headroom for HEADROOM * 4.
+/// N registers hold the lanes that are computed together, of one or several tiles.
+/// R rows of weights are worked through side by side.
+/// A scale holds for QUADS * 4 quants, and partial sums have headroom for HEADROOM * 4.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn super_blocks<
@@ -80,7 +75,8 @@ unsafe fn super_blocks<
 ) -> (&'a [SuperTile], SuperSums) {
     let SuperSums { zero_points, minima, fresh, sums } = to;
     let spans = tiles.chunks_exact(span::<V>(N));
-    let rest = (spans.remainder(), to.after(tiles.len() - spans.remainder().len()));
+    let done = tiles.len() - spans.remainder().len();
+    let rest = (spans.remainder(), SuperSums { sums: sums.add(done * SUMS), ..to });
     for (index, tiles) in spans.enumerate() {
         let sums = sums.add(index * tiles.len() * SUMS);
         let x = std::array::from_fn(|n| {
@@ -150,8 +146,8 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, quant_sums: 
     total
 }
 
-/// The partial sums of LEN * 4 quants of R rows of weights, which are APART words apart, with N
-/// registers, each of which is at its place in a tile's quads, from quad `start` on.
+/// The partial sums of LEN * 4 quants of R rows of weights, which are APART words apart.
+/// N registers of activations are each at their place in a tile's quads, from quad `start` on.
 // Indices, because what iterators do to arrays of registers isn't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
@@ -221,8 +217,9 @@ const PASS: usize = 8;
 
 /// The quants of a lane's blocks and of their activations: `[chunks]` and `[tiles, chunks]`.
 trait Quants: Copy {
-    /// The sums of products, and of what they begin with: of the rows of weights from `first` on,
-    /// of panel `at`, with registers of these blocks' activations.
+    /// The sums of products, and of what they begin with.
+    /// They are of the rows of weights from `first` on of panel `at`, with registers of these
+    /// blocks' activations.
     unsafe fn totals<V: Vector, const R: usize, const N: usize>(
         self,
         first: usize,
@@ -268,9 +265,9 @@ impl<const HEADROOM: usize> Quants for Bytes<'_, HEADROOM> {
     }
 }
 
-/// Quants that have a sign and need all of a byte: a sum of two products of bytes fills a word, so
-/// that each would be widened.
-/// Here quants are, once for all tiles and all rows.
+/// Quants that have a sign and need all of a byte.
+/// A sum of two of their products fills a word, so that each sum would be widened.
+/// Here quants are widened, once for all tiles and all rows.
 #[derive(Clone, Copy)]
 struct Words<'a>(&'a [WordPanel], &'a [WordTile]);
 
@@ -315,9 +312,9 @@ pub(super) struct BlockSums {
     pub sums: *mut f32,
 }
 
-/// Puts the products of a lane's blocks with those of as many tiles, `[tiles, chunks]`, as make
-/// whole spans where they belong, and returns how many tiles that are, and where the sums of the
-/// others go.
+/// Puts the products of a lane's blocks with those of tiles, `[tiles, chunks]`, where they belong,
+/// for as many tiles as make whole spans.
+/// Returns how many these are, and where the sums of the others go.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn blocks<V: Vector, const R: usize, const N: usize>(
@@ -435,7 +432,7 @@ pub(super) unsafe fn word_blocks_avx2(
     word_tiles: &[WordTile],
     sums: *mut f32,
 ) {
-    assert_eq!(whole.len() + half.len(), word_tiles.len(), "tiles that nobody asked for as words");
+    assert_eq!(whole.len() + half.len(), word_tiles.len(), "tiles that were not widened");
     words.resize(panels.len(), WordPanel([[0; BLOCK]; ROWS]));
     for (panel, words) in panels.iter().zip(words.iter_mut()) {
         for (quants, words) in panel.quants.iter().zip(&mut words.0) {

@@ -1,5 +1,5 @@
-//! Row-interleaved: rows of weights are transposed, so that each has a lane of every register, and no
-//! sum goes across lanes.
+//! Row-interleaved: rows of weights are transposed, so that each has a lane of every register, and
+//! no sum goes across lanes.
 //!
 //! ```text
 //! of row r the quants q[r][0..4], q[r][4..8], ...          four bytes a lane
@@ -22,8 +22,8 @@ pub(super) mod avx512;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::x86::pin_pointer;
-use super::{RowCursor, SmallBatch, each_of_four, in_parts};
+use super::SmallBatch;
+use super::x86::{RowCursor, each_of_four, in_parts, pin_pointer};
 use crate::Format;
 use crate::activations::Layout;
 use crate::format::SUPER_BLOCK;
@@ -84,8 +84,9 @@ unsafe fn multiply_groups<V: Vector, F: RowInterleaved<V>, const T: usize>(
     }
 }
 
-/// The blocks of a group of rows that are transposed, as many of each quarter of the matrix, so that
-/// from group to group four long streams are read.
+/// The blocks of a group of rows that are transposed.
+/// A group has as many rows of each quarter of the matrix, so that from group to group four long
+/// streams are read.
 /// Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than
 /// to the end of a page.
 struct RowStreams<V> {

@@ -20,7 +20,8 @@ pub(super) mod avx512;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{RowCursor, SmallBatch, each_of_four};
+use super::SmallBatch;
+use super::x86::{RowCursor, each_of_four};
 use crate::Format;
 use crate::activations::Layout;
 use crate::format::SUPER_BLOCK;
@@ -31,8 +32,8 @@ use crate::quant::avx2::each;
 /// The rows of weights that are worked through side by side.
 const ROWS: usize = 4;
 
-/// How far ahead of what is read of each stream is prefetched: less makes the CPU wait, more is not
-/// all there when it is wanted.
+/// How far ahead of what is read of each stream is prefetched.
+/// Less makes the CPU wait, more is not all there when it is wanted.
 const AHEAD: usize = 1 << 10;
 
 /// The quads of a task: as many rows as it has, but others ([`SmallBatch::quad`]); no other task's,

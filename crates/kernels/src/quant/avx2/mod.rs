@@ -143,8 +143,8 @@ impl<F: SimdSuperBlock> Codec for SuperBlocks<F> {
         let mut total = _mm256_setzero_si256();
         for (sub_block, &w) in chunk.quants.iter().enumerate() {
             let x = _mm256_loadu_si256(quants[32 * sub_block..][..32].as_ptr().cast());
-            // Scales 2i and 2i + 1, each in the upper halves of eight words: shifted down, they keep
-            // their sign.
+            // Scales 2i and 2i + 1, each in the upper halves of eight words: shifted down, they
+            // keep their sign.
             let place = _mm256_loadu_si256(SCALE_PLACES[sub_block].as_ptr().cast());
             let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(chunk.scales, place), 8);
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::ENCODING), scales));
@@ -205,8 +205,7 @@ impl<F: SimdFloat> Codec for Floats<F> {
 }
 
 /// Sixteen sums of two products (vpmaddubsw: unsigned bytes times signed ones, saturated to words).
-/// They can't saturate: activations are within -127..=127, so that even of quants of 128 a sum is at
-/// most 2 * 128 * 127 = 32512.
+/// They can't saturate: activations are within -127..=127, so that a sum is at most 2 * 128 * 127 = 32512.
 #[inline(always)]
 pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, encoding: Encoding) -> __m256i {
     match encoding {

@@ -76,8 +76,8 @@ impl<F: SimdBlock> RowInterleaved<Avx2> for Blocks<F> {
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut RowStreams<Avx2>, x: &[RowCursor; T], sums: &mut [__m256; T]) {
-        // vpmaddubsw adds two products to a word, where so many times two of them fit: a power of two,
-        // so that a block is whole times as many.
+        // vpmaddubsw adds two products to a word, which holds so many times two.
+        // It is a power of two, so that a block is whole times as many.
         let most = (1 << (i16::MAX as usize / (2 * 127 * F::MAX_QUANT as usize)).ilog2()).min(BLOCK / 4);
         w.prefetch(F::FORMAT.block_bytes());
         let w_quants = transposed_quants::<F>(w);

@@ -170,7 +170,7 @@ unsafe fn float(v: __m512i) -> __m512 {
 }
 
 /// Adds the products of sixteen quants of each row, from one on.
-/// vpdpbusd multiplies unsigned bytes with signed ones and adds four products to a lane of 32 bits.
+/// By vpdpbusd a lane of 32 bits gets four products of unsigned and signed bytes.
 #[inline(always)]
 unsafe fn add_products<const T: usize>(
     quants: [__m512i; 4],
@@ -252,7 +252,8 @@ struct WithMinima<F>(PhantomData<F>);
 
 impl<F: SimdSuperBlock> WithMinima<F> {
     const HAS_FIFTHS: bool = F::MAX_QUANT > 15;
-    /// The pairs of sub-blocks whose products, scaled with six bits, floats add up without rounding.
+    /// The pairs of sub-blocks whose products, scaled with six bits, floats add up without
+    /// rounding.
     const EXACT: usize = {
         let pairs = if Self::HAS_FIFTHS { 1 } else { 2 };
         assert!(2 * pairs * 32 * F::MAX_QUANT as usize * 127 * 63 < 1 << f32::MANTISSA_DIGITS);
@@ -340,8 +341,8 @@ impl RowInterleaved<Avx512> for Q6_K {
     const FORMAT: Format = Format::Q6_K;
     const LAYOUT: Layout = Layout { order: Order::Plain, sums: Sums::Octets };
 
-    /// The zero point of quants is 32, but sums of eight products start with its correction, so that
-    /// they end as words.
+    /// The zero point of quants is 32, but sums of eight products start with its correction, so
+    /// that they end as words.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Rows, x: &[RowCursor; T], sums: &mut [__m512; T]) {
         let scales = w.transpose16(192);

@@ -1,7 +1,8 @@
 //! Row quads by AVX2, of the super-blocks that models are mostly made of.
 //!
-//! A register has a pair of sub-blocks, of four that lie together, in the order in which activations
-//! are interleaved (`Order::Interleaved256`), and a word of scale for each two quants:
+//! A register has a pair of sub-blocks, of four that lie together, in the order of
+//! `Order::Interleaved256`.
+//! Another has a word of scale for each two quants:
 //!
 //! ```text
 //! quants[0]  0[0..8]  2[0..8]  0[16..24] 2[16..24]     scales  s0 s0 s0 s0 s2 s2 s2 s2 (twice)
@@ -25,6 +26,7 @@ use crate::matmul::small_batch::x86::{load256, masked, pin256};
 use crate::quant::avx2::{SimdSuperBlock, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::with_format;
+use crate::wide::operations;
 
 /// Two vectors of quants, and for each two quants of both their scale in a word.
 type SubBlockPair = ([__m256i; 2], __m256i);
@@ -52,7 +54,8 @@ trait SuperQuadFormat: SimdSuperBlock {
         _mm256_setzero_si256()
     }
 
-    /// Adds what integers of four rows come to with two super-blocks of activations, to the sums of a lane.
+    /// Adds what integers of four rows come to with two super-blocks of activations, to the sums of
+    /// a lane.
     unsafe fn add(head: &Self::Head, totals: __m256i, x: [RowCursor; 2], sums: __m256) -> __m256;
 }
 
@@ -86,7 +89,8 @@ unsafe fn of_super_blocks<Q: SuperBlockQuad>(p: SmallBatch, rows: Range<usize>) 
     }
 }
 
-/// The rows of activations that weights are unpacked for at once: as many as have sums in registers.
+/// The rows of activations that weights are unpacked for at once: as many as have sums in
+/// registers.
 const MAX_ROWS: usize = 4;
 
 /// Four super-blocks of a format.
@@ -101,8 +105,8 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
 
     /// Each sub-block is unpacked once, and never leaves registers.
     ///
-    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words: with
-    /// at most 63 * 127 each, even two such pairs don't.
+    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words.
+    /// Of at most 63 * 127 each, even two such pairs don't reach that.
     /// Floats are those of two rows of activations.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
@@ -196,10 +200,11 @@ unsafe fn octets([a, b]: [__m256i; 2]) -> [__m256i; 2] {
 /// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 struct QuadScales {
-    /// Bytes, in both halves: of each row the scales of the first four sub-blocks, and of the last four.
-    scales: [__m256i; 2],
-    /// Words: of each row the minima of the first two sub-blocks, then of the next two; and of the last
+    /// Bytes, in both halves: of each row the scales of the first four sub-blocks, and of the last
     /// four.
+    scales: [__m256i; 2],
+    /// Words: of each row the minima of the first two sub-blocks, then of the next two; and of the
+    /// last four.
     minima: [__m256i; 2],
     /// What the scales of four rows are multiplied by, in both halves.
     scale: __m256,
@@ -248,8 +253,8 @@ unsafe fn scales((bytes, places): &Scales, pair: usize) -> __m256i {
     _mm256_shuffle_epi8(bytes[pair / 2], load256(places[pair % 2].as_ptr()))
 }
 
-/// For each row, and for two pairs of sub-blocks of four, where scales are among those of four rows; what
-/// is above them is zero.
+/// For each row, and for two pairs of sub-blocks of four, where scales are among those of four
+/// rows; what is above them is zero.
 static SUB_BLOCK_SCALES: [[[u8; 32]; 2]; ROWS] = {
     let mut places = [[[0x80; 32]; 2]; ROWS];
     let mut i = 0;
@@ -266,14 +271,9 @@ impl SuperQuadFormat for Q4_K {
     type Head = QuadScales;
     type Row = Scales;
 
-    #[inline(always)]
-    unsafe fn head(blocks: [*const u8; ROWS]) -> QuadScales {
-        minima_head(blocks)
-    }
-
-    #[inline(always)]
-    unsafe fn row(head: &QuadScales, _: *const u8, row: usize) -> Scales {
-        minima_row(head, row)
+    operations! {
+        fn head(blocks: [*const u8; ROWS]) -> QuadScales = minima_head(blocks);
+        fn row(head: &QuadScales, _: *const u8, row: usize) -> Scales = minima_row(head, row);
     }
 
     #[inline(always)]
@@ -309,8 +309,8 @@ unsafe fn fifth(bits: __m256i, pair: usize) -> __m256i {
 
 impl SuperQuadFormat for Q5_K {
     type Head = QuadScales;
-    /// Scales, and the fifth bits, bit i of each byte that of sub-block i: twice of eight quants, and of
-    /// the next eight.
+    /// Scales, and the fifth bits, bit i of each byte that of sub-block i: twice of eight quants,
+    /// and of the next eight.
     type Row = (Scales, [__m256i; 2]);
 
     #[inline(always)]
@@ -387,8 +387,8 @@ impl SuperQuadFormat for Q6_K {
     }
 }
 
-/// For two pairs of sub-blocks of four, where the scales of their sixteens are among eight words: of
-/// the first sixteens of both in turn, and of the second ones.
+/// For two pairs of sub-blocks of four, where the scales of their sixteens are among eight words.
+/// Those of the first sixteens of both come in turn, and then those of the second ones.
 static SIXTEEN_SCALES: [[u8; 32]; 2] = {
     let mut places = [[0; 32]; 2];
     let mut i = 0;

@@ -12,7 +12,7 @@ mod super_blocks;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::super::in_parts;
+use super::super::x86::in_parts;
 use super::{AHEAD, QuadHeads, ROWS, SuperBlockQuad, each_of_four, halves, quads};
 use super::{RowCursor, SmallBatch};
 use crate::Format;
@@ -66,8 +66,8 @@ unsafe fn of_super_blocks<Q: SuperBlockQuad>(p: SmallBatch, rows: Range<usize>) 
     in_parts!(p.rows, first, SUPER_BLOCK_ROWS, T => super::super_blocks::<Q, T>(&p, quads.clone(), first); 1 2 3 4);
 }
 
-/// A chunk (eight blocks) of each of four rows, unpacked: what is the same for all of them, and what
-/// is each row's own.
+/// A chunk (eight blocks) of each of four rows, unpacked: what is the same for all of them, and
+/// what is each row's own.
 ///
 /// # Safety
 /// The functions may only be called where the instruction set is available, and with pointers to

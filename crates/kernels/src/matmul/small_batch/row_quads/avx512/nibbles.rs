@@ -1,5 +1,6 @@
-//! Row quads by AVX-512, of blocks whose quants are nibbles: the sixteen bytes of four blocks make a
-//! register, whose quarters stay with their blocks to the end.
+//! Row quads by AVX-512, of blocks whose quants are nibbles.
+//! The sixteen bytes of four blocks make a register, whose quarters stay with their blocks to the
+//! end.
 //!
 //! ```text
 //! low nibbles    b0[0..16]  b1[0..16]  b2[0..16]  b3[0..16]     b: a block of a row

@@ -1,7 +1,8 @@
 //! Row quads by AVX-512, of the super-blocks that models are mostly made of.
 //!
-//! Of Q4_K and Q5_K a register has sixteen quants of every second sub-block, in the order in which
-//! activations are interleaved (`Order::Interleaved512`), and a word of scale for each two quants:
+//! Of Q4_K and Q5_K a register has sixteen quants of every second sub-block, in the order of
+//! `Order::Interleaved512`.
+//! Another has a word of scale for each two quants:
 //!
 //! ```text
 //! quants[0]  0[..16] 2[..16] 4[..16] 6[..16]      quants[1]  0[16..] 2[16..] 4[16..] 6[16..]
@@ -22,15 +23,16 @@ use crate::matmul::small_batch::x86::{field, pin512};
 use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::avx2::{SimdSuperBlock, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
+use crate::wide::operations;
 
-/// SubBlockPair vectors of quants, which have no sign, and for each two quants of both their scale in a word.
+/// SubBlockPair vectors of quants, which have no sign, and for each two quants of both their scale
+/// in a word.
 type SubBlockPair = ([__m512i; 2], [__m512i; 2]);
 
 /// Super-blocks of a format that are multiplied four at a time.
 ///
 /// # Safety
-/// The functions may only be called where AVX-512 is available, and with pointers to whole
-/// blocks.
+/// The functions may only be called where AVX-512 is available, and with pointers to whole blocks.
 pub(super) trait SuperQuadFormat: SimdSuperBlock {
     /// Whether both vectors of a [`SubBlockPair`] have the same scales, as activations are
     /// interleaved.
@@ -68,8 +70,8 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
 
     /// What is taken out of a block never leaves registers.
     ///
-    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words: with
-    /// at most 63 * 127 each they don't, and with at most 31 * 127 two such pairs don't.
+    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words.
+    /// A pair of at most 63 * 127 each doesn't reach that, nor do two pairs of at most 31 * 127.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[RowCursor; T], lane: &mut [__m128; T]) {
@@ -147,8 +149,8 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> QuadScales {
     }
 }
 
-/// A row's quants: the first halves of pairs of sub-blocks, a quarter for each pair, and the second ones;
-/// and its scales in every quarter.
+/// A row's quants: the first halves of pairs of sub-blocks, a quarter for each pair, and the second
+/// ones; and its scales in every quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Quarters {
     quants: [__m512i; 2],
@@ -173,8 +175,8 @@ unsafe fn quarters(head: &QuadScales, quants: *const u8, row: usize) -> Quarters
     }
 }
 
-/// The lower nibbles, of the first sub-blocks of pairs, or the upper ones, of the second sub-blocks, and for
-/// each quarter its scale.
+/// The lower nibbles, of the first sub-blocks of pairs, or the upper ones, of the second
+/// sub-blocks, and for each quarter its scale.
 #[inline(always)]
 unsafe fn nibbles(row: &Quarters, which: usize) -> SubBlockPair {
     let [a, b] = row.quants;
@@ -204,7 +206,8 @@ unsafe fn add_with_minima(head: &QuadScales, total: __m128i, x: RowCursor, sum: 
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
 
-/// For the first and the second sub-blocks of pairs, where each quarter's scale is among eight words.
+/// For the first and the second sub-blocks of pairs, where each quarter's scale is among eight
+/// words.
 static SUB_BLOCK_SCALES: [[u8; 64]; 2] = {
     let mut places = [[0; 64]; 2];
     let mut i = 0;
@@ -222,32 +225,19 @@ impl SuperQuadFormat for Q4_K {
     type Head = QuadScales;
     type Row = Quarters;
 
-    #[inline(always)]
-    unsafe fn head(blocks: [*const u8; ROWS]) -> QuadScales {
-        minima_head(blocks)
-    }
-
-    #[inline(always)]
-    unsafe fn row(head: &QuadScales, block: *const u8, row: usize) -> Quarters {
-        quarters(head, block.add(16), row)
-    }
-
-    #[inline(always)]
-    unsafe fn two(row: &Quarters, _: *const u8, half: usize) -> SubBlockPair {
-        nibbles(row, half)
-    }
-
-    #[inline(always)]
-    unsafe fn add(head: &QuadScales, totals: __m128i, x: RowCursor, sum: __m128) -> __m128 {
-        add_with_minima(head, totals, x, sum)
+    operations! {
+        fn head(blocks: [*const u8; ROWS]) -> QuadScales = minima_head(blocks);
+        fn row(head: &QuadScales, block: *const u8, row: usize) -> Quarters = quarters(head, block.add(16), row);
+        fn two(row: &Quarters, _: *const u8, half: usize) -> SubBlockPair = nibbles(row, half);
+        fn add(head: &QuadScales, totals: __m128i, x: RowCursor, sum: __m128) -> __m128 = add_with_minima(head, totals, x, sum);
     }
 }
 
 impl SuperQuadFormat for Q5_K {
     const SHARED_SCALES: bool = true;
     type Head = QuadScales;
-    /// With the fifth bits, bit i of each byte that of sub-block i: in every quarter those of the first sixteen
-    /// quants of sub-blocks, and of the others.
+    /// With the fifth bits, bit i of each byte that of sub-block i.
+    /// Every quarter has those of the first sixteen quants of sub-blocks, or of the others.
     type Row = (Quarters, [__m512i; 2]);
 
     #[inline(always)]
@@ -294,14 +284,9 @@ impl SuperQuadFormat for Q6_K {
     /// The scales of sixteens, in words and in their order.
     type Row = __m256i;
 
-    #[inline(always)]
-    unsafe fn head(blocks: [*const u8; ROWS]) -> __m128 {
-        halves(each_of_four!(row => blocks[row].add(208)))
-    }
-
-    #[inline(always)]
-    unsafe fn row(_: &__m128, block: *const u8, _: usize) -> __m256i {
-        _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()))
+    operations! {
+        fn head(blocks: [*const u8; ROWS]) -> __m128 = halves(each_of_four!(row => blocks[row].add(208)));
+        fn row(_: &__m128, block: *const u8, _: usize) -> __m256i = _mm256_cvtepi8_epi16(_mm_loadu_si128(block.add(192).cast()));
     }
 
     #[inline(always)]
@@ -335,8 +320,8 @@ impl SuperQuadFormat for Q6_K {
     }
 }
 
-/// For each of two vectors of two sub-blocks, where the scales of its four sixteens, a quarter each, are
-/// among eight words.
+/// For each of two vectors of two sub-blocks, where the scales of its four sixteens, a quarter
+/// each, are among eight words.
 static SIXTEEN_SCALES: [[u8; 64]; 2] = {
     let mut places = [[0; 64]; 2];
     let mut i = 0;

@@ -1,9 +1,10 @@
-//! Threads that compute together.
+//! ThreadPool that compute together.
 //!
 //! A decode step is hundreds of short jobs, each a fraction of a millisecond, so a job must start
-//! in about a microsecond: workers spin for a moment between jobs, as long as no other program
-//! wants the core, and only then sleep; and a worker that comes too late to a job is not waited
-//! for.
+//! in about a microsecond.
+//! Workers spin for a moment between jobs, as long as no other program wants the core, and only
+//! then sleep.
+//! A worker that comes too late to a job is not waited for.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -21,25 +22,28 @@ const SPINS: usize = 1_500;
 /// After how many looks a worker leaves the core to others that want it.
 const POLITE: usize = 64;
 
-/// A fixed number of threads: the caller's and workers that are kept between jobs.
-pub struct Threads {
-    crew: Arc<Crew>,
+/// A fixed number of threads: the caller's and workers that live from job to job.
+pub struct ThreadPool {
+    state: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
     /// Held while a job runs.
-    turn: Mutex<()>,
+    busy: Mutex<()>,
 }
 
-impl Threads {
+impl ThreadPool {
     /// `count` threads, the caller's included (at least one).
     /// Fewer if the system refuses to start so many.
-    pub fn new(count: usize) -> Threads {
-        let crew = Arc::new(Crew::new(count.max(1)));
+    pub fn new(count: usize) -> ThreadPool {
+        let state = Arc::new(PoolState::new(count.max(1)));
         let start = |index| {
-            let crew = Arc::clone(&crew);
-            thread::Builder::new().name(format!("compute-{index}")).spawn(move || crew.serve(index)).ok()
+            let state = Arc::clone(&state);
+            thread::Builder::new()
+                .name(format!("compute-{index}"))
+                .spawn(move || state.work_until_stopped(index))
+                .ok()
         };
         let workers = (1..count).map_while(start).collect();
-        Threads { crew, workers, turn: Mutex::new(()) }
+        ThreadPool { state, workers, busy: Mutex::new(()) }
     }
 
     /// The number of threads, the caller's included.
@@ -49,7 +53,7 @@ impl Threads {
 
     /// Calls `work` once for each of `0..tasks` and returns when all are done.
     /// Each thread goes through a share of neighbouring tasks in their order; whoever is done first
-    /// takes over the last ones of others.
+    /// steals the last ones of others.
     /// A task that runs tasks itself, or a caller while another's job runs, computes alone.
     ///
     /// # Panics
@@ -57,29 +61,29 @@ impl Threads {
     /// dropped.
     /// If there are 2^32 tasks or more.
     pub fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
-        let turn = match self.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()), // a task panicked
+        let busy = match self.busy.try_lock() {
+            Ok(busy) => Some(busy),
+            Err(TryLockError::Poisoned(busy)) => Some(busy.into_inner()), // a task panicked
             Err(TryLockError::WouldBlock) => None,
         };
-        if turn.is_some() && tasks > 1 && !self.workers.is_empty() {
-            self.crew.run(tasks, work);
+        if busy.is_some() && tasks > 1 && !self.workers.is_empty() {
+            self.state.run(tasks, work);
         } else {
             (0..tasks).for_each(work);
         }
     }
 }
 
-impl std::fmt::Debug for Threads {
+impl std::fmt::Debug for ThreadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Threads({})", self.count())
+        write!(f, "ThreadPool({})", self.count())
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.crew.stop.store(true, SeqCst);
-        self.crew.wake();
+        self.state.stop.store(true, SeqCst);
+        self.state.wake();
         for worker in self.workers.drain(..) {
             // A worker catches the panics of its tasks.
             let _ = worker.join();
@@ -93,16 +97,16 @@ const JOB: usize = 1 << 16;
 const INSIDE: usize = OPEN - 1;
 
 /// What the caller and the workers share.
-struct Crew {
+struct PoolState {
     gate: AtomicUsize,
     job: UnsafeCell<Option<Work>>,
     /// Of each thread; the caller's is the first.
     shares: Box<[Share]>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
-    sleepers: AtomicUsize,
-    bed: Mutex<()>,
-    alarm: Condvar,
+    sleeping: AtomicUsize,
+    mutex: Mutex<()>,
+    condvar: Condvar,
 }
 
 /// The tasks of a job that lie together and wait for one thread, from the first to the one after
@@ -141,24 +145,24 @@ impl Share {
 
 type Work = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `job` is written by the one caller that holds the turn, while the gate is closed and
-// nobody is inside; workers read it only inside.
+// SAFETY: `job` is written by the one caller that holds `busy`, while the gate is closed and nobody
+// is inside; workers read it only inside.
 // Its pointer is to a `Sync` closure that outlives the job: `run` returns when all have left.
-unsafe impl Sync for Crew {}
+unsafe impl Sync for PoolState {}
 // SAFETY: as above.
-unsafe impl Send for Crew {}
+unsafe impl Send for PoolState {}
 
-impl Crew {
-    fn new(threads: usize) -> Crew {
-        Crew {
+impl PoolState {
+    fn new(threads: usize) -> PoolState {
+        PoolState {
             gate: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
             shares: (0..threads).map(|_| Share::default()).collect(),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            bed: Mutex::new(()),
-            alarm: Condvar::new(),
+            sleeping: AtomicUsize::new(0),
+            mutex: Mutex::new(()),
+            condvar: Condvar::new(),
         }
     }
 
@@ -167,7 +171,7 @@ impl Crew {
         // `Sync`).
         let work =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
-        // SAFETY: the gate is closed and nobody is inside, and only the holder of the turn is here.
+        // SAFETY: the gate is closed and nobody is inside, and only the holder of `busy` is here.
         unsafe { *self.job.get() = Some(work) };
         assert!(u32::try_from(tasks).is_ok(), "{tasks} tasks in a job");
         let threads = self.shares.len();
@@ -176,7 +180,7 @@ impl Crew {
         }
         let number = (self.gate.load(SeqCst) / JOB).wrapping_add(1);
         self.gate.store(number.wrapping_mul(JOB) | OPEN, SeqCst);
-        if self.sleepers.load(SeqCst) > 0 {
+        if self.sleeping.load(SeqCst) > 0 {
             self.wake();
         }
         self.work(0, work);
@@ -221,7 +225,7 @@ impl Crew {
     }
 
     /// The life of a worker.
-    fn serve(&self, thread: usize) {
+    fn work_until_stopped(&self, thread: usize) {
         let mut seen = 0;
         while !self.stop.load(SeqCst) {
             let gate = self.await_job(seen);
@@ -240,7 +244,7 @@ impl Crew {
         }
     }
 
-    /// The gate, once it is that of another job than `seen` or the crew stops.
+    /// The gate, once it is that of another job than `seen` or the pool stops.
     fn await_job(&self, seen: usize) -> usize {
         for spin in 1..=SPINS {
             let gate = self.gate.load(SeqCst);
@@ -255,23 +259,23 @@ impl Crew {
                 std::hint::spin_loop();
             }
         }
-        let mut bed = lock(&self.bed);
-        // Whoever opens the gate looks for sleepers after it; whoever sleeps looks at the gate
-        // after lying down.
-        self.sleepers.fetch_add(1, SeqCst);
+        let mut mutex = lock(&self.mutex);
+        // Who opens the gate looks for sleepers after it; who goes to sleep looks at the gate once
+        // it counts as a sleeper.
+        self.sleeping.fetch_add(1, SeqCst);
         loop {
             let gate = self.gate.load(SeqCst);
             if gate / JOB != seen || self.stop.load(SeqCst) {
-                self.sleepers.fetch_sub(1, SeqCst);
+                self.sleeping.fetch_sub(1, SeqCst);
                 return gate;
             }
-            bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
+            mutex = self.condvar.wait(mutex).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn wake(&self) {
-        drop(lock(&self.bed));
-        self.alarm.notify_all();
+        drop(lock(&self.mutex));
+        self.condvar.notify_all();
     }
 }
 
@@ -335,7 +339,7 @@ mod tests {
     #[test]
     fn every_task_runs_once() {
         for count in 1..=4 {
-            let threads = Threads::new(count);
+            let threads = ThreadPool::new(count);
             for tasks in [0, 1, 2, 3, 17, 1000] {
                 let ran: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 threads.run(tasks, &|task| {
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn whoever_is_done_takes_over_the_last_tasks_of_others() {
-        let threads = Threads::new(2);
+        let threads = ThreadPool::new(2);
         let share = 50;
         let (done, late) =
             (AtomicUsize::new(0), std::time::Instant::now() + std::time::Duration::from_mins(1));
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn many_jobs_follow_each_other() {
-        let threads = Threads::new(3);
+        let threads = ThreadPool::new(3);
         let sum = AtomicUsize::new(0);
         for job in 0..2000 {
             threads.run(5, &|task| {
@@ -389,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_threads_go_on() {
-        let threads = Threads::new(3);
+        let threads = ThreadPool::new(3);
         let run = || threads.run(100, &|task| assert!(task != 41, "task {task}"));
         let payload = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert_eq!(payload.downcast_ref::<String>().unwrap(), "task 41");
@@ -398,11 +402,11 @@ mod tests {
 
     #[test]
     fn a_task_may_run_tasks() {
-        let threads = Threads::new(2);
+        let threads = ThreadPool::new(2);
         threads.run(4, &|_| every(&threads));
     }
 
-    fn every(threads: &Threads) {
+    fn every(threads: &ThreadPool) {
         let sum = AtomicUsize::new(0);
         threads.run(10, &|task| {
             sum.fetch_add(task, SeqCst);

@@ -1,8 +1,8 @@
-//! The light work between products, for every instruction set but the plain one.
+//! The elementwise work between products, for every instruction set but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{
-    Activations, Cpu, Format, Gate, Isa, Threads, add, add_row, conv, gated, rms_norm, rope, scale_rows,
+    Activations, Cpu, Format, Gate, Isa, ThreadPool, add, add_row, conv, gated, rms_norm, rope, scale_rows,
     weigh_rows,
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -14,7 +14,7 @@ fn noise(len: usize) -> Vec<f32> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / (1 << 23) as f32 - 1.0).collect()
 }
 
-fn light(criterion: &mut Criterion) {
+fn elementwise(criterion: &mut Criterion) {
     let (x, up, weight) = (noise(ROWS * WIDTH), noise(ROWS * WIDTH), noise(WIDTH));
     let (taps, mut history) = (noise(4 * WIDTH), noise(3 * WIDTH));
     // Heads of 128, all of whose pairs turn.
@@ -27,7 +27,7 @@ fn light(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("{ROWS} rows of {WIDTH}"));
     group.throughput(Throughput::Elements((ROWS * WIDTH) as u64)).sample_size(10);
     for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
-        let cpu = Cpu::new(isa, Threads::new(threads));
+        let cpu = Cpu::new(isa, ThreadPool::new(threads));
         let mut bench = |kernel: &str, work: &mut dyn FnMut(&mut [f32])| {
             y.fill(0.5);
             group.bench_function(format!("{kernel} {}", isa.name()), |bencher| bencher.iter(|| work(&mut y)));
@@ -47,5 +47,5 @@ fn light(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, light);
+criterion_group!(benches, elementwise);
 criterion_main!(benches);

@@ -1,4 +1,4 @@
-//! Activations as candle's products of few rows take them, and those products.
+//! Activations as candle's small-batch kernels take them (Q8_1), and those products.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -8,12 +8,13 @@ use candle_core::{DType, Result, Tensor, TensorId};
 use candle_kernels::ffi;
 
 use crate::Array;
-use crate::tensors::{array, gpu, maybe, of_type, to_be_written, wrapped};
+use crate::interop::{array, gpu, maybe, of_type, to_be_written, wrapped};
 
-/// The latest activations as products of few rows take them: quantized once for all matrices that
-/// they meet, and where it can be by the very kernel that made them.
+/// The latest activations as small batches take them.
+/// They are quantized once for all matrices that they meet, where it can be by the very kernel that
+/// made them.
 #[derive(Debug, Default)]
-pub struct Codes {
+pub struct QuantizedRows {
     /// Whose they are.
     of: Option<TensorId>,
     /// Grown as it is needed.
@@ -21,28 +22,29 @@ pub struct Codes {
     memory: Option<Tensor>,
 }
 
-impl Codes {
+impl QuantizedRows {
     /// The most rows for which candle's kernels multiply so.
-    const FEW: usize = 8;
+    const MAX_ROWS: usize = 8;
 
-    /// Room for the codes of what is about to be computed, `[rows, width]`; none if nobody will
+    /// Memory for the quants of what is about to be computed, `[rows, width]`; none if nobody will
     /// want them.
-    pub(crate) fn room(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
+    pub(crate) fn alloc(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
         self.of = None;
-        if rows > Self::FEW || !width.is_multiple_of(crate::RUN) {
+        if rows > Self::MAX_ROWS || !width.is_multiple_of(crate::BLOCK) {
             return Ok(Array::default());
         }
-        let runs = rows * width / crate::RUN;
-        let there = self.memory.as_ref().is_some_and(|memory| memory.elem_count() >= runs * crate::CODES);
+        let blocks = rows * width / crate::BLOCK;
+        let there =
+            self.memory.as_ref().is_some_and(|memory| memory.elem_count() >= blocks * crate::Q8_1_BYTES);
         if !there {
-            self.memory = Some(of_type(DType::U8, runs * crate::CODES, like)?);
+            self.memory = Some(of_type(DType::U8, blocks * crate::Q8_1_BYTES, like)?);
         }
-        Ok(Array { len: runs as u64, ..maybe(self.memory.as_ref())? })
+        Ok(Array { len: blocks as u64, ..maybe(self.memory.as_ref())? })
     }
 
-    /// What was computed into that room, if there was some.
-    pub(crate) fn are(&mut self, codes: Array, of: &Tensor) {
-        if codes.len > 0 {
+    /// Says what was computed into that memory, if there was some.
+    pub(crate) fn filled(&mut self, quants: Array, of: &Tensor) {
+        if quants.len > 0 {
             self.of = Some(of.id());
         }
     }
@@ -55,29 +57,29 @@ impl Codes {
     /// If the device fails.
     pub fn product(&mut self, x: &Tensor, w: &QTensor) -> Result<Option<Tensor>> {
         let ((out, width), (rows, x_width)) = (w.shape().dims2()?, x.dims2()?);
-        let Some(launch) = by_codes(w.dtype()) else { return Ok(None) };
-        let runs = width / crate::RUN;
-        if rows == 0 || rows > Self::FEW || !width.is_multiple_of(crate::RUN) || x_width != width {
+        let Some(launch) = by_quants(w.dtype()) else { return Ok(None) };
+        let blocks = width / crate::BLOCK;
+        if rows == 0 || rows > Self::MAX_ROWS || !width.is_multiple_of(crate::BLOCK) || x_width != width {
             return Ok(None);
         }
         if self.of != Some(x.id()) {
-            let codes = self.room(rows, width, x)?;
-            crate::quantize(&*gpu(x)?, array(x)?, width, codes).map_err(wrapped)?;
-            self.are(codes, x);
+            let quants = self.alloc(rows, width, x)?;
+            crate::quantize(&*gpu(x)?, array(x)?, width, quants).map_err(wrapped)?;
+            self.filled(quants, x);
         }
-        let codes = maybe(self.memory.as_ref())?.address;
+        let quants = maybe(self.memory.as_ref())?.address;
         let y = to_be_written((rows, out), x)?;
         let stream = x.device().as_cuda_device()?.cuda_stream();
-        // SAFETY: weights, codes and `y` are memory of the device, as large as they are said to be;
-        // the stream is that in which all of it is used and given back.
+        // SAFETY: weights, quants and `y` are memory of the device, as large as the parameters say.
+        // The stream is that in which all of it is used and freed.
         unsafe {
             launch(
                 w.device_ptr()?.cast(),
-                codes as *const c_void,
+                quants as *const c_void,
                 array(&y)?.address as *mut c_void,
                 width as i32,
                 out as i32,
-                runs as i32,
+                blocks as i32,
                 out as i32,
                 rows as i32,
                 stream.cu_stream().cast(),
@@ -87,13 +89,13 @@ impl Codes {
     }
 }
 
-/// Of candle's kernels: weights, codes and results; numbers and rows of weights; from row to row of
-/// codes, in runs, and of results; rows; stream.
-type ByCodes =
+/// Of candle's kernels: weights, quants and results; numbers and rows of weights; from row to row
+/// of quants, in blocks, and of results; rows; stream.
+type ByQuants =
     unsafe extern "C" fn(*const c_void, *const c_void, *mut c_void, i32, i32, i32, i32, i32, *mut c_void);
 
 /// candle's kernel for weights of a type.
-fn by_codes(kind: GgmlDType) -> Option<ByCodes> {
+fn by_quants(kind: GgmlDType) -> Option<ByQuants> {
     Some(match kind {
         GgmlDType::Q4_0 => ffi::launch_mmvq_gguf_q4_0_f32_plain,
         GgmlDType::Q4_1 => ffi::launch_mmvq_gguf_q4_1_f32_plain,
