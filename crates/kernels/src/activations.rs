@@ -1,7 +1,7 @@
 //! Activations in the form that weights multiply with.
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tiles;
 
 use crate::elementwise::over_rows;
@@ -9,8 +9,10 @@ use crate::format::{BLOCK, FLOAT_CHUNK, SUPER_BLOCK};
 use crate::thread_pool::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu, Format};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use tiles::Tiles;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use tiles::{BlockTile, SuperTile, Tiles, WordTile};
+pub(crate) use tiles::{BlockTile, SuperTile, WordTile};
 
 /// The rows of activations in a tile of a GEMM.
 pub(crate) const TILE_ROWS: usize = 16;
@@ -47,7 +49,7 @@ pub struct Activations {
     #[cfg(target_arch = "x86_64")]
     octets: Derived<i16>,
     /// The same for GEMM.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     tiles: Tiles,
 }
 
@@ -206,8 +208,9 @@ impl Activations {
             self.interleaved.made = false;
             self.block_pairs.made = false;
             self.octets.made = false;
-            self.tiles.forget();
         }
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        self.tiles.forget();
         self.form = Form::of(format);
         self.rows = x.len() / width;
         self.width = width;
@@ -264,7 +267,7 @@ impl Activations {
     /// Makes [`Activations::tiles`] of the first `rows` rows, or of those that `row_ids` names, in
     /// that order.
     /// `as_words` says whether the quants of blocks are wanted as words too.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn make_tiles(&mut self, cpu: &Cpu, row_ids: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut tiles = std::mem::take(&mut self.tiles);
         tiles.take(cpu, self, row_ids, rows);
@@ -275,7 +278,7 @@ impl Activations {
     }
 
     /// Rows in tiles of sixteen.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn tiles(&self) -> &Tiles {
         &self.tiles
     }
@@ -340,13 +343,13 @@ impl Activations {
     }
 
     /// The number of chunks in a row.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn chunks(&self) -> usize {
         self.chunks
     }
 
     /// Whether quants have a scale for each 256.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn has_super_blocks(&self) -> bool {
         self.form == Form::SuperBlocks
     }

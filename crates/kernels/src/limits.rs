@@ -57,6 +57,9 @@ pub fn integer_peak(cpu: &Cpu) -> f64 {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: the value proves that this CPU has the instruction set.
                     level => unsafe { x86::round(level) },
+                    #[cfg(target_arch = "aarch64")]
+                    // SAFETY: as above.
+                    level => unsafe { neon::round(level) },
                 }
             }
         });
@@ -98,6 +101,8 @@ fn round_operations(level: Level) -> usize {
         Level::Avx512 => 2 * x86::STEPS * x86::SUMS * 64,
         #[cfg(target_arch = "x86_64")]
         Level::Amx => crate::matmul::AMX_ROUND_OPERATIONS,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::DotProd => 2 * neon::STEPS * neon::SUMS * 16,
     }
 }
 
@@ -113,6 +118,9 @@ fn scalar_round() {
     }
     black_box(sums);
 }
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {

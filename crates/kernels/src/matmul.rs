@@ -4,6 +4,8 @@
 mod dot;
 #[cfg(target_arch = "x86_64")]
 mod gemm;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod plan;
 mod small_batch;
 #[cfg(target_arch = "x86_64")]
@@ -103,6 +105,10 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
         } else {
             x.arrange(small_batch::layout(product.rule.kernel, product.w.format));
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    for product in products.iter().filter(|product| product.len > 0 && product.rule.kernel.is_gemm()) {
+        neon::multiply(cpu, product, x);
     }
     small_batches(cpu, x, products);
 }

@@ -130,6 +130,10 @@ impl Wide for Plain {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2, Avx512, transpose};
 
@@ -464,6 +468,11 @@ macro_rules! for_each_wide {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
                 $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: NEON is a part of the target.
+                $crate::isa::Level::Neon | $crate::isa::Level::DotProd => unsafe {
+                    generic::<$crate::wide::Neon>($($arg),*)
+                },
             }
         }
     )+};

@@ -84,6 +84,7 @@ impl Tiles {
     }
 
     /// What [`Tiles::blocks`] gives as words, after [`Tiles::widen`].
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn words(&self, lane: usize) -> &[WordTile] {
         let len = self.words.len() / LANES;
         &self.words[lane * len..][..len]

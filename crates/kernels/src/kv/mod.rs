@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod source;
 
 use half::f16;
@@ -173,6 +175,8 @@ fn narrow(isa: Isa, x: &[f32], out: &mut [u16]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
         Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::narrow(x, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::DotProd => neon::narrow(x, out),
     }
 }
 

@@ -52,6 +52,15 @@ pub(super) unsafe fn multiply_avx2<C: Codec>(p: SmallBatch, rows: Range<usize>) 
 }
 
 /// # Safety
+/// As [`multiply`].
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "dotprod")]
+pub(super) unsafe fn multiply_dotprod<C: Codec>(p: SmallBatch, rows: Range<usize>) {
+    // SAFETY: as the caller vouches.
+    unsafe { multiply::<C>(p, rows) }
+}
+
+/// # Safety
 /// The codec's instruction set is there, and no other task has these rows of weights.
 #[inline(always)]
 pub(super) unsafe fn multiply<C: Codec>(p: SmallBatch, rows: Range<usize>) {

@@ -40,6 +40,15 @@ pub enum Kernel {
     GemmAvx512,
     /// The same by AMX.
     GemmAmx,
+    /// As [`Kernel::DotScalar`], by NEON.
+    DotNeon,
+    /// The same with FEAT_DotProd.
+    DotDotProd,
+    /// GEMM: sixteen rows of weights are unpacked and multiplied, four at a time, with halves of
+    /// such tiles, by NEON.
+    GemmNeon,
+    /// The same with FEAT_DotProd.
+    GemmDotProd,
 }
 
 impl Kernel {
@@ -65,12 +74,17 @@ impl Kernel {
             Kernel::GemmAvxVnni => ("gemm, avxvnni", "gemm/microkernel.rs"),
             Kernel::GemmAvx512 => ("gemm, avx512", "gemm/microkernel.rs"),
             Kernel::GemmAmx => ("gemm, amx", "gemm/amx.rs"),
+            Kernel::DotNeon => ("dot, neon", "dot.rs"),
+            Kernel::DotDotProd => ("dot, dotprod", "dot.rs"),
+            Kernel::GemmNeon => ("gemm, neon", "neon.rs"),
+            Kernel::GemmDotProd => ("gemm, dotprod", "neon.rs"),
         }
     }
 
     /// Whether weights are packed into panels.
     pub(crate) fn is_gemm(self) -> bool {
-        matches!(self, Kernel::GemmAvx2 | Kernel::GemmAvxVnni | Kernel::GemmAvx512 | Kernel::GemmAmx)
+        use Kernel::*;
+        matches!(self, GemmAvx2 | GemmAvxVnni | GemmAvx512 | GemmAmx | GemmNeon | GemmDotProd)
     }
 }
 
@@ -90,10 +104,12 @@ pub(crate) struct Rule {
 }
 
 /// The most rows of activations that a [`Rule`]'s tail multiplies: more are worth a tile.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // No kernel elsewhere has a tail.
 pub(crate) const MAX_TAIL: usize = 8;
 
 impl Rule {
     /// How many of so many rows of activations `kernel` multiplies, and what multiplies the others.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // As above.
     pub(crate) fn split(&self, rows: usize) -> (usize, Option<Kernel>) {
         let rest = rows % TILE_ROWS;
         match self.tail {
@@ -182,7 +198,25 @@ static RULES: &[Rule] = &{
         SCALAR,
     ]
 };
-#[cfg(not(target_arch = "x86_64"))]
+/// The table: the first rule that fits counts.
+///
+/// A GEMM's limit is by counts of instructions, not measured: of eight rows of activations that
+/// half a tile has, six are worth it.
+#[cfg(target_arch = "aarch64")]
+#[rustfmt::skip]
+static RULES: &[Rule] = &{
+    use Kernel::*;
+    use Level::{DotProd, Neon};
+    [
+        //   instruction sets      formats                       rows of x  rows of w: a multiple of
+        rule(&[Neon],              PACKED,                         6..=MANY, 1, GemmNeon,          None),
+        rule(&[Neon],              ALL,                            0..=MANY, 1, DotNeon,           None),
+        rule(&[DotProd],           PACKED,                         6..=MANY, 1, GemmDotProd,       None),
+        rule(&[DotProd],           ALL,                            0..=MANY, 1, DotDotProd,        None),
+        SCALAR,
+    ]
+};
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 static RULES: &[Rule] = &[SCALAR];
 
 /// What multiplies `weight_rows` rows of weights with `rows` rows of activations.

@@ -31,6 +31,7 @@ pub(super) struct SmallBatch<'a> {
     pub w: &'a [u8],
     pub row_bytes: usize,
     /// Rows of weights in `w`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Kernels elsewhere go row by row.
     pub weight_rows: usize,
     pub x: &'a Activations,
     /// The rows of activations that the product has; `None` = all.
@@ -93,6 +94,10 @@ pub(super) unsafe fn multiply(kernel: Kernel, p: SmallBatch, format: Format, row
             Kernel::InterleavedAvx2 => row_interleaved::avx2::multiply(p, format, rows),
             #[cfg(target_arch = "x86_64")]
             Kernel::InterleavedAvx512 => row_interleaved::avx512::multiply(p, format, rows),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::DotNeon => with_codec!(format, neon, C => dot::multiply::<C>(p, rows)),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::DotDotProd => with_codec!(format, dotprod, C => dot::multiply_dotprod::<C>(p, rows)),
             other => unreachable!("{} is no kernel of small batches", other.name()),
         }
     }

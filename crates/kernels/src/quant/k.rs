@@ -46,13 +46,19 @@ fn bit(bytes: &[u8], i: usize) -> u8 {
 /// The last four have their lower bits in the nibbles of bytes 8..12.
 /// Their upper bits are above the first four.
 #[inline(always)]
-fn scales_and_minima(bytes: &[u8]) -> ([i8; 16], [u8; 16]) {
+pub(super) fn scales_and_minima(bytes: &[u8]) -> [[u8; 8]; 2] {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let (scale, minimum, low) = (word(0), word(4), word(8));
     let both = |first: u32, last: u32| (u64::from(last) << 32 | u64::from(first)).to_le_bytes();
     let (six, four, two) = (0x3f3f_3f3f, 0x0f0f_0f0f, 0x3030_3030);
     let scales = both(scale & six, low & four | scale >> 2 & two);
     let minima = both(minimum & six, low >> 4 & four | minimum >> 2 & two);
+    [scales, minima]
+}
+
+/// Each for two sixteens.
+#[inline(always)]
+fn twice([scales, minima]: [[u8; 8]; 2]) -> ([i8; 16], [u8; 16]) {
     (std::array::from_fn(|i| scales[i / 2] as i8), std::array::from_fn(|i| minima[i / 2]))
 }
 
@@ -104,7 +110,7 @@ impl SuperBlock for Q4_K {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        scales_and_minima(&block[4..16])
+        twice(scales_and_minima(&block[4..16]))
     }
 
     #[inline(always)]
@@ -120,7 +126,7 @@ impl SuperBlock for Q5_K {
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        scales_and_minima(&block[4..16])
+        twice(scales_and_minima(&block[4..16]))
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 //! [`Block`]s have 32 quants and a scale each.
 //! [`SuperBlock`]s have 256 quants and scales of scales.
 //! [`SubBlock`]s have 16 quants and a float scale each.
-//! A codec is written once for a family and an instruction set ([`scalar`], [`avx2`]).
+//! A codec is written once for a family and an instruction set ([`scalar`], `avx2`, `neon`).
 //! What is particular to a format is how its quants and scales are packed ([`legacy`], [`k`],
 //! [`codebook`], [`iq`], [`ternary`], [`sub_blocks`], [`float`]).
 #![allow(unsafe_code)]
@@ -20,11 +20,15 @@ pub(crate) mod grids;
 pub(crate) mod iq;
 pub(crate) mod k;
 pub(crate) mod legacy;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod scalar;
 pub(crate) mod sub_blocks;
 pub(crate) mod ternary;
 
 use half::f16;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::dotprod;
 
 use crate::Format;
 use crate::activations::Activations;
