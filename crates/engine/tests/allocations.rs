@@ -37,8 +37,8 @@ static ALLOCATOR: Counter = Counter;
 fn layers_allocate_nothing_for_a_token() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
     let gguf = Gguf::open(&model).unwrap();
-    let room = CacheConfig::new(64, 1, 1, None);
-    let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &room, KvType::F16).unwrap();
+    let config = CacheConfig::new(64, 1, 1, None);
+    let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &config, KvType::F16).unwrap();
     let counts: Vec<usize> = (0..24)
         .map(|past| {
             let blocks: Vec<u32> = vec![0, 1, 2, 3];
@@ -54,7 +54,7 @@ fn layers_allocate_nothing_for_a_token() {
         })
         .collect();
     // Cosines, sines and the logits that are handed out; the model has five layers.
-    // A thread makes its room with its first task, which may come late.
+    // A thread allocates its buffers with its first task, which may come late.
     let more = counts[1..].iter().filter(|&&count| count > 4);
     assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 20, "{counts:?}");
 }
