@@ -291,7 +291,7 @@ fn place(gguf: &Gguf, context: usize, kv: KvType, offload: &Offload) -> alara_en
             refusal: None,
         },
         Err(refusal) => {
-            let refusal = Some(refusal.told(context));
+            let refusal = Some(refusal.message(context));
             Place { device, gpu_memory, gpu_layers: 0, layers, gpu: None, host: None, refusal }
         }
     }))
