@@ -45,7 +45,7 @@ fn layers_allocate_nothing_for_a_token() {
         })
         .collect();
     // Cosines, sines and the logits that are handed out; the model has five layers.
-    // A thread makes its room with its first task, which may come late.
+    // A thread allocates its buffers with its first task, which may come late.
     let more = counts[1..].iter().filter(|&&count| count > 4);
     assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 20, "{counts:?}");
 }

@@ -45,7 +45,7 @@ fn the_estimated_cache_is_what_is_allocated() {
                 let found = MemoryEstimate::of(&gguf, context, sequences, kv);
                 match (decoder, found) {
                     (Ok(decoder), Ok(found)) => {
-                        assert_eq!((found.kv, found.state), decoder.allocated(), "{case}")
+                        assert_eq!((found.kv, found.state), decoder.allocated(), "{case}");
                     }
                     // Rows that are no whole blocks of q8_0: refused by both.
                     (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),

@@ -400,7 +400,7 @@ impl<B: Backend> Pool<B> {
         let prefix = Prefix { boundaries: vec![end], pinned: end, salt: salt.to_owned() };
         match self.cache.has_state() {
             true => {
-                self.prefixes.insert_snapshot(&mut self.cache, &prefix, &prompt[..end], table, (end, slot))
+                self.prefixes.insert_snapshot(&mut self.cache, &prefix, &prompt[..end], table, (end, slot));
             }
             false => self.prefixes.learn(&mut self.cache, &prefix, &prompt[..end], table),
         }
