@@ -19,7 +19,7 @@ use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
-pub use listener::Listener;
+pub(crate) use listener::Listener;
 
 /// Tokens before the point where two prompts part that are told with it.
 const SHOWN_BEFORE: usize = 4;
@@ -146,7 +146,7 @@ impl Sequence {
     fn draw_among_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
         self.tokenizer.mask(logits, self.endless);
         Ok(match &mut self.constraint {
-            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
+            Some(constraint) => constraint.sample(&mut self.sampler, logits, &self.run.tokens)?,
             None => self.sampler.sample(logits, &self.run.tokens),
         })
     }
@@ -155,10 +155,11 @@ impl Sequence {
     /// had apart.
     fn draw_among_few(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(count) = self.sampler.deciding() else { return Ok(None) };
-        let drawable = self.tokenizer.drawable(self.endless);
+        let drawable = self.tokenizer.candidates(self.endless);
         match &mut self.constraint {
-            Some(constraint) => constraint
-                .draw_among_few(&mut self.sampler, drawable, &mut |among| logits.greatest(row, count, among)),
+            Some(constraint) => constraint.sample_from_top(&mut self.sampler, drawable, &mut |among| {
+                logits.greatest(row, count, among)
+            }),
             None => {
                 let few = logits.greatest(row, count, drawable)?;
                 Ok(few.and_then(|few| self.sampler.draw_among_few(&few)))

@@ -23,8 +23,8 @@ pub struct ProbeTurns {
 }
 
 impl ProbeTurns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up
-    /// tools](fn@tools).
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count`
+    /// [made-up tools](fn@tools).
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
@@ -54,7 +54,7 @@ impl ProbeTurns {
     /// If the constraint fails or no token has a finite logit.
     pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
         self.tokenizer.mask(logits, false);
-        let drawn = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
+        let drawn = self.constraint.sample(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
         self.constraint.accept(drawn)?;
         let mut tokens = vec![drawn];
         if self.constraint.finished() {
