@@ -43,12 +43,12 @@ mod stop;
 mod tokenizer;
 
 pub use engine::{Engine, Events, Options};
-pub use error::{Error, Result};
+pub use error::{DeviceProblem, Error, Result};
 pub use gguf::Gguf;
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use grammar::{GrammarError, loosened, violation};
+pub use grammar::{GrammarError, SchemaRefusal, loosened, violation};
 pub use request::{
     DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
     ToolChoice, Usage,

@@ -135,7 +135,7 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// How the next token is drawn from the logits.
+/// How the next token is sampled from the logits.
 /// The steps apply in the order of the fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -164,7 +164,7 @@ pub struct Sampling {
     /// Drops tokens less likely than this share of the most likely one.
     /// 0 = none.
     pub min_p: f32,
-    /// Seed of the random draws: the same seed, model and request give the same text.
+    /// Seed of the sampler: the same seed, model and request give the same text.
     pub seed: u64,
 }
 
@@ -212,7 +212,7 @@ pub struct Request {
     /// An endpoint is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_limit: Option<usize>,
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     #[serde(default)]
     pub sampling: Sampling,
     /// Most tokens to generate; `None` = up to the context's end.
@@ -433,9 +433,9 @@ pub struct GrammarUsage {
     pub step_time: Duration,
     /// Masks computed: the tokens that may follow, out of the whole vocabulary.
     pub masks: usize,
-    /// Tokens drawn without a mask that the grammar rejected.
+    /// Tokens sampled without a mask that the grammar rejected.
     pub rejected_tokens: usize,
-    /// Tokens that the grammar left no choice about, appended without being drawn.
+    /// Tokens that the grammar left no choice about, appended without being sampled.
     pub forced_tokens: usize,
 }
 
@@ -485,11 +485,11 @@ mod seconds {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(value.as_secs_f64())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(deserializer)?;
         Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }

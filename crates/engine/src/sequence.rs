@@ -19,7 +19,7 @@ use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
-pub use listener::Listener;
+pub(crate) use listener::Listener;
 
 /// Tokens before the point where two prompts diverge that a miss shows.
 const SHOWN_BEFORE: usize = 4;
@@ -145,7 +145,7 @@ impl Sequence {
     fn sample_from_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
         self.tokenizer.mask(logits, self.endless);
         Ok(match &mut self.constraint {
-            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.data.tokens)?,
+            Some(constraint) => constraint.sample(&mut self.sampler, logits, &self.data.tokens)?,
             None => self.sampler.sample(logits, &self.data.tokens),
         })
     }
@@ -154,11 +154,10 @@ impl Sequence {
     /// alone.
     fn sample_from_top(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(k) = self.sampler.top_needed() else { return Ok(None) };
-        let drawable = self.tokenizer.drawable(self.endless);
+        let drawable = self.tokenizer.candidates(self.endless);
         match &mut self.constraint {
-            Some(constraint) => {
-                constraint.draw_among_few(&mut self.sampler, drawable, &mut |mask| logits.top_k(row, k, mask))
-            }
+            Some(constraint) => constraint
+                .sample_from_top(&mut self.sampler, drawable, &mut |mask| logits.top_k(row, k, mask)),
             None => {
                 let top = logits.top_k(row, k, drawable)?;
                 Ok(top.and_then(|top| self.sampler.sample_from_top(&top)))

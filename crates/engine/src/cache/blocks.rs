@@ -198,12 +198,6 @@ impl BlockTable {
         self.len
     }
 
-    /// Whether nothing is written.
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Says that `tokens` more are written, for which blocks must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.len += tokens;

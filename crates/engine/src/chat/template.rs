@@ -26,7 +26,7 @@ use super::Format;
 use crate::jinja;
 use crate::request::Request;
 use environment::Raised;
-pub use family::{Family, Traits};
+pub(crate) use family::{Family, Traits};
 pub use generic::generic_messages;
 use messages::{Dialect, tool_value};
 use placeholders::Placeholders;

@@ -143,7 +143,7 @@ pub struct Engine {
     /// Texts that end every turn, since the model's family has no token for it.
     stops: Vec<String>,
     thinking: Option<bool>,
-    /// How the file recommends that tokens are drawn.
+    /// How the file recommends that tokens are sampled.
     sampling: Sampling,
     /// Texts that message contents must not forge.
     control: Vec<String>,
@@ -282,7 +282,7 @@ impl Engine {
         self.placement_note.as_deref()
     }
 
-    /// How tokens are drawn where nobody says otherwise: as the file recommends
+    /// How tokens are sampled where nobody says otherwise: as the file recommends
     /// (`general.sampling.*`).
     pub fn sampling(&self) -> &Sampling {
         &self.sampling

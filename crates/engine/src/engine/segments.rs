@@ -26,7 +26,7 @@ const REMEMBERED: usize = 64;
 
 /// Finds boundaries with a model's template and tokenizer.
 #[derive(Debug, Default)]
-pub struct Segments {
+pub(super) struct Segments {
     known: Mutex<Vec<Known>>,
 }
 
@@ -43,7 +43,7 @@ struct Known {
 
 /// Who renders and tokenizes.
 #[derive(Clone, Copy, Debug)]
-pub struct Renderer<'a> {
+pub(super) struct Renderer<'a> {
     /// The template.
     pub template: &'a ChatTemplate,
     /// The tokenizer.
@@ -59,7 +59,7 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
-    pub fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
+    pub(super) fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
         let prompt = self.template.render(request, self.control, self.now)?;
         let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.placeholders)?;
         Ok((prompt, tokens))
@@ -70,7 +70,7 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// As [`Renderer::prompt`].
-    pub fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
+    pub(super) fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
         let [one, other] = PROBES.map(|probe| {
             let mut later = request.clone();
             later.messages.extend([answer.clone(), Message::user(probe)]);
@@ -88,7 +88,7 @@ impl Renderer<'_> {
 impl Segments {
     /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each
     /// static segment, after the tools, and where the turn begins.
-    pub fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
+    pub(super) fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
         for end in self.ends(by, request, tokens) {
             prefix.add(end);

@@ -1,6 +1,6 @@
-//! The state of one turn's grammar: what may follow, what must, and the draw among it.
+//! The state of one turn's grammar: what may follow, what must, and the sampled token among it.
 //!
-//! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn
+//! Any failure of llguidance is final: every later call fails too, so that nothing can be sampled
 //! unconstrained.
 
 use std::panic::AssertUnwindSafe;
@@ -55,7 +55,7 @@ impl Constraint {
         self.usage
     }
 
-    /// Draws the next token from `logits`, once nothing is [forced](Constraint::forced).
+    /// Samples the next token from `logits`, once nothing is [forced](Constraint::forced).
     /// `seen` is for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
@@ -66,13 +66,13 @@ impl Constraint {
     /// It does not depend on whether there is a mask.
     /// Where nothing is cut a token is sampled from all, and only if it is forbidden, a second one
     /// under the mask.
-    /// With P the probability of all allowed tokens that draws x with
+    /// With P the probability of all allowed tokens that samples x with
     /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
     /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
-    pub fn draw(
+    pub fn sample(
         &mut self,
         sampler: &mut Sampler,
         logits: &mut [f32],
@@ -90,22 +90,22 @@ impl Constraint {
         Ok(sampler.sample_unpenalized(logits))
     }
 
-    /// The token that [`Constraint::draw`] would draw, where the greatest logits
-    /// [decide](Sampler::deciding) that.
-    /// `greatest` gives them of the tokens whose bit is set; `drawable` are those of all that mean
+    /// The token that [`Constraint::sample`] would give, where the top logits
+    /// [decide](Sampler::top_needed) that.
+    /// `top_k` gives them of the tokens whose bit is set; `candidates` are those of all that mean
     /// something.
     /// `None`: it takes all.
     ///
     /// # Errors
-    /// [`GrammarError::Failed`], or what `greatest` says.
-    pub fn draw_among_few<E: From<GrammarError>>(
+    /// [`GrammarError::Failed`], or the error of `top_k`.
+    pub fn sample_from_top<E: From<GrammarError>>(
         &mut self,
         sampler: &mut Sampler,
-        drawable: &[u32],
-        greatest: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
+        candidates: &[u32],
+        top_k: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
     ) -> Result<Option<u32>, E> {
         if !sampler.truncates() {
-            let Some(few) = greatest(drawable)? else { return Ok(None) };
+            let Some(few) = top_k(candidates)? else { return Ok(None) };
             let Some(token) = sampler.sample_from_top(&few) else { return Ok(None) };
             if self.allows(token)? {
                 return Ok(Some(token));
@@ -116,9 +116,9 @@ impl Constraint {
         let allowed = self.computed()?.as_slice();
         let within =
             |at: usize| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0);
-        let words = drawable.iter().zip(allowed).enumerate();
+        let words = candidates.iter().zip(allowed).enumerate();
         let among: Vec<u32> = words.map(|(at, (a, b))| a & b & within(at)).collect();
-        Ok(greatest(&among)?.and_then(|few| sampler.sample_from_top(&few)))
+        Ok(top_k(&among)?.and_then(|few| sampler.sample_from_top(&few)))
     }
 
     /// Whether `token` may come next, once nothing is forced.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use toktrie::TokEnv;
 
 use cache::{Cache, Compiled};
-pub use constraint::Constraint;
+pub(crate) use constraint::Constraint;
 pub use schema::{SchemaRefusal, loosened, violation};
 
 use crate::chat::Turn;

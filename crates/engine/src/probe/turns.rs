@@ -54,7 +54,7 @@ impl ProbeTurns {
     /// If the constraint fails or no token has a finite logit.
     pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
         self.tokenizer.mask(logits, false);
-        let sampled = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
+        let sampled = self.constraint.sample(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
         self.constraint.accept(sampled)?;
         let mut tokens = vec![sampled];
         if self.constraint.finished() {

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::request::{Event, Usage};
 
 /// Where the events of a turn go.
-pub struct Listener {
+pub(crate) struct Listener {
     sender: mpsc::Sender<Result<Event>>,
     /// What is generated in the turn's place if it ends without a call.
     instead: Option<Box<Sequence>>,
@@ -25,18 +25,18 @@ pub struct Listener {
 
 impl Listener {
     /// One that hears everything.
-    pub fn new(sender: mpsc::Sender<Result<Event>>) -> Self {
+    pub(crate) fn new(sender: mpsc::Sender<Result<Event>>) -> Self {
         Listener { sender, instead: None, held_back: Vec::new(), spent: None }
     }
 
     /// Has `other` generated in the turn's place if it ends without a call.
-    pub fn otherwise(&mut self, other: Sequence) {
+    pub(crate) fn otherwise(&mut self, other: Sequence) {
         self.instead = Some(Box::new(other));
     }
 
     /// Takes the next event, or the error that ends the turn.
     /// False if nobody listens any more.
-    pub fn send(&mut self, event: Result<Event>) -> bool {
+    pub(crate) fn send(&mut self, event: Result<Event>) -> bool {
         match (event, &mut self.instead) {
             (Ok(event @ (Event::Text { .. } | Event::Reasoning { .. })), Some(_)) => {
                 self.held_back.push(event);
@@ -59,7 +59,7 @@ impl Listener {
     }
 
     /// What is to be generated now that the turn is over.
-    pub fn take_other(&mut self) -> Option<Sequence> {
+    pub(crate) fn take_other(&mut self) -> Option<Sequence> {
         self.instead.take().map(|sequence| *sequence)
     }
 }

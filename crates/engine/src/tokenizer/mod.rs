@@ -37,9 +37,9 @@ use std::sync::{Arc, OnceLock};
 use toktrie::TokEnv;
 
 pub use error::TokenizerError;
-pub use facts::TokenizerFacts;
-pub use stream::DecodeStream;
-pub use vocabulary::TokenKind;
+pub(crate) use facts::TokenizerFacts;
+pub(crate) use stream::DecodeStream;
+pub(crate) use vocabulary::TokenKind;
 
 use crate::gguf::{Gguf, Strings};
 use kind::{Algorithm, TokenizerParts};
@@ -75,7 +75,7 @@ struct Core {
     /// Ids that mean nothing.
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
-    drawable: Vec<u32>,
+    candidates: Vec<u32>,
     /// The same without tokens that end a turn.
     endless: Vec<u32>,
     bos: Option<u32>,
@@ -108,7 +108,7 @@ impl Tokenizer {
             })
         };
         let roles = Roles::read(gguf, &vocabulary, spelling, last)?;
-        let drawable = drawable(&vocabulary);
+        let candidates = candidates(&vocabulary);
         let core = Core {
             control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
             user_defined: finder(&[TokenKind::UserDefined])?,
@@ -117,8 +117,8 @@ impl Tokenizer {
                 .filter(|token| token.2 == TokenKind::Unused)
                 .map(|token| token.0)
                 .collect(),
-            endless: without(&drawable, &roles.ends),
-            drawable,
+            endless: without(&candidates, &roles.ends),
+            candidates,
             roles,
             bos,
             last,
@@ -265,8 +265,8 @@ impl Tokenizer {
     }
 
     /// The tokens that [`Tokenizer::mask`] leaves: bit `id % 32` of word `id / 32`.
-    pub fn drawable(&self, endless: bool) -> &[u32] {
-        if endless { &self.core.endless } else { &self.core.drawable }
+    pub fn candidates(&self, endless: bool) -> &[u32] {
+        if endless { &self.core.endless } else { &self.core.candidates }
     }
 
     /// What a token is for.
@@ -404,7 +404,7 @@ fn without(bits: &[u32], tokens: &[u32]) -> Vec<u32> {
 }
 
 /// A bit for each token that means something.
-fn drawable(vocabulary: &Vocabulary) -> Vec<u32> {
+fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
     let mut words = vec![0; vocabulary.len().div_ceil(32)];
     for token in vocabulary.iter().filter(|token| token.2 != TokenKind::Unused) {
         words[token.0 as usize / 32] |= 1 << (token.0 % 32);

@@ -9,7 +9,7 @@ const MOST_REPEATS: u32 = 100_000;
 const MOST_NESTED: usize = 32;
 
 /// Reads a whole expression, or says what it has that is not supported.
-pub fn read(source: &str) -> Result<Expression, String> {
+pub(super) fn read(source: &str) -> Result<Expression, String> {
     let mut reader = ExpressionReader { rest: source.chars().peekable(), nested: 0 };
     let node = reader.alternatives()?;
     match reader.rest.next() {
@@ -19,7 +19,7 @@ pub fn read(source: &str) -> Result<Expression, String> {
 }
 
 #[derive(Debug)]
-pub enum Expression {
+pub(super) enum Expression {
     Class(Class),
     Start,
     End,
@@ -29,7 +29,7 @@ pub enum Expression {
 }
 
 /// A character as it may stand in an expression and in a class.
-pub fn escaped(character: char) -> String {
+pub(super) fn escaped(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         character.into()
     } else {
@@ -39,7 +39,7 @@ pub fn escaped(character: char) -> String {
 
 /// A class of characters: ranges and Unicode properties.
 #[derive(Debug, Default)]
-pub struct Class {
+pub(super) struct Class {
     negated: bool,
     ranges: Vec<(char, char)>,
     properties: String,
@@ -51,7 +51,7 @@ impl Class {
     }
 
     /// As llguidance reads it.
-    pub fn write(&self) -> String {
+    pub(super) fn write(&self) -> String {
         let mut text = String::from(if self.negated { "[^" } else { "[" });
         for &(first, last) in &self.ranges {
             text += &escaped(first);
@@ -108,7 +108,7 @@ impl Class {
     }
 
     /// The character, if there is only one.
-    pub fn single(&self) -> Option<char> {
+    pub(super) fn single(&self) -> Option<char> {
         match self.ranges[..] {
             [(first, last)] if first == last && self.properties.is_empty() && !self.negated => Some(first),
             _ => None,

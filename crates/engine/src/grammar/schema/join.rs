@@ -32,7 +32,7 @@ const JOINING: [&str; 16] = [
 
 impl Reader<'_> {
     /// The part of `schema` that the joining keywords beside it permit too.
-    pub fn join(
+    pub(super) fn join(
         &mut self,
         mut schema: Schema,
         map: &Map<String, Value>,
@@ -84,7 +84,7 @@ impl Reader<'_> {
         Ok(schema)
     }
 
-    pub fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
         let place = child(at, "$ref");
         let reference = value.as_str().ok_or_else(|| malformed(at, "$ref", "a string"))?;
         if self.document.is_embedded(at) {

@@ -15,7 +15,7 @@ const MOST: usize = 32;
 /// # Errors
 /// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be
 /// checked.
-pub fn loosen<T>(
+pub(crate) fn loosen<T>(
     schema: &Value,
     refusal: SchemaRefusal,
     mut make: impl FnMut(&Value) -> Result<T, SchemaRefusal>,

@@ -15,21 +15,21 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// An end of an interval; an open one is not itself in the interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub(super) struct Bound {
     pub value: f64,
     pub open: bool,
 }
 
 /// What numbers must be multiples of: `digits` divided by ten `places` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Multiple {
+pub(super) struct Multiple {
     digits: u64,
     places: u32,
 }
 
 /// A set of numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Number {
+pub(super) struct Number {
     pub low: Option<Bound>,
     pub high: Option<Bound>,
     pub whole: bool,
@@ -39,7 +39,7 @@ pub struct Number {
 impl Multiple {
     /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the
     /// same one.
-    pub fn new(number: &serde_json::Number) -> Option<Self> {
+    pub(super) fn new(number: &serde_json::Number) -> Option<Self> {
         let text = number.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -111,19 +111,19 @@ fn divisor(a: u64, b: u64) -> u64 {
 
 impl Number {
     /// One number alone; `None` if an `f64` can't hold it.
-    pub fn point(number: &serde_json::Number) -> Option<Self> {
+    pub(super) fn point(number: &serde_json::Number) -> Option<Self> {
         let bound = closed(exact(number)?);
         Some(Number { low: bound, high: bound, ..Number::default() })
     }
 
     /// The number, if it is the only one.
-    pub fn single(&self) -> Option<f64> {
+    pub(super) fn single(&self) -> Option<f64> {
         let (low, high) = (self.low?, self.high?);
         (low == high && !low.open && self.step.is_none()).then_some(low.value)
     }
 
     /// The numbers in both sets; `None` if their steps can't be joined.
-    pub fn meet(&self, other: &Number) -> Option<Self> {
+    pub(super) fn meet(&self, other: &Number) -> Option<Self> {
         let low = either(self.low, other.low, |a, b| {
             if a.value > b.value || (a.value == b.value && a.open) { a } else { b }
         });
@@ -138,7 +138,7 @@ impl Number {
     }
 
     /// Whether there is surely no such number.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         if self.whole {
             return whole_above(low) > whole_below(high);
@@ -147,7 +147,7 @@ impl Number {
     }
 
     /// All other numbers; `None` if no sets of this kind hold them.
-    pub fn complement(&self) -> Option<Vec<Self>> {
+    pub(super) fn complement(&self) -> Option<Vec<Self>> {
         if self.whole || self.step.is_some() {
             return None;
         }
@@ -162,7 +162,7 @@ impl Number {
     /// 10^18 is drawn in.
     /// Multiples are only those that are exact in an `f64`.
     /// Left out are numbers nearer than 10^-15 to an open bound or below zero.
-    pub fn schemas(&self) -> Vec<Value> {
+    pub(super) fn schemas(&self) -> Vec<Value> {
         if let Some(value) = self.single() {
             return vec![json!({"const": number(value)})];
         }
@@ -229,7 +229,7 @@ fn either(a: Option<Bound>, b: Option<Bound>, choose: impl Fn(Bound, Bound) -> B
 
 /// A number as an `f64`, if that loses nothing.
 /// Beyond 10^18, where nothing is written, it may.
-pub fn exact(number: &serde_json::Number) -> Option<f64> {
+pub(super) fn exact(number: &serde_json::Number) -> Option<f64> {
     let value = number.as_f64().filter(|value| value.is_finite())?;
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
     (whole.is_none_or(|whole| whole == value as i128)).then_some(if value == 0.0 { 0.0 } else { value })
@@ -265,7 +265,7 @@ fn number(value: f64) -> Value {
 
 /// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie
 /// elsewhere and matters.
-pub fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
+pub(super) fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
     let near = || {
         let value = number.as_f64().filter(|value| value.abs() >= LIMIT)?;
         Some(if low { value.next_up() } else { value.next_down() })

@@ -18,7 +18,7 @@ const MOST_STRINGS: usize = 64;
 
 /// A set of strings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pattern {
+pub(super) struct Pattern {
     /// An expression that matches the whole string.
     pub regex: String,
     /// Whether it is the whole set, rather than a part of it as with formats.
@@ -26,7 +26,7 @@ pub struct Pattern {
 }
 
 /// What an expression finds.
-pub enum Search {
+pub(super) enum Search {
     /// Nothing but these strings.
     Strings(Vec<String>),
     Pattern(Pattern),
@@ -34,7 +34,7 @@ pub enum Search {
 
 impl Pattern {
     /// The strings in which an expression finds a match.
-    pub fn search(source: &str) -> Result<Search, String> {
+    pub(super) fn search(source: &str) -> Result<Search, String> {
         let node = expression::read(source)?;
         if let Some(strings) = strings(&node, true) {
             return Ok(Search::Strings(strings));
@@ -45,20 +45,20 @@ impl Pattern {
     }
 
     /// All strings of so many characters.
-    pub fn length(least: u64, most: Option<u64>) -> Self {
+    pub(super) fn length(least: u64, most: Option<u64>) -> Self {
         let most = most.map_or(String::new(), |most| most.to_string());
         Pattern { regex: format!("(?s:.{{{least},{most}}})"), exact: true }
     }
 
     /// All strings but these.
-    pub fn except(strings: &[String]) -> Self {
+    pub(super) fn except(strings: &[String]) -> Self {
         let strings: Vec<Vec<char>> = strings.iter().map(|text| text.chars().collect()).collect();
         let strings: Vec<&[char]> = strings.iter().map(Vec::as_slice).collect();
         Pattern { regex: all_but(&strings), exact: true }
     }
 
     /// For the keyword `pattern`.
-    pub fn source(&self) -> String {
+    pub(super) fn source(&self) -> String {
         format!("^(?:{})$", self.regex)
     }
 
@@ -67,14 +67,14 @@ impl Pattern {
     }
 
     /// Whether a string is in the set; `None` if that is too much work to find out.
-    pub fn matches(&self, text: &str) -> Option<bool> {
+    pub(super) fn matches(&self, text: &str) -> Option<bool> {
         let mut builder = RegexBuilder::new();
         let regex = builder.mk_regex(&self.regex).ok()?;
         Some(builder.to_regex_limited(regex, FUEL).ok()?.is_match(text))
     }
 
     /// Whether no string is in all of these sets, as far as that can be found out.
-    pub fn are_disjoint(patterns: &[Pattern]) -> bool {
+    pub(super) fn are_disjoint(patterns: &[Pattern]) -> bool {
         let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
         let mut builder = RegexBuilder::new();
         let Ok(regex) = builder.mk(&RegexAst::And(all)) else { return false };

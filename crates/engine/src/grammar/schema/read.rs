@@ -65,7 +65,7 @@ const SINCE: [(&str, Draft); 14] = [
 ];
 
 /// Reads the schemas of a document.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     pub document: Document<'a>,
     known: HashMap<String, Schema>,
     depth: usize,
@@ -80,13 +80,13 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(document: Document<'a>) -> Self {
+    pub(super) fn new(document: Document<'a>) -> Self {
         let (known, negated, foreign) = (HashMap::new(), Vec::new(), Vec::new());
         Reader { document, known, depth: 0, steps: 0, negating: 0, negated, foreign }
     }
 
     /// What the schema at a pointer means.
-    pub fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaRefusal> {
         if self.negating > 0 {
             self.negated.push(pointer.to_owned());
         }
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses what could only be told once all is read.
-    pub fn finish(&self) -> Result<(), SchemaRefusal> {
+    pub(super) fn finish(&self) -> Result<(), SchemaRefusal> {
         let is_negated = |refusal: &&SchemaRefusal| {
             let mut above =
                 self.negated.iter().filter_map(|pointer| refusal.pointer.strip_prefix(pointer.as_str()));
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Does what depends on what the schema at a pointer leaves out.
-    pub fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
         self.negated.push(at.to_owned());
         self.negating += 1;
         let outcome = action(self);
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         outcome
     }
 
-    pub fn read(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn read(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
         let map = match value {
             Value::Bool(true) => return Ok(Schema::Any),
             Value::Bool(false) => return Ok(Schema::NEVER),
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(schema)
     }
 
-    pub fn enter(&mut self, at: &str) -> Result<(), SchemaRefusal> {
+    pub(super) fn enter(&mut self, at: &str) -> Result<(), SchemaRefusal> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(SchemaRefusal::new(
@@ -152,11 +152,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         self.depth -= 1;
     }
 
-    pub fn step(&mut self, at: &str) -> Result<(), SchemaRefusal> {
+    pub(super) fn step(&mut self, at: &str) -> Result<(), SchemaRefusal> {
         self.steps += 1;
         if self.steps > MOST_STEPS {
             return Err(SchemaRefusal::new(at, "the schema has too many combinations"));

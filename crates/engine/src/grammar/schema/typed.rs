@@ -10,7 +10,7 @@ use super::pattern::{Pattern, Search};
 use super::shape::{Object, Property, Schema, Shape, Text, count, least};
 
 /// All types where the schema names none; `None` if it names one that does not exist.
-pub fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
+pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     const ALL: [&str; 7] = ["null", "boolean", "number", "integer", "string", "array", "object"];
     let types = match map.get("type") {
         None => return Some(ALL.to_vec()),
@@ -21,7 +21,7 @@ pub fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     types.iter().all(|name| ALL.contains(name)).then_some(types)
 }
 
-pub fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaRefusal> {
+pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaRefusal> {
     let mut set = Number { whole, ..Number::default() };
     let mut add = |limit: Number| {
         // Without steps, sets of numbers always meet.
@@ -55,7 +55,7 @@ pub fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number
     Ok(set)
 }
 
-pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRefusal> {
+pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRefusal> {
     let mut set = Text {
         min: counted(map, "minLength", at)?.unwrap_or(0),
         max: counted(map, "maxLength", at)?,
@@ -89,7 +89,7 @@ pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRefusal> 
 }
 
 /// The objects whose keys a schema permits; `None` if that is all of them.
-pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRefusal> {
+pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRefusal> {
     let Schema::Union(shapes) = schema else { return Ok(None) };
     let texts: Vec<&Text> = shapes
         .iter()
@@ -127,13 +127,17 @@ pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRefusal> 
     Ok(Some(object))
 }
 
-pub fn counted(map: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<u64>, SchemaRefusal> {
+pub(super) fn counted(
+    map: &Map<String, Value>,
+    keyword: &str,
+    at: &str,
+) -> Result<Option<u64>, SchemaRefusal> {
     let value = map.get(keyword).map(|value| count(value).ok_or_else(|| malformed(at, keyword, "a count")));
     value.transpose()
 }
 
 /// The schemas under a keyword that maps names to them.
-pub fn schemas<'m>(
+pub(super) fn schemas<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
     at: &str,
@@ -146,7 +150,7 @@ pub fn schemas<'m>(
 }
 
 /// The strings under a keyword that lists names.
-pub fn names<'m>(
+pub(super) fn names<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
     at: &str,
@@ -156,7 +160,7 @@ pub fn names<'m>(
     names.ok_or_else(|| malformed(at, keyword, "an array of names"))
 }
 
-pub fn malformed(at: &str, keyword: &str, expected: &str) -> SchemaRefusal {
+pub(super) fn malformed(at: &str, keyword: &str, expected: &str) -> SchemaRefusal {
     SchemaRefusal::new(&child(at, keyword), format!("{expected} is expected"))
 }
 

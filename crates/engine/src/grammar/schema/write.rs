@@ -21,7 +21,7 @@ const LONGEST: u64 = 65_536;
 const MOST_WRITTEN: usize = 200_000;
 
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
-pub fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, SchemaRefusal> {
+pub(super) fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, SchemaRefusal> {
     let mut writer = Writer {
         names: Vec::new(),
         meaning: HashMap::new(),

@@ -167,11 +167,11 @@ fn tokens_and_rows() {
     let t = load(&embedding(300)).unwrap();
     for endless in [false, true] {
         t.mask(&mut logits, endless);
-        let drawable: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
+        let candidates: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
         let end = |id: &usize| endless && t.is_end_of_turn(*id as u32);
-        assert_eq!(drawable, (0..266).chain([267]).filter(|id| !end(id)).collect::<Vec<_>>());
-        let bit = |id: &usize| t.drawable(endless)[id / 32] >> (id % 32) & 1 == 1;
-        assert_eq!(drawable, (0..t.len()).filter(bit).collect::<Vec<_>>());
+        assert_eq!(candidates, (0..266).chain([267]).filter(|id| !end(id)).collect::<Vec<_>>());
+        let bit = |id: &usize| t.candidates(endless)[id / 32] >> (id % 32) & 1 == 1;
+        assert_eq!(candidates, (0..t.len()).filter(bit).collect::<Vec<_>>());
     }
 
     // Lists are cut to the rows of the embedding.

@@ -96,7 +96,7 @@ fn critical(freedom: f64) -> f64 {
 type Draw<'a> = &'a dyn Fn(&mut Constraint, &mut Sampler, &mut [f32], &[u32]) -> u32;
 
 fn draw(constraint: &mut Constraint, sampler: &mut Sampler, logits: &mut [f32], seen: &[u32]) -> u32 {
-    constraint.draw(sampler, logits, seen).unwrap().unwrap()
+    constraint.sample(sampler, logits, seen).unwrap().unwrap()
 }
 
 /// How far the draws of `draw` are from their definition, and what they cost.
@@ -219,7 +219,7 @@ fn at_temperature_0_the_most_likely_allowed_token_is_drawn() {
                 if better { Some(token) } else { best }
             });
         let mut constraint = Constraint::new(start.clone(), true, Duration::ZERO);
-        let drawn = constraint.draw(&mut Sampler::new(&Sampling::default()), &mut logits, &[]).unwrap();
+        let drawn = constraint.sample(&mut Sampler::new(&Sampling::default()), &mut logits, &[]).unwrap();
         assert_eq!(drawn, most_likely);
     }
 }
@@ -229,10 +229,10 @@ fn no_finite_logit_is_no_token() {
     let mut constraint = Constraint::new(parser(GRAMMAR), true, Duration::ZERO);
     let mut sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
     let mut none = vec![f32::NEG_INFINITY; 270];
-    assert_eq!(constraint.draw(&mut sampler, &mut none, &[]).unwrap(), None);
+    assert_eq!(constraint.sample(&mut sampler, &mut none, &[]).unwrap(), None);
     // The only finite one is forbidden.
     none[usize::from(b'z')] = 1.0;
-    assert_eq!(constraint.draw(&mut sampler, &mut none, &[]).unwrap(), None);
+    assert_eq!(constraint.sample(&mut sampler, &mut none, &[]).unwrap(), None);
 }
 
 /// What is drawn from the greatest logits, as a device gives them, is what is drawn from all; where
@@ -241,7 +241,7 @@ fn no_finite_logit_is_no_token() {
 fn few_logits_draw_what_all_draw() {
     let start = parser(GRAMMAR);
     let size = Vocabulary::get(Kind::Text).size();
-    let drawable: Vec<u32> = (0..size.div_ceil(32))
+    let candidates: Vec<u32> = (0..size.div_ceil(32))
         .map(|at| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0))
         .collect();
     let ways = [
@@ -258,7 +258,7 @@ fn few_logits_draw_what_all_draw() {
         for shift in 0..300 {
             let logits: Vec<f32> =
                 (0..size).map(|token| ((token * 7 + shift * 13) % 101) as f32 / 9.0).collect();
-            let mut greatest = |among: &[u32]| {
+            let mut top_k = |among: &[u32]| {
                 let set = |token: usize| among[token / 32] >> (token % 32) & 1 == 1;
                 let mut few: Vec<(f32, u32)> = (0..size)
                     .filter(|&token| set(token))
@@ -270,10 +270,10 @@ fn few_logits_draw_what_all_draw() {
             };
             let constraint = || Constraint::new(start.clone(), true, Duration::ZERO);
             let few =
-                constraint().draw_among_few::<crate::Error>(&mut by_few, &drawable, &mut greatest).unwrap();
+                constraint().sample_from_top::<crate::Error>(&mut by_few, &candidates, &mut top_k).unwrap();
             decided += usize::from(few.is_some());
-            let drawn = few.or_else(|| constraint().draw(&mut by_few, &mut logits.clone(), &[]).unwrap());
-            assert_eq!(drawn, constraint().draw(&mut by_all, &mut logits.clone(), &[]).unwrap());
+            let drawn = few.or_else(|| constraint().sample(&mut by_few, &mut logits.clone(), &[]).unwrap());
+            assert_eq!(drawn, constraint().sample(&mut by_all, &mut logits.clone(), &[]).unwrap());
             assert!(drawn.is_some_and(allowed));
         }
         assert!(decided > 200, "{options:?}: {decided}");
