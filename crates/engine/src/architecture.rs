@@ -204,6 +204,7 @@ pub enum NormKind {
 /// Norms on the heads of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::enum_variant_names, reason = "the values in architecture files")]
 pub enum QkNorm {
     /// If there are tensors, before the rotation.
     #[default]

@@ -48,7 +48,7 @@ pub use gguf::Gguf;
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use grammar::{GrammarError, SchemaRefusal, loosened, violation};
+pub use grammar::{GrammarError, SchemaError, loosened, violation};
 pub use request::{
     DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
     ToolChoice, Usage,

@@ -211,7 +211,7 @@ impl Prefixes {
         self.tree.clock += 1;
         self.learn(cache, prefix, tokens, &table);
         let computed = &tokens[..tokens.len().min(table.len())];
-        let snapshot = cache.into_snapshot(table);
+        let snapshot = cache.take_snapshot(table);
         match cache.has_state() && !computed.is_empty() {
             true => self.put(cache, &prefix.salt, computed, snapshot),
             false => cache.release_snapshot(snapshot),

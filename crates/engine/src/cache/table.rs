@@ -270,7 +270,7 @@ impl Cache {
     }
 
     /// What is left of a sequence that goes no further: its state is the snapshot's now.
-    pub fn into_snapshot(&mut self, mut table: Table) -> Snapshot {
+    pub fn take_snapshot(&mut self, mut table: Table) -> Snapshot {
         self.forget(&mut table);
         self.full.release(table.full);
         Snapshot { windowed: table.windowed, slot: table.slot }
@@ -335,7 +335,7 @@ impl Cache {
 
     /// Releases `table`.
     pub fn release(&mut self, table: Table) {
-        let snapshot = self.into_snapshot(table);
+        let snapshot = self.take_snapshot(table);
         self.release_snapshot(snapshot);
     }
 

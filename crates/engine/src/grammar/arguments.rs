@@ -8,7 +8,7 @@ use super::json::{RUN, parts};
 use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
-use super::{GrammarError, SchemaRefusal, refused};
+use super::{GrammarError, SchemaError, refused};
 use crate::chat::formats::{
     Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
 };
@@ -168,7 +168,7 @@ impl<'a> Rules<'a> {
         encoding: Encoding,
         tool: &Tool,
         format: &Format,
-    ) -> Result<Vec<Term>, SchemaRefusal> {
+    ) -> Result<Vec<Term>, SchemaError> {
         if encoding == Encoding::Json {
             let schema = schema::arguments(&tool.parameters, self.string_limit)?;
             return Ok(vec![Term::Rule(self.json(&schema)?)]);
@@ -181,7 +181,7 @@ impl<'a> Rules<'a> {
             self.named.clear();
             let refuse = |reason: String| {
                 let pointer = schema::child("/properties", &property.name);
-                SchemaRefusal { pointer, keyword: property.name.clone(), reason }
+                SchemaError { pointer, keyword: property.name.clone(), reason }
             };
             if !format.expresses_key(&property.name) {
                 return Err(refuse(format!("the {} format can't express the key", format.name)));
@@ -189,7 +189,7 @@ impl<'a> Rules<'a> {
             let key = |text: &str| Term::Literal(format!("{}{text}", property.name));
             let item = match encoding {
                 Encoding::Tagged(tagged) if !reads_back(tagged, tool, &property) => {
-                    Err(SchemaRefusal::of_whole("the schema tells its type in too roundabout a way".into()))
+                    Err(SchemaError::of_whole("the schema tells its type in too roundabout a way".into()))
                 }
                 Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
                 Encoding::Keywords => {
@@ -225,7 +225,7 @@ impl<'a> Rules<'a> {
     }
 
     /// The code of a block, with what closes it.
-    fn fence(&mut self, tool: &Tool) -> Result<Term, SchemaRefusal> {
+    fn fence(&mut self, tool: &Tool) -> Result<Term, SchemaError> {
         let needed = fences::argument(tool).map(|(name, _)| name);
         let mut properties = schema::properties(&tool.parameters, self.string_limit)?.into_iter();
         let code = properties.find(|property| Some(property.name.as_str()) == needed);
@@ -274,7 +274,7 @@ impl<'a> Rules<'a> {
     }
 
     /// `<key>value</key>`, as the format spells it.
-    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, SchemaRefusal> {
+    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, SchemaError> {
         let distinct = tagged.string != tagged.other;
         let (strings, other) = split(schema);
         let both = !strings.is_empty() && other.is_some();
@@ -305,7 +305,7 @@ impl<'a> Rules<'a> {
         schema: &Value,
         tagged: &Tagged,
         unlike_json: bool,
-    ) -> Result<Term, SchemaRefusal> {
+    ) -> Result<Term, SchemaError> {
         let close = self.literal(tagged.close);
         let end = tagged.close.trim();
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
@@ -363,7 +363,7 @@ impl<'a> Rules<'a> {
         }
         let value = terms.join(" & ");
         if let Some(place) = judged {
-            (self.judge)(&value).map_err(|reason| SchemaRefusal::new(place, reason))?;
+            (self.judge)(&value).map_err(|reason| SchemaError::new(place, reason))?;
         }
         Ok(Term::Rule(if is_token {
             format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })
@@ -373,7 +373,7 @@ impl<'a> Rules<'a> {
     }
 
     /// A value with bare keys and marked strings.
-    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, SchemaRefusal> {
+    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, SchemaError> {
         if depth > 32 {
             return Err(unfit("it is nested too deeply"));
         }
@@ -402,7 +402,7 @@ impl<'a> Rules<'a> {
                         false => Err(unfit(format!("it can't have the value {value}"))),
                     }
                 })
-                .collect::<Result<_, SchemaRefusal>>()?;
+                .collect::<Result<_, SchemaError>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
         if let Some(options) = schema.get("anyOf").and_then(Value::as_array).cloned() {
@@ -412,7 +412,7 @@ impl<'a> Rules<'a> {
                 .collect::<Result<_, _>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
-        let known = |keys: &[&str]| -> Result<(), SchemaRefusal> {
+        let known = |keys: &[&str]| -> Result<(), SchemaError> {
             let ignored = ["type", "$defs", "$comment"];
             let keys = [keys, &ignored].concat();
             let found =
@@ -470,8 +470,8 @@ impl<'a> Rules<'a> {
 }
 
 /// For what a format can't express.
-fn unfit(reason: impl Into<String>) -> SchemaRefusal {
-    SchemaRefusal::of_whole(reason.into())
+fn unfit(reason: impl Into<String>) -> SchemaError {
+    SchemaError::of_whole(reason.into())
 }
 
 /// Whether the parser, which looks at the tool's own schema, takes what is written for what was

@@ -20,6 +20,9 @@ use crate::sampler::Sampler;
 /// long turn doesn't run dry.
 const FUEL: usize = 100_000;
 
+/// The greatest logits with their tokens; `None`: to read all is as good.
+type TopK = Option<Vec<(f32, u32)>>;
+
 /// The state of a turn's grammar.
 /// After an error every further call fails.
 pub struct Constraint {
@@ -35,9 +38,9 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    pub(super) fn new(parser: TokenParser, kept: bool, prepare_time: Duration) -> Self {
+    pub(super) fn new(parser: TokenParser, cached: bool, prepare_time: Duration) -> Self {
         let refuelled = parser.parser.lexer_stats().total_fuel_spent;
-        let usage = GrammarUsage { compiled: usize::from(!kept), prepare_time, ..GrammarUsage::default() };
+        let usage = GrammarUsage { compiled: usize::from(!cached), prepare_time, ..GrammarUsage::default() };
         Constraint { parser, failure: None, mask: None, refuelled, usage, loosened: Arc::default() }
     }
 
@@ -102,7 +105,7 @@ impl Constraint {
         &mut self,
         sampler: &mut Sampler,
         candidates: &[u32],
-        top_k: &mut dyn FnMut(&[u32]) -> Result<Option<Vec<(f32, u32)>>, E>,
+        top_k: &mut dyn FnMut(&[u32]) -> Result<TopK, E>,
     ) -> Result<Option<u32>, E> {
         if !sampler.truncates() {
             let Some(few) = top_k(candidates)? else { return Ok(None) };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::SchemaRefusal;
+use super::SchemaError;
 use super::document::child;
 use super::read::Reader;
 use super::shape::{Object, Property, Schema, Shape, Text};
@@ -37,7 +37,7 @@ impl Reader<'_> {
         mut schema: Schema,
         map: &Map<String, Value>,
         at: &str,
-    ) -> Result<Schema, SchemaRefusal> {
+    ) -> Result<Schema, SchemaError> {
         for keyword in JOINING {
             let Some(value) = map.get(keyword) else { continue };
             let place = child(at, keyword);
@@ -60,7 +60,7 @@ impl Reader<'_> {
                 }
                 "not" => match self.outside(&schema, value, &place)? {
                     Some(complement) => complement,
-                    None => return Err(SchemaRefusal::new(&place, "what it leaves out can't be guaranteed")),
+                    None => return Err(SchemaError::new(&place, "what it leaves out can't be guaranteed")),
                 },
                 "if" => self.conditional(&schema, map, at)?,
                 "oneOf" => {
@@ -77,28 +77,28 @@ impl Reader<'_> {
                 {
                     continue;
                 }
-                _ => return Err(SchemaRefusal::new(&place, "it is not supported")),
+                _ => return Err(SchemaError::new(&place, "it is not supported")),
             };
             schema = self.meet(&schema, &other, &place)?;
         }
         Ok(schema)
     }
 
-    pub(super) fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaError> {
         let place = child(at, "$ref");
         let reference = value.as_str().ok_or_else(|| malformed(at, "$ref", "a string"))?;
         if self.document.is_embedded(at) {
-            return Err(SchemaRefusal::new(&place, "references below an id of their own are not supported"));
+            return Err(SchemaError::new(&place, "references below an id of their own are not supported"));
         }
         let pointer = self.document.pointer(reference).ok_or_else(|| {
-            SchemaRefusal::new(&place, format!("{reference} is not in the schema itself; copy it into $defs"))
+            SchemaError::new(&place, format!("{reference} is not in the schema itself; copy it into $defs"))
         })?;
         Ok(Schema::one(Shape::Reference(pointer)))
     }
 
-    fn options(&mut self, value: &Value, place: &str) -> Result<Vec<Schema>, SchemaRefusal> {
+    fn options(&mut self, value: &Value, place: &str) -> Result<Vec<Schema>, SchemaError> {
         let options =
-            value.as_array().ok_or_else(|| SchemaRefusal::new(place, "an array of schemas is expected"))?;
+            value.as_array().ok_or_else(|| SchemaError::new(place, "an array of schemas is expected"))?;
         let options = options.iter().enumerate();
         options.map(|(index, option)| self.read(option, &format!("{place}/{index}"))).collect()
     }
@@ -109,7 +109,7 @@ impl Reader<'_> {
         within: &Schema,
         value: &Value,
         place: &str,
-    ) -> Result<Option<Schema>, SchemaRefusal> {
+    ) -> Result<Option<Schema>, SchemaError> {
         self.negating(place, |reader| {
             let schema = reader.read(value, place)?;
             if reader.meet(within, &schema, place)?.is_never() {
@@ -126,13 +126,13 @@ impl Reader<'_> {
         within: &Schema,
         map: &Map<String, Value>,
         at: &str,
-    ) -> Result<Schema, SchemaRefusal> {
+    ) -> Result<Schema, SchemaError> {
         if !map.contains_key("then") && !map.contains_key("else") {
             return Ok(Schema::Any);
         }
         let place = child(at, "if");
         let Some(otherwise) = self.outside(within, &map["if"], &place)? else {
-            return Err(SchemaRefusal::new(&place, "what it leaves out can't be guaranteed"));
+            return Err(SchemaError::new(&place, "what it leaves out can't be guaranteed"));
         };
         let condition = self.read(&map["if"], &place)?;
         let mut branches = Vec::new();
@@ -150,7 +150,7 @@ impl Reader<'_> {
     }
 
     /// The options without what they share, within a schema.
-    fn one_of(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaRefusal> {
+    fn one_of(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         self.negating(place, |reader| {
             let options = reader.options(value, place)?;
             let parts: Result<Vec<Schema>, _> =
@@ -178,7 +178,7 @@ impl Reader<'_> {
     }
 
     /// All keys that the objects of a schema can have, if it closes them.
-    fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, SchemaRefusal> {
+    fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, SchemaError> {
         let Schema::Union(shapes) = schema else { return Ok(None) };
         let mut names = Vec::new();
         for shape in shapes {
@@ -210,7 +210,7 @@ impl Reader<'_> {
         map: &Map<String, Value>,
         keyword: &str,
         at: &str,
-    ) -> Result<Schema, SchemaRefusal> {
+    ) -> Result<Schema, SchemaError> {
         let place = child(at, keyword);
         for (name, value) in schemas(map, keyword, at)? {
             let demand = match value {
@@ -233,7 +233,7 @@ impl Reader<'_> {
     }
 
     /// Keys that no schema declares satisfy one more schema.
-    fn unevaluated(&mut self, schema: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaRefusal> {
+    fn unevaluated(&mut self, schema: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         let others = self.read(value, place)?;
         let mut shapes = Vec::new();
         for shape in schema.shapes() {
@@ -261,11 +261,8 @@ impl Reader<'_> {
     }
 }
 
-fn overlap(place: &str, index: usize, other: usize) -> SchemaRefusal {
-    SchemaRefusal::new(
-        place,
-        format!("options {index} and {other} may both hold; exclude that, or use anyOf"),
-    )
+fn overlap(place: &str, index: usize, other: usize) -> SchemaError {
+    SchemaError::new(place, format!("options {index} and {other} may both hold; exclude that, or use anyOf"))
 }
 
 fn key(name: &str, schema: Schema, required: bool) -> Property {
@@ -283,14 +280,14 @@ fn union(schemas: &[Schema]) -> Schema {
     Schema::Union(schemas.iter().flat_map(Schema::shapes).collect())
 }
 
-fn constants(values: &[Value], place: &str) -> Result<Schema, SchemaRefusal> {
+fn constants(values: &[Value], place: &str) -> Result<Schema, SchemaError> {
     let strings = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let text = Text { only: Some(strings), ..Text::default() };
     let mut shapes: Vec<Shape> =
         Some(text).filter(|text| !text.is_empty()).map(Shape::Text).into_iter().collect();
     for value in values.iter().filter(|value| !value.is_string()) {
         let constant = Schema::constant(value).ok_or_else(|| {
-            SchemaRefusal::new(place, format!("{value} has a number that can't be held exactly"))
+            SchemaError::new(place, format!("{value} has a number that can't be held exactly"))
         })?;
         shapes.extend(constant.shapes());
     }

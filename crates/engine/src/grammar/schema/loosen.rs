@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{SchemaRefusal, strict};
+use super::{SchemaError, strict};
 
 /// How many keywords may be left out.
 const MOST: usize = 32;
@@ -17,9 +17,9 @@ const MOST: usize = 32;
 /// checked.
 pub(crate) fn loosen<T>(
     schema: &Value,
-    refusal: SchemaRefusal,
-    mut make: impl FnMut(&Value) -> Result<T, SchemaRefusal>,
-) -> Result<(T, Vec<SchemaRefusal>), SchemaRefusal> {
+    refusal: SchemaError,
+    mut make: impl FnMut(&Value) -> Result<T, SchemaError>,
+) -> Result<(T, Vec<SchemaError>), SchemaError> {
     if validator(schema).is_err() {
         return Err(refusal);
     }
@@ -40,8 +40,8 @@ pub(crate) fn loosen<T>(
 /// A schema without the keywords that can't be guaranteed, and these.
 ///
 /// # Errors
-/// [`SchemaRefusal`] if leaving keywords out doesn't help.
-pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaRefusal>), SchemaRefusal> {
+/// [`SchemaError`] if leaving keywords out doesn't help.
+pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError> {
     match strict(schema) {
         Ok(_) => Ok((schema.clone(), Vec::new())),
         Err(refusal) => loosen(schema, refusal, |loose| strict(loose).map(|_| loose.clone())),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::SchemaRefusal;
+use super::SchemaError;
 use super::document::{Document, Draft, child};
 use super::pattern::{Pattern, Search};
 use super::shape::{Array, Object, Property, Schema, Shape};
@@ -76,7 +76,7 @@ pub(super) struct Reader<'a> {
     negated: Vec<String>,
     /// Keywords that the document's draft does not have.
     /// They are honoured, which is safe only outside of negations.
-    foreign: Vec<SchemaRefusal>,
+    foreign: Vec<SchemaError>,
 }
 
 impl<'a> Reader<'a> {
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What the schema at a pointer means.
-    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaError> {
         if self.negating > 0 {
             self.negated.push(pointer.to_owned());
         }
@@ -94,15 +94,15 @@ impl<'a> Reader<'a> {
             return Ok(schema.clone());
         }
         let root = self.document.root;
-        let value = root.pointer(pointer).ok_or_else(|| SchemaRefusal::new(at, "it leads nowhere"))?;
+        let value = root.pointer(pointer).ok_or_else(|| SchemaError::new(at, "it leads nowhere"))?;
         let schema = self.read(value, pointer)?;
         self.known.insert(pointer.to_owned(), schema.clone());
         Ok(schema)
     }
 
     /// Refuses what could only be told once all is read.
-    pub(super) fn finish(&self) -> Result<(), SchemaRefusal> {
-        let is_negated = |refusal: &&SchemaRefusal| {
+    pub(super) fn finish(&self) -> Result<(), SchemaError> {
+        let is_negated = |refusal: &&SchemaError| {
             let mut above =
                 self.negated.iter().filter_map(|pointer| refusal.pointer.strip_prefix(pointer.as_str()));
             above.any(|rest| rest.starts_with('/'))
@@ -119,12 +119,12 @@ impl<'a> Reader<'a> {
         outcome
     }
 
-    pub(super) fn read(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaRefusal> {
+    pub(super) fn read(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaError> {
         let map = match value {
             Value::Bool(true) => return Ok(Schema::Any),
             Value::Bool(false) => return Ok(Schema::NEVER),
             Value::Object(map) => map,
-            _ => return Err(SchemaRefusal::new(at, "a schema is an object, true or false")),
+            _ => return Err(SchemaError::new(at, "a schema is an object, true or false")),
         };
         self.enter(at)?;
         self.step(at)?;
@@ -141,10 +141,10 @@ impl<'a> Reader<'a> {
         Ok(schema)
     }
 
-    pub(super) fn enter(&mut self, at: &str) -> Result<(), SchemaRefusal> {
+    pub(super) fn enter(&mut self, at: &str) -> Result<(), SchemaError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(SchemaRefusal::new(
+            return Err(SchemaError::new(
                 at,
                 format!("schemas nest more than {DEEPEST} deep, or recurse for ever"),
             ));
@@ -156,10 +156,10 @@ impl<'a> Reader<'a> {
         self.depth -= 1;
     }
 
-    pub(super) fn step(&mut self, at: &str) -> Result<(), SchemaRefusal> {
+    pub(super) fn step(&mut self, at: &str) -> Result<(), SchemaError> {
         self.steps += 1;
         if self.steps > MOST_STEPS {
-            return Err(SchemaRefusal::new(at, "the schema has too many combinations"));
+            return Err(SchemaError::new(at, "the schema has too many combinations"));
         }
         Ok(())
     }
@@ -172,16 +172,16 @@ impl<'a> Reader<'a> {
         };
         if let Some((keyword, _)) = SINCE.iter().find(is_foreign) {
             let reason = "the draft in $schema does not have it, which makes a negation ambiguous";
-            self.foreign.push(SchemaRefusal::new(&child(at, keyword), reason));
+            self.foreign.push(SchemaError::new(&child(at, keyword), reason));
         }
     }
 
-    fn own(&mut self, map: &Map<String, Value>, at: &str) -> Result<Schema, SchemaRefusal> {
+    fn own(&mut self, map: &Map<String, Value>, at: &str) -> Result<Schema, SchemaError> {
         if !TYPED.iter().any(|keyword| map.contains_key(*keyword)) {
             return Ok(Schema::Any);
         }
         let types = types(map).ok_or_else(|| {
-            SchemaRefusal::new(
+            SchemaError::new(
                 &child(at, "type"),
                 "a type is null, boolean, number, integer, string, array or object",
             )
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(Schema::Union(shapes))
     }
 
-    fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, SchemaRefusal> {
+    fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, SchemaError> {
         // Older drafts have tuples in `items`, and in `additionalItems` what follows.
         let (tuple, rest) = match map.get("items") {
             Some(Value::Array(_)) => ("items", "additionalItems"),
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         Ok(Array { prefix, items, min, max: counted(map, "maxItems", at)?, unique })
     }
 
-    fn objects(&mut self, map: &Map<String, Value>, at: &str) -> Result<Object, SchemaRefusal> {
+    fn objects(&mut self, map: &Map<String, Value>, at: &str) -> Result<Object, SchemaError> {
         let counter = if map.contains_key("minProperties") { "minProperties" } else { "maxProperties" };
         let mut object = Object {
             declares: map.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty()),
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         for (source, value) in schemas(map, "patternProperties", at)? {
             let here = child(&place, source);
             let schema = self.read(value, &here)?;
-            match Pattern::search(source).map_err(|message| SchemaRefusal::new(&here, message))? {
+            match Pattern::search(source).map_err(|message| SchemaError::new(&here, message))? {
                 Search::Strings(strings) => {
                     matched.extend(strings.into_iter().map(|name| (name, schema.clone())));
                 }

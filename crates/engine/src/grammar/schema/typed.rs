@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::SchemaRefusal;
+use super::SchemaError;
 use super::document::child;
 use super::format::{self, Format};
 use super::number::{self, Bound, Multiple, Number};
@@ -21,7 +21,7 @@ pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     types.iter().all(|name| ALL.contains(name)).then_some(types)
 }
 
-pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaRefusal> {
+pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaError> {
     let mut set = Number { whole, ..Number::default() };
     let mut add = |limit: Number| {
         // Without steps, sets of numbers always meet.
@@ -55,7 +55,7 @@ pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result
     Ok(set)
 }
 
-pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRefusal> {
+pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaError> {
     let mut set = Text {
         min: counted(map, "minLength", at)?.unwrap_or(0),
         max: counted(map, "maxLength", at)?,
@@ -66,7 +66,7 @@ pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRe
     }
     if let Some(pattern) = map.get("pattern") {
         let source = pattern.as_str().ok_or_else(|| malformed(at, "pattern", "a string"))?;
-        match Pattern::search(source).map_err(|message| SchemaRefusal::new(&child(at, "pattern"), message))? {
+        match Pattern::search(source).map_err(|message| SchemaError::new(&child(at, "pattern"), message))? {
             Search::Pattern(pattern) => set.patterns.push(pattern),
             Search::Strings(strings) => set.only = Some(strings),
         }
@@ -81,7 +81,7 @@ pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRe
             }
             Format::Unsupported => {
                 let reason = format!("strings of format {name} can't be guaranteed");
-                return Err(SchemaRefusal::new(&child(at, "format"), reason));
+                return Err(SchemaError::new(&child(at, "format"), reason));
             }
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaRe
 }
 
 /// The objects whose keys a schema permits; `None` if that is all of them.
-pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRefusal> {
+pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaError> {
     let Schema::Union(shapes) = schema else { return Ok(None) };
     let texts: Vec<&Text> = shapes
         .iter()
@@ -100,7 +100,7 @@ pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRe
     let simple = |text: &Text| text.min == 0 && text.max.is_none() && text.except.is_empty();
     match texts[..] {
         _ if shapes.iter().any(|shape| matches!(shape, Shape::Reference(_))) => {
-            return Err(SchemaRefusal::new(at, "names by reference are not supported"));
+            return Err(SchemaError::new(at, "names by reference are not supported"));
         }
         [] => {}
         [text] if unlimited(text) => return Ok(None),
@@ -122,16 +122,12 @@ pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaRe
         [text] if text.patterns.is_empty() && text.min == 0 && text.max.is_none() => {
             object.patterns.push((Pattern::except(&text.except), Schema::Any));
         }
-        _ => return Err(SchemaRefusal::new(at, "names are limited in more than one way")),
+        _ => return Err(SchemaError::new(at, "names are limited in more than one way")),
     }
     Ok(Some(object))
 }
 
-pub(super) fn counted(
-    map: &Map<String, Value>,
-    keyword: &str,
-    at: &str,
-) -> Result<Option<u64>, SchemaRefusal> {
+pub(super) fn counted(map: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<u64>, SchemaError> {
     let value = map.get(keyword).map(|value| count(value).ok_or_else(|| malformed(at, keyword, "a count")));
     value.transpose()
 }
@@ -141,7 +137,7 @@ pub(super) fn schemas<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
     at: &str,
-) -> Result<impl Iterator<Item = (&'m String, &'m Value)>, SchemaRefusal> {
+) -> Result<impl Iterator<Item = (&'m String, &'m Value)>, SchemaError> {
     let schemas = match map.get(keyword) {
         None => None,
         Some(value) => Some(value.as_object().ok_or_else(|| malformed(at, keyword, "an object of schemas"))?),
@@ -154,16 +150,16 @@ pub(super) fn names<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
     at: &str,
-) -> Result<Vec<&'m str>, SchemaRefusal> {
+) -> Result<Vec<&'m str>, SchemaError> {
     let Some(value) = map.get(keyword) else { return Ok(Vec::new()) };
     let names = value.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
     names.ok_or_else(|| malformed(at, keyword, "an array of names"))
 }
 
-pub(super) fn malformed(at: &str, keyword: &str, expected: &str) -> SchemaRefusal {
-    SchemaRefusal::new(&child(at, keyword), format!("{expected} is expected"))
+pub(super) fn malformed(at: &str, keyword: &str, expected: &str) -> SchemaError {
+    SchemaError::new(&child(at, keyword), format!("{expected} is expected"))
 }
 
-fn too_exact(at: &str, keyword: &str) -> SchemaRefusal {
-    SchemaRefusal::new(&child(at, keyword), "the number can't be held exactly")
+fn too_exact(at: &str, keyword: &str) -> SchemaError {
+    SchemaError::new(&child(at, keyword), "the number can't be held exactly")
 }

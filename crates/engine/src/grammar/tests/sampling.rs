@@ -235,7 +235,7 @@ fn no_finite_logit_is_no_token() {
     assert_eq!(constraint.sample(&mut sampler, &mut none, &[]).unwrap(), None);
 }
 
-/// What is drawn from the greatest logits, as a device gives them, is what is drawn from all; where
+/// What is drawn from the top logits, as a device gives them, is what is drawn from all; where
 /// they don't decide, nobody notices.
 #[test]
 fn few_logits_draw_what_all_draw() {
