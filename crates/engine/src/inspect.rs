@@ -5,7 +5,7 @@
 
 pub use crate::architecture::Architecture;
 pub use crate::backend::native::computes;
-pub use crate::backend::{PlanEntry, kernel_plan};
+pub use crate::backend::{Kernel, PlanEntry, kernel_plan};
 pub use crate::chat::{ChatTemplate, ParseOptions, Prompt, Thinking};
 pub use crate::device::gpus;
 pub use crate::engine::{Chosen, DEFAULT_CONTEXT, chat_template};

@@ -16,7 +16,7 @@ mod threads;
 use std::time::Duration;
 
 pub use alara_kernels::{AttentionShape, DeltaShape, Isa, ScanShape};
-pub use alara_kernels::{PlanEntry, kernel_plan};
+pub use alara_kernels::{Kernel, PlanEntry, kernel_plan};
 pub(crate) use operands::try_map;
 pub use operands::{
     DeltaInput, DeltaWeights, ExpertStacks, Heads, HostNumbers, Queries, ScanInput, ScanWeights, StackShape,

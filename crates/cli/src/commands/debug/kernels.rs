@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::inspect::{PlanEntry, kernel_plan};
+use alara_engine::inspect::{Kernel, PlanEntry, kernel_plan};
 use serde_json::{Value, json};
 
 use crate::{compute, ui};
@@ -40,7 +40,7 @@ fn described(entry: &PlanEntry) -> Value {
         "to": entry.to,
         "kernel": entry.kernel.name(),
         "file": entry.kernel.file(),
-        "tail": entry.tail.map(|kernel| kernel.name()),
+        "tail": entry.tail.map(Kernel::name),
         "multiple": entry.multiple,
         "otherwise": entry.otherwise.name(),
     })

@@ -58,6 +58,7 @@ trait RowInterleaved<V: Vector> {
 /// In functions of their own, which compile in half the time, Q8_0 is half as fast for four rows
 /// and for six (rustc 1.95).
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "an index into all lanes")]
 unsafe fn multiply_groups<V: Vector, F: RowInterleaved<V>, const T: usize>(
     p: &SmallBatch,
     groups: Range<usize>,
